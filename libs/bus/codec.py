@@ -1,0 +1,33 @@
+"""Between envelopes and the bus's messages."""
+
+from __future__ import annotations
+
+from libs.bus.port import Message, Outgoing
+from libs.contracts import wire
+from libs.contracts.envelope import Envelope, Record
+
+
+def outgoing(envelope: Envelope) -> Outgoing:
+    """The message that carries this envelope, on the topic that its event belongs to."""
+    headers, value = wire.encode(envelope)
+    return Outgoing(topic=envelope.event.topic, key=envelope.event.subject, headers=headers, value=value)
+
+
+def record(message: Message) -> Record:
+    """Read a message.
+
+    Raises:
+        wire.Undecodable: it is no event of this product; the message names topic, partition and offset.
+    """
+    try:
+        envelope = wire.decode(message.headers, message.value)
+    except wire.Undecodable as error:
+        where = f"{message.partition.topic}/{message.partition.index}@{message.offset}"
+        raise type(error)(f"{where}: {error}") from None
+    return Record(
+        topic=message.partition.topic,
+        partition=message.partition.index,
+        offset=message.offset,
+        appended_at_s=message.appended_at_s,
+        envelope=envelope,
+    )

@@ -1,0 +1,175 @@
+"""The port: what a shell may ask of a log.
+
+Messages are opaque here (headers and bytes); `codec` turns them into records. Topics are named without the
+cell's prefix, which the adapter adds. Partitioning is murmur2 over the key on every adapter, as Kafka's own
+clients do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from libs.contracts.base import Topic
+from libs.contracts.wire import Headers
+
+
+class BusError(Exception):
+    """The log could not do what was asked; the message says what and where."""
+
+
+class BusUnavailable(BusError):
+    """The log cannot be reached now. Trying again later may help; nothing was appended."""
+
+
+class OutcomeUnknown(BusUnavailable):
+    """The log went away during a commit: it may or may not have happened. Open the session anew and look."""
+
+
+class Fenced(BusError):
+    """A newer session of the same name has taken over; this one can never write again."""
+
+
+class MessageTooLarge(BusError):
+    """A message exceeds the log's limit; the message says its size and the limit."""
+
+
+class OffsetLost(BusError):
+    """Messages at the asked offset are no longer kept; the message says where the log begins."""
+
+
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""Largest value that every adapter accepts."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of one topic."""
+
+    topic: Topic
+    index: int
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message to be appended."""
+
+    topic: Topic
+    key: str
+    headers: Headers
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message on the log."""
+
+    partition: Partition
+    offset: int
+    """Strictly increasing within the partition; gaps are allowed (Kafka's transaction markers)."""
+    key: str
+    headers: Headers
+    value: bytes
+    appended_at_s: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a session has come in a partition."""
+
+    next_offset: int
+    metadata: str = ""
+    """A short note of the session's own, committed together with the offset (at most 1 KiB)."""
+
+
+@dataclass(frozen=True)
+class TopicLayout:
+    """How a cell's topics are cut; fixed when they are created."""
+
+    partitions: Mapping[Topic, int] = field(
+        default_factory=lambda: {
+            Topic.CONTROL: 1,
+            Topic.ORDERS: 8,
+            Topic.TELEMETRY: 8,
+            Topic.PROFILES: 8,
+            Topic.LOGS: 8,
+            Topic.DEADLETTER: 1,
+        }
+    )
+
+
+class Reader(Protocol):
+    """Reads committed messages of some partitions, each in order, from given offsets on."""
+
+    async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
+        """The next messages, at least one; empty only when `timeout_s` passed without any.
+
+        Within a partition in order of offset; over partitions in no particular order.
+
+        Raises:
+            BusUnavailable: cannot be reached; the reader stays usable and goes on where it was.
+            OffsetLost: the start offset is no longer kept.
+        """
+
+    async def close(self) -> None:
+        """Give back what the reader holds. Idempotent."""
+
+
+class Session(Protocol):
+    """The exclusive, transactional writer of one name (one service, one agent, one gateway).
+
+    Opening a session of the same name anywhere fences the older one.
+    """
+
+    async def position(self, partition: Partition) -> Position:
+        """The committed position; `Position(0)` when there is none yet."""
+
+    async def commit(
+        self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
+    ) -> list[int]:
+        """Append all outputs and move all positions, or nothing of it.
+
+        Returns:
+            The offsets of the outputs, in order.
+
+        Raises:
+            Fenced: a newer session has taken over.
+            MessageTooLarge: an output is over `MAX_MESSAGE_BYTES`; nothing was appended.
+            BusUnavailable: nothing was appended.
+            OutcomeUnknown: it may have been appended: open the session anew and compare positions.
+        """
+
+    async def close(self) -> None:
+        """End the session; its name may be opened again. Idempotent."""
+
+
+class Bus(Protocol):
+    """One cell's log."""
+
+    cell: str
+
+    async def create_topics(self, layout: TopicLayout) -> None:
+        """Create the cell's topics with the settings of DESIGN section 2. Existing ones are left as they are."""
+
+    async def partitions(self, topic: Topic) -> list[Partition]:
+        """The partitions of a topic, by index.
+
+        Raises:
+            BusError: the topic does not exist.
+        """
+
+    async def open_session(self, name: str) -> Session:
+        """Take over the session of this name; whatever an older holder left unfinished is undone."""
+
+    async def reader(self, starts: Mapping[Partition, int]) -> Reader:
+        """A reader from these offsets on (0: from the beginning)."""
+
+    async def append(self, outputs: Sequence[Outgoing]) -> None:
+        """Append outside of any session, for high-rate data (telemetry, logs): in order, at least once."""
+
+    async def end_offset(self, partition: Partition) -> int:
+        """The offset after the last committed message."""
+
+    async def close(self) -> None:
+        """Give back connections and files. Idempotent."""

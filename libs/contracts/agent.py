@@ -1,0 +1,166 @@
+"""Facts from the nodes. Emitted by torch_agent, the only actor that touches hardware."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libs.contracts.base import Event, Topic, event
+from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
+
+OWNER = "torch_agent"
+
+
+@event("node.joined.v1", owner=OWNER, subject="node_id")
+class NodeJoined(Event, kw_only=True):
+    """An agent is up. Repeated with a higher incarnation at each start of the agent."""
+
+    node_id: str
+    incarnation: int
+    """1 at the first start, one more at each later start."""
+    address: str
+    """Where other nodes reach it (rendezvous)."""
+    rack: str
+    """RDMA domain."""
+    gpus: list[GpuInfo]
+    tasks: list[TaskRef]
+    """Tasks that the agent found running or ended-and-unreported when it started; all others of this node are gone."""
+    rendezvous_ports: PortRange
+    virtual: bool
+    agent_version: str = ""
+
+
+@event("node.left.v1", owner=OWNER, subject="node_id")
+class NodeLeft(Event, kw_only=True):
+    """The agent has shut down in order; no task of the cell runs on the node any more."""
+
+    node_id: str
+    incarnation: int
+    note: str = ""
+
+
+@event("gpu.unhealthy.v1", owner=OWNER, subject="node_id")
+class GpuUnhealthy(Event, kw_only=True):
+    """The GPU must not get new work (uncorrected ECC errors, fallen off the bus)."""
+
+    node_id: str
+    index: int
+    note: str
+
+
+@event("gpu.recovered.v1", owner=OWNER, subject="node_id")
+class GpuRecovered(Event, kw_only=True):
+    """The GPU may be used again."""
+
+    node_id: str
+    index: int
+
+
+@event("job.started.v1", owner=OWNER, subject="job_id")
+class JobStarted(Event, kw_only=True):
+    """The node's task of the attempt has been started."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    pid: int
+    """Of the process group's leader."""
+
+
+@event("job.suspended.v1", owner=OWNER, subject="job_id")
+class JobSuspended(Event, kw_only=True):
+    """All processes of the node's task are stopped and keep their state."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+
+
+@event("job.resumed.v1", owner=OWNER, subject="job_id")
+class JobResumed(Event, kw_only=True):
+    """The node's task goes on."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+
+
+@event("job.exited.v1", owner=OWNER, subject="job_id")
+class JobExited(Event, kw_only=True):
+    """The node's task has ended: none of its processes is left."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    exit_code: int | None
+    """Of the first rank that ended badly, else 0; None when a signal ended it or it never ran."""
+    signal: int | None
+    outcome: str
+    """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed` or `lost` (its record is gone)."""
+    rank: int | None = None
+    """Global rank of the process that ended badly."""
+    stderr_tail: str = ""
+    """The last lines of that rank's stderr, at most 4 KiB."""
+    ran_s: float = 0.0
+    minibatches_total: int = 0
+
+
+@event("minibatch.profiled.v1", owner=OWNER, subject="job_id", topic=Topic.TELEMETRY)
+class MinibatchProfiled(Event, kw_only=True):
+    """One rank's mini-batches since its last record; at most once a second per rank, and once at its end."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    rank: int
+    world_size: int
+    minibatches: int
+    """Done since the last record."""
+    minibatches_total: int
+    """Done since the attempt started."""
+    interval_s: float
+    """Time since the last record."""
+    minibatch_mean_s: float
+    """Mean time from one mini-batch boundary to the next."""
+    loss: float | None
+    memory_peak_bytes: int
+    memory_min_bytes: int
+
+
+@event("gpu.sampled.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
+class GpuSampled(Event, kw_only=True):
+    """What NVML (or the operating system, for a virtual GPU) says of one GPU."""
+
+    node_id: str
+    index: int
+    utilisation_ratio: float
+    memory_used_bytes: int
+    temperature_c: float | None = None
+
+
+@event("node.heartbeat.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
+class NodeHeartbeat(Event, kw_only=True):
+    """The agent is alive. Sent every few seconds."""
+
+    node_id: str
+    incarnation: int
+    running_tasks: int
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of output."""
+
+    time_s: float
+    stream: str
+    """`stdout` or `stderr`."""
+    rank: int
+    text: str
+
+
+@event("job.logged.v1", owner=OWNER, subject="job_id", topic=Topic.LOGS)
+class JobLogged(Event, kw_only=True):
+    """Lines that the node's task wrote, in order per rank and stream."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    lines: list[LogLine]

@@ -1,0 +1,46 @@
+"""Why attempts failed, and what follows."""
+
+from __future__ import annotations
+
+from libs.contracts.base import Event, event
+from libs.contracts.reasons import Reason
+
+OWNER = "failure_analysis"
+
+
+@event("failure.classified.v1", owner=OWNER, subject="job_id")
+class FailureClassified(Event, kw_only=True):
+    """The most likely cause of a failed attempt; vocabulary of the Philly study's Table 6, in snake_case."""
+
+    job_id: str
+    attempt: int
+    failure: str
+    """Reason, e.g. `cpu_out_of_memory`, `incorrect_inputs`, `traceback_from_crash`, `no_signature`."""
+    category: str
+    """`infrastructure`, `ai_engine` or `user`."""
+    retry_can_help: bool
+    deciding_line: str
+    """The line of output, or the exit status, that decided."""
+
+
+@event("retry.scheduled.v1", owner=OWNER, subject="job_id")
+class RetryScheduled(Event, kw_only=True):
+    """The job is tried again: attempt `attempt` may start at `not_before_s`."""
+
+    job_id: str
+    attempt: int
+    """The coming attempt."""
+    not_before_s: float
+    """Seconds since the epoch."""
+    reason: Reason
+
+
+@event("job.abandoned.v1", owner=OWNER, subject="job_id")
+class JobAbandoned(Event, kw_only=True):
+    """Final: the job failed and is not tried again."""
+
+    job_id: str
+    attempt: int
+    exit_code: int | None
+    signal: int | None
+    reason: Reason

@@ -1,0 +1,72 @@
+"""What a user asks for: the job specification."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class JobClass(StrEnum):
+    """AntMan's two classes (section 4): resource-guarantee jobs, and opportunistic ones that use what is left."""
+
+    GUARANTEED = "guaranteed"
+    OPPORTUNISTIC = "opportunistic"
+
+
+class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """How many GPUs a job needs, and of which types."""
+
+    count: int
+    """Scale factor: GPUs of the whole gang, >= 1."""
+    types: list[str] = []
+    """Acceptable GPU types, any of them; empty: every type."""
+    excluded_types: list[str] = []
+    max_nodes: int | None = None
+    """Most servers that the gang may be spread over; None: as few as possible, any number after relaxation."""
+
+
+class ElasticRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 3)."""
+
+    min_gpus: int
+    max_gpus: int
+
+
+class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulated node needs to play the job: the columns of the `traces/1` format."""
+
+    model: str = ""
+    batch_size: int | None = None
+    total_steps: float | None = None
+    duration_s: float | None = None
+    """Run time on dedicated GPUs of the reference type; used when no rate for the model is known."""
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as its user described it. Valid by construction: the gateway checks before it appends."""
+
+    name: str
+    command: list[str]
+    gpus: GpuRequest
+    tenant: str = "default"
+    user: str = ""
+    job_class: JobClass = msgspec.field(name="class", default=JobClass.GUARANTEED)
+    priority: int = 0
+    """Higher goes first; equal priorities in order of arrival."""
+    max_retries: int = 0
+    """Failed attempts that are repeated; 3 means at most 4 attempts."""
+    env: dict[str, str] = {}
+    working_dir: str | None = None
+    """Directory on the node; None: the uploaded code, or an empty directory of the attempt's own."""
+    code_id: str | None = None
+    """Id of an uploaded working directory (content hash), unpacked before the command starts."""
+    elastic: ElasticRange | None = None
+    deadline_s: float | None = None
+    """Seconds after submission by which the user wants it done."""
+    time_limit_s: float | None = None
+    """An attempt that runs longer is stopped."""
+    labels: dict[str, str] = {}
+    launcher: str = "ranks"
+    """`ranks`: one process per GPU with torchrun's environment variables; `command`: one process per node."""
+    simulated: SimulatedWork | None = None

@@ -1,0 +1,47 @@
+"""Why a decision was taken, as data: `why` and the web page print these and never re-invent them."""
+
+from __future__ import annotations
+
+import msgspec
+
+Number = int | float | str | bool
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """One alternative that was looked at and not taken."""
+
+    what: str
+    """The alternative: a node, a GPU type, another job."""
+    code: str
+    """CamelCase token: why not."""
+    numbers: dict[str, Number] = {}
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """The cause of a decision: a stable token for machines, a sentence for people, and the numbers compared."""
+
+    code: str
+    """CamelCase token, stable across releases (the `PendingReason` tokens for waiting jobs)."""
+    message: str
+    """One sentence, ready to print."""
+    numbers: dict[str, Number] = {}
+    rejected: list[Rejected] = []
+
+
+class PendingReason:
+    """Why a job waits, in order of precedence (the first that holds is reported)."""
+
+    ON_HOLD = "OnHold"
+    EXCEEDS_QUOTA = "ExceedsQuota"
+    BACKOFF = "Backoff"
+    NEVER_FITS = "NeverFits"
+    HEALTHY_GPUS_MISSING = "HealthyGpusMissing"
+    FAIR_SHARE = "FairShare"
+    """Others are ahead: the GPUs it could use are held for a gang that waits longer, or it waits its turn."""
+    GANG_FRAGMENTED = "GangFragmented"
+    """Enough GPUs are free in total, but not together as the gang needs them."""
+    LOCALITY_RELAXING = "LocalityRelaxing"
+    """It fits spread over servers, and waits a bounded time for a better place."""
+    INSUFFICIENT_GPUS = "InsufficientGpus"
+    """Fewer GPUs are free than it needs."""
+    NOT_YET_EVALUATED = "NotYetEvaluated"

@@ -1,0 +1,25 @@
+"""Ids that follow from their cause: handling the same input twice yields the same ids."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+
+_NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
+
+
+def derived_id(source: str, cause_id: str, ordinal: int) -> str:
+    """Id of the `ordinal`-th output (from 0) that `source` makes of the event `cause_id`."""
+    return str(uuid.uuid5(_NAMESPACE, f"sanjaya/{source}/{cause_id}/{ordinal}"))
+
+
+def request_id(source: str, key: str) -> str:
+    """Id of a fact from outside that is named by a key of its own (idempotency key, journal number)."""
+    return str(uuid.uuid5(_NAMESPACE, f"sanjaya/{source}/request/{key}"))
+
+
+def short_id(prefix: str, key: str) -> str:
+    """A copyable id like `j-7f3akq2m5c`: 50 bits of the key's hash in lower-case base 32."""
+    letters = base64.b32encode(hashlib.blake2b(key.encode(), digest_size=10).digest()).decode()
+    return f"{prefix}-{letters[:10].lower()}"

@@ -1,0 +1,101 @@
+"""The form of every core: a table from event type to what it changes and what it makes the service decide.
+
+A core is one `Machine`. For each event type it may have an *evolve* (what the event changes in the state;
+never decides) and a *decide* (what the service says about it; changes the state only by emitting). A
+service's own outputs go through the same evolve table at the moment they are emitted, so the state is a
+fold over the events and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope
+from libs.contracts.runtime import TimerFired
+
+S = TypeVar("S")
+E = TypeVar("E", bound=Event)
+
+Evolve = Callable[[S, Any, float], None]
+Decide = Callable[[S, Any, "Turn[S]"], None]
+
+
+class Turn(Generic[S]):
+    """One handling of one input event: says the time and collects what is decided."""
+
+    __slots__ = ("_evolve", "_state", "cause_id", "now_s", "outputs")
+
+    def __init__(self, state: S, evolve: Callable[[S, Event, float], None], now_s: float, cause_id: str) -> None:
+        self._state, self._evolve = state, evolve
+        self.now_s = now_s
+        """Time of the input, never earlier than that of any input before."""
+        self.cause_id = cause_id
+        self.outputs: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        """Decide `event`: it takes effect on the state at once and is appended to the log after the turn."""
+        self.outputs.append(event)
+        self._evolve(self._state, event, self.now_s)
+
+
+class Machine(Generic[S]):
+    """The table of one service."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self._evolves: dict[type[Event], Evolve[S]] = {}
+        self._decides: dict[type[Event], Decide[S]] = {}
+
+    def evolves(self, *types: type[Event]) -> Callable[[Evolve[S]], Evolve[S]]:
+        """Register how events of these types change the state: `evolve(state, event, now_s)`."""
+
+        def register(function: Evolve[S]) -> Evolve[S]:
+            self._add(self._evolves, types, function)
+            return function
+
+        return register
+
+    def decides(self, *types: type[Event]) -> Callable[[Decide[S]], Decide[S]]:
+        """Register what the service decides on inputs of these types: `decide(state, event, turn)`."""
+
+        def register(function: Decide[S]) -> Decide[S]:
+            self._add(self._decides, types, function)
+            return function
+
+        return register
+
+    def _add(self, table: dict[type[Event], Any], types: tuple[type[Event], ...], function: Any) -> None:
+        for cls in types:
+            if cls in table:
+                raise ValueError(f"{self.service}: {cls.__name__} has two entries ({table[cls]}, {function})")
+            table[cls] = function
+
+    def reads(self, event: Event) -> bool:
+        """Whether the event is an input of this service."""
+        if isinstance(event, TimerFired):
+            return event.service == self.service
+        return event.owner != self.service and (type(event) in self._decides or type(event) in self._evolves)
+
+    @property
+    def inputs(self) -> tuple[type[Event], ...]:
+        """The event types read, without the service's own, in order of wire name."""
+        known = {**self._decides, **self._evolves}
+        return tuple(sorted((c for c in known if c.owner != self.service), key=lambda c: c.wire_type))
+
+    def handle(self, state: S, envelope: Envelope, now_s: float) -> list[Event]:
+        """Take one input: change `state` and return what the service decides, in order."""
+        event = envelope.event
+        turn = Turn(state, self.evolve, now_s, envelope.id)
+        self.evolve(state, event, now_s)
+        decide = self._decides.get(type(event))
+        if decide is not None:
+            decide(state, event, turn)
+        return turn.outputs
+
+    def evolve(self, state: S, event: Event, now_s: float) -> None:
+        """Change `state` as `event` says; nothing happens for a type without an entry."""
+        evolve = self._evolves.get(type(event))
+        if evolve is not None:
+            evolve(state, event, now_s)

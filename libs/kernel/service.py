@@ -1,0 +1,43 @@
+"""The door plate of a service: everything that a shell, the simulator or the audit needs to run its core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from libs.contracts.base import Event
+from libs.kernel.machine import Machine
+
+S = TypeVar("S")
+
+
+class InvariantViolated(AssertionError):
+    """A core's state contradicts itself; the message names the thing and both sides of the contradiction."""
+
+
+def never(state: object) -> float | None:
+    """For cores without timers."""
+    return None
+
+
+def unchecked(state: object) -> None:
+    """For cores whose state cannot contradict itself."""
+
+
+@dataclass(frozen=True)
+class Service(Generic[S]):
+    """A named core."""
+
+    name: str
+    question: str
+    """The one question that the service answers."""
+    machine: Machine[S]
+    state_type: type[S]
+    """A msgspec Struct without required fields: the initial state is `state_type()`."""
+    emits: tuple[type[Event], ...]
+    """What the core may decide; anything else is refused."""
+    next_wakeup: Callable[[S], float | None] = never
+    """When the core wants a TimerFired next (seconds since the epoch), None for not at all."""
+    check: Callable[[S], None] = unchecked
+    """Raises InvariantViolated when the state contradicts itself."""
