@@ -9,7 +9,7 @@ OWNER = "admission"
 
 
 @event("job.admitted.v1", owner=OWNER, subject="job_id")
-class JobAdmitted(Event, kw_only=True):
+class JobAdmitted(Event, frozen=True, kw_only=True):
     """The job can run on this cluster in principle; quota is asked next."""
 
     job_id: str
@@ -17,7 +17,7 @@ class JobAdmitted(Event, kw_only=True):
 
 
 @event("job.rejected.v1", owner=OWNER, subject="job_id")
-class JobRejected(Event, kw_only=True):
+class JobRejected(Event, frozen=True, kw_only=True):
     """Final: the job can never run on this cluster, even were it empty."""
 
     job_id: str

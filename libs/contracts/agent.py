@@ -11,7 +11,7 @@ OWNER = "torch_agent"
 
 
 @event("node.joined.v1", owner=OWNER, subject="node_id")
-class NodeJoined(Event, kw_only=True):
+class NodeJoined(Event, frozen=True, kw_only=True):
     """An agent is up. Repeated with a higher incarnation at each start of the agent."""
 
     node_id: str
@@ -30,7 +30,7 @@ class NodeJoined(Event, kw_only=True):
 
 
 @event("node.left.v1", owner=OWNER, subject="node_id")
-class NodeLeft(Event, kw_only=True):
+class NodeLeft(Event, frozen=True, kw_only=True):
     """The agent has shut down in order; no task of the cell runs on the node any more."""
 
     node_id: str
@@ -39,7 +39,7 @@ class NodeLeft(Event, kw_only=True):
 
 
 @event("gpu.unhealthy.v1", owner=OWNER, subject="node_id")
-class GpuUnhealthy(Event, kw_only=True):
+class GpuUnhealthy(Event, frozen=True, kw_only=True):
     """The GPU must not get new work (uncorrected ECC errors, fallen off the bus)."""
 
     node_id: str
@@ -48,7 +48,7 @@ class GpuUnhealthy(Event, kw_only=True):
 
 
 @event("gpu.recovered.v1", owner=OWNER, subject="node_id")
-class GpuRecovered(Event, kw_only=True):
+class GpuRecovered(Event, frozen=True, kw_only=True):
     """The GPU may be used again."""
 
     node_id: str
@@ -56,7 +56,7 @@ class GpuRecovered(Event, kw_only=True):
 
 
 @event("job.started.v1", owner=OWNER, subject="job_id")
-class JobStarted(Event, kw_only=True):
+class JobStarted(Event, frozen=True, kw_only=True):
     """The node's task of the attempt has been started."""
 
     job_id: str
@@ -67,7 +67,7 @@ class JobStarted(Event, kw_only=True):
 
 
 @event("job.suspended.v1", owner=OWNER, subject="job_id")
-class JobSuspended(Event, kw_only=True):
+class JobSuspended(Event, frozen=True, kw_only=True):
     """All processes of the node's task are stopped and keep their state."""
 
     job_id: str
@@ -76,7 +76,7 @@ class JobSuspended(Event, kw_only=True):
 
 
 @event("job.resumed.v1", owner=OWNER, subject="job_id")
-class JobResumed(Event, kw_only=True):
+class JobResumed(Event, frozen=True, kw_only=True):
     """The node's task goes on."""
 
     job_id: str
@@ -85,7 +85,7 @@ class JobResumed(Event, kw_only=True):
 
 
 @event("job.exited.v1", owner=OWNER, subject="job_id")
-class JobExited(Event, kw_only=True):
+class JobExited(Event, frozen=True, kw_only=True):
     """The node's task has ended: none of its processes is left."""
 
     job_id: str
@@ -105,7 +105,7 @@ class JobExited(Event, kw_only=True):
 
 
 @event("minibatch.profiled.v1", owner=OWNER, subject="job_id", topic=Topic.TELEMETRY)
-class MinibatchProfiled(Event, kw_only=True):
+class MinibatchProfiled(Event, frozen=True, kw_only=True):
     """One rank's mini-batches since its last record; at most once a second per rank, and once at its end."""
 
     job_id: str
@@ -127,7 +127,7 @@ class MinibatchProfiled(Event, kw_only=True):
 
 
 @event("gpu.sampled.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
-class GpuSampled(Event, kw_only=True):
+class GpuSampled(Event, frozen=True, kw_only=True):
     """What NVML (or the operating system, for a virtual GPU) says of one GPU."""
 
     node_id: str
@@ -138,7 +138,7 @@ class GpuSampled(Event, kw_only=True):
 
 
 @event("node.heartbeat.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
-class NodeHeartbeat(Event, kw_only=True):
+class NodeHeartbeat(Event, frozen=True, kw_only=True):
     """The agent is alive. Sent every few seconds."""
 
     node_id: str
@@ -157,7 +157,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @event("job.logged.v1", owner=OWNER, subject="job_id", topic=Topic.LOGS)
-class JobLogged(Event, kw_only=True):
+class JobLogged(Event, frozen=True, kw_only=True):
     """Lines that the node's task wrote, in order per rank and stream."""
 
     job_id: str

@@ -9,7 +9,7 @@ OWNER = "failure_analysis"
 
 
 @event("failure.classified.v1", owner=OWNER, subject="job_id")
-class FailureClassified(Event, kw_only=True):
+class FailureClassified(Event, frozen=True, kw_only=True):
     """The most likely cause of a failed attempt; vocabulary of the Philly study's Table 6, in snake_case."""
 
     job_id: str
@@ -24,7 +24,7 @@ class FailureClassified(Event, kw_only=True):
 
 
 @event("retry.scheduled.v1", owner=OWNER, subject="job_id")
-class RetryScheduled(Event, kw_only=True):
+class RetryScheduled(Event, frozen=True, kw_only=True):
     """The job is tried again: attempt `attempt` may start at `not_before_s`."""
 
     job_id: str
@@ -36,7 +36,7 @@ class RetryScheduled(Event, kw_only=True):
 
 
 @event("job.abandoned.v1", owner=OWNER, subject="job_id")
-class JobAbandoned(Event, kw_only=True):
+class JobAbandoned(Event, frozen=True, kw_only=True):
     """Final: the job failed and is not tried again."""
 
     job_id: str

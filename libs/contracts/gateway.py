@@ -10,7 +10,7 @@ OWNER = "gateway"
 
 
 @event("job.arrived.v1", owner=OWNER, subject="job_id")
-class JobArrived(Event, kw_only=True):
+class JobArrived(Event, frozen=True, kw_only=True):
     """A valid job was accepted for the cell. From here on it is never lost; nothing is decided yet."""
 
     job_id: str
@@ -21,7 +21,7 @@ class JobArrived(Event, kw_only=True):
 
 
 @event("job.cancel_requested.v1", owner=OWNER, subject="job_id")
-class JobCancelRequested(Event, kw_only=True):
+class JobCancelRequested(Event, frozen=True, kw_only=True):
     """Somebody wants the job gone. Placement answers with JobCancelled unless the job ends by itself first."""
 
     job_id: str
@@ -32,7 +32,7 @@ class JobCancelRequested(Event, kw_only=True):
 
 
 @event("job.pause_requested.v1", owner=OWNER, subject="job_id")
-class JobPauseRequested(Event, kw_only=True):
+class JobPauseRequested(Event, frozen=True, kw_only=True):
     """Hold the job: a waiting job is not placed, a running one is suspended where it is."""
 
     job_id: str
@@ -40,7 +40,7 @@ class JobPauseRequested(Event, kw_only=True):
 
 
 @event("job.resume_requested.v1", owner=OWNER, subject="job_id")
-class JobResumeRequested(Event, kw_only=True):
+class JobResumeRequested(Event, frozen=True, kw_only=True):
     """Let a held job go on."""
 
     job_id: str
@@ -48,7 +48,7 @@ class JobResumeRequested(Event, kw_only=True):
 
 
 @event("job.priority_changed.v1", owner=OWNER, subject="job_id")
-class JobPriorityChanged(Event, kw_only=True):
+class JobPriorityChanged(Event, frozen=True, kw_only=True):
     """The job's priority is now `priority`; it takes effect at the next decision."""
 
     job_id: str
@@ -57,7 +57,7 @@ class JobPriorityChanged(Event, kw_only=True):
 
 
 @event("tenant.configured.v1", owner=OWNER, subject="tenant")
-class TenantConfigured(Event, kw_only=True):
+class TenantConfigured(Event, frozen=True, kw_only=True):
     """The tenant's limits from now on. Running jobs are not stopped when a limit shrinks below their use."""
 
     tenant: str
@@ -68,7 +68,7 @@ class TenantConfigured(Event, kw_only=True):
 
 
 @event("policy.changed.v1", owner=OWNER, subject="policy")
-class PolicyChanged(Event, kw_only=True):
+class PolicyChanged(Event, frozen=True, kw_only=True):
     """Placement uses this policy from its next decision on."""
 
     policy: str
@@ -77,7 +77,7 @@ class PolicyChanged(Event, kw_only=True):
 
 
 @event("setting.changed.v1", owner=OWNER, subject="service")
-class SettingChanged(Event, kw_only=True):
+class SettingChanged(Event, frozen=True, kw_only=True):
     """A number that a core decides by has changed. Settings travel on the log so that a replay has them too."""
 
     service: str
@@ -87,7 +87,7 @@ class SettingChanged(Event, kw_only=True):
 
 
 @event("node.drain_requested.v1", owner=OWNER, subject="node_id")
-class NodeDrainRequested(Event, kw_only=True):
+class NodeDrainRequested(Event, frozen=True, kw_only=True):
     """Give the node no new work and move away what runs there."""
 
     node_id: str
@@ -97,7 +97,7 @@ class NodeDrainRequested(Event, kw_only=True):
 
 
 @event("node.undrain_requested.v1", owner=OWNER, subject="node_id")
-class NodeUndrainRequested(Event, kw_only=True):
+class NodeUndrainRequested(Event, frozen=True, kw_only=True):
     """The node may be used again."""
 
     node_id: str

@@ -8,7 +8,7 @@ OWNER = "introspection"
 
 
 @event("telemetry.window_closed.v1", owner=OWNER, subject="job_id", topic=Topic.PROFILES)
-class WindowClosed(Event, kw_only=True):
+class WindowClosed(Event, frozen=True, kw_only=True):
     """A job's telemetry, condensed over one tumbling window. At least once: consumers drop a window seen before."""
 
     job_id: str
@@ -28,7 +28,7 @@ class WindowClosed(Event, kw_only=True):
 
 
 @event("job.profiled.v1", owner=OWNER, subject="job_id")
-class JobProfiled(Event, kw_only=True):
+class JobProfiled(Event, frozen=True, kw_only=True):
     """The job's progress as measured: at most one per job and profiling interval."""
 
     job_id: str
@@ -44,7 +44,7 @@ class JobProfiled(Event, kw_only=True):
 
 
 @event("node.lost.v1", owner=OWNER, subject="node_id")
-class NodeLost(Event, kw_only=True):
+class NodeLost(Event, frozen=True, kw_only=True):
     """Nothing was heard of the node for `silent_s` although the bus delivered: treat its tasks as gone.
 
     A dead node cannot report itself, hence introspection says it. When the node comes back it joins again.

@@ -9,7 +9,7 @@ OWNER = "migration"
 
 
 @event("migration.started.v1", owner=OWNER, subject="job_id")
-class MigrationStarted(Event, kw_only=True):
+class MigrationStarted(Event, frozen=True, kw_only=True):
     """The job is to leave these nodes. Placement preempts the attempt and places the job elsewhere."""
 
     migration_id: str
@@ -20,7 +20,7 @@ class MigrationStarted(Event, kw_only=True):
 
 
 @event("migration.completed.v1", owner=OWNER, subject="job_id")
-class MigrationCompleted(Event, kw_only=True):
+class MigrationCompleted(Event, frozen=True, kw_only=True):
     """The job runs again, elsewhere."""
 
     migration_id: str
@@ -31,7 +31,7 @@ class MigrationCompleted(Event, kw_only=True):
 
 
 @event("migration.failed.v1", owner=OWNER, subject="job_id")
-class MigrationFailed(Event, kw_only=True):
+class MigrationFailed(Event, frozen=True, kw_only=True):
     """The move ended without the job running elsewhere: it ended, failed or was cancelled first."""
 
     migration_id: str
@@ -40,7 +40,7 @@ class MigrationFailed(Event, kw_only=True):
 
 
 @event("node.drained.v1", owner=OWNER, subject="node_id")
-class NodeDrained(Event, kw_only=True):
+class NodeDrained(Event, frozen=True, kw_only=True):
     """No task is left on a node that was asked to drain."""
 
     node_id: str

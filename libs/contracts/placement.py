@@ -10,7 +10,7 @@ OWNER = "placement"
 
 
 @event("job.queued.v1", owner=OWNER, subject="job_id")
-class JobQueued(Event, kw_only=True):
+class JobQueued(Event, frozen=True, kw_only=True):
     """The attempt waits for GPUs. Emitted when it starts to wait and when the cause (the reason's code) changes."""
 
     job_id: str
@@ -19,7 +19,7 @@ class JobQueued(Event, kw_only=True):
 
 
 @event("gang.reserved.v1", owner=OWNER, subject="job_id")
-class GangReserved(Event, kw_only=True):
+class GangReserved(Event, frozen=True, kw_only=True):
     """GPUs of these nodes are held back for the gang from now on: what gets free there is not given to others."""
 
     job_id: str
@@ -30,7 +30,7 @@ class GangReserved(Event, kw_only=True):
 
 
 @event("gang.released.v1", owner=OWNER, subject="job_id")
-class GangReleased(Event, kw_only=True):
+class GangReleased(Event, frozen=True, kw_only=True):
     """The gang's reservation has ended: it was placed, it left, or a better set of nodes was found."""
 
     job_id: str
@@ -39,7 +39,7 @@ class GangReleased(Event, kw_only=True):
 
 
 @event("job.placed.v1", owner=OWNER, subject="job_id")
-class JobPlaced(Event, kw_only=True):
+class JobPlaced(Event, frozen=True, kw_only=True):
     """The attempt holds these GPUs, exclusively, until all of its tasks have exited."""
 
     job_id: str
@@ -50,7 +50,7 @@ class JobPlaced(Event, kw_only=True):
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")
-class JobPreempted(Event, kw_only=True):
+class JobPreempted(Event, frozen=True, kw_only=True):
     """The attempt is taken off its GPUs (drain, lost node) and goes back to the queue; no retry is used up."""
 
     job_id: str
@@ -59,7 +59,7 @@ class JobPreempted(Event, kw_only=True):
 
 
 @event("attempt.failed.v1", owner=OWNER, subject="job_id")
-class AttemptFailed(Event, kw_only=True):
+class AttemptFailed(Event, frozen=True, kw_only=True):
     """Every task of the attempt has ended and the job did not succeed; failure analysis says what happens next."""
 
     job_id: str
@@ -75,7 +75,7 @@ class AttemptFailed(Event, kw_only=True):
 
 
 @event("job.succeeded.v1", owner=OWNER, subject="job_id")
-class JobSucceeded(Event, kw_only=True):
+class JobSucceeded(Event, frozen=True, kw_only=True):
     """Final: every task of the attempt exited with code 0."""
 
     job_id: str
@@ -83,7 +83,7 @@ class JobSucceeded(Event, kw_only=True):
 
 
 @event("job.cancelled.v1", owner=OWNER, subject="job_id")
-class JobCancelled(Event, kw_only=True):
+class JobCancelled(Event, frozen=True, kw_only=True):
     """Final: the job was cancelled and holds nothing any more."""
 
     job_id: str
@@ -93,7 +93,7 @@ class JobCancelled(Event, kw_only=True):
 
 
 @event("task.launch.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
-class LaunchTask(Event, kw_only=True):
+class LaunchTask(Event, frozen=True, kw_only=True):
     """Start the node's part of a gang."""
 
     node_id: str
@@ -118,7 +118,7 @@ class LaunchTask(Event, kw_only=True):
 
 
 @event("task.stop.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
-class StopTask(Event, kw_only=True):
+class StopTask(Event, frozen=True, kw_only=True):
     """End the task: politely (SIGTERM to its process group), after `grace_s` by force."""
 
     node_id: str
@@ -129,7 +129,7 @@ class StopTask(Event, kw_only=True):
 
 
 @event("task.suspend.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
-class SuspendTask(Event, kw_only=True):
+class SuspendTask(Event, frozen=True, kw_only=True):
     """Stop the task's processes where they are; they keep their state."""
 
     node_id: str
@@ -138,7 +138,7 @@ class SuspendTask(Event, kw_only=True):
 
 
 @event("task.resume.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
-class ResumeTask(Event, kw_only=True):
+class ResumeTask(Event, frozen=True, kw_only=True):
     """Let a suspended task go on."""
 
     node_id: str

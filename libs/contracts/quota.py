@@ -9,7 +9,7 @@ OWNER = "quota"
 
 
 @event("quota.granted.v1", owner=OWNER, subject="job_id")
-class QuotaGranted(Event, kw_only=True):
+class QuotaGranted(Event, frozen=True, kw_only=True):
     """Attempt `attempt` of the job may be placed; its GPUs count against the tenant until the attempt ends."""
 
     job_id: str
@@ -21,7 +21,7 @@ class QuotaGranted(Event, kw_only=True):
 
 
 @event("quota.deferred.v1", owner=OWNER, subject="job_id")
-class QuotaDeferred(Event, kw_only=True):
+class QuotaDeferred(Event, frozen=True, kw_only=True):
     """The attempt waits: the tenant's limit is used up, or its retry is not due yet."""
 
     job_id: str

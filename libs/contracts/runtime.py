@@ -6,7 +6,7 @@ from libs.contracts.base import Event, event
 
 
 @event("timer.fired.v1", owner="runtime", subject="service")
-class TimerFired(Event, kw_only=True):
+class TimerFired(Event, frozen=True, kw_only=True):
     """The time that a core asked to be woken at has come. On the log, so that timers are replayed too."""
 
     service: str

@@ -1,0 +1,303 @@
+"""The rows of the read models: what the projection makes of the log, and what anybody may query.
+
+One Struct per table; a field is a column of the same name. They are mutable because the projection folds
+events into them. Times are seconds since the epoch, `version` is the offset of the last event that changed
+the row. Nothing here is an authority: every row can be made again from the log.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from libs.contracts.reasons import Number
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A row of one table."""
+
+    table: ClassVar[str] = ""
+    key: ClassVar[tuple[str, ...]] = ()
+    """Columns of the primary key."""
+
+
+class JobState(StrEnum):
+    """The one state of a job, as users see it."""
+
+    QUEUED = "QUEUED"
+    """Waits for a verdict, for quota or for GPUs; the reason says for what."""
+    STARTING = "STARTING"
+    """Has GPUs; not all of its tasks have been started."""
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    """Its processes are stopped where they are and keep their GPUs."""
+    MIGRATING = "MIGRATING"
+    """Is taken off its GPUs, to run elsewhere."""
+    STOPPING = "STOPPING"
+    """Its tasks are being ended, or have ended and the verdict is not on the log yet."""
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    REJECTED = "REJECTED"
+
+
+FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
+"""A job in one of these never changes again and holds nothing."""
+
+
+class TaskStatus(StrEnum):
+    """How far one node's part of the current attempt has come."""
+
+    PLACED = "placed"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    EXITED = "exited"
+
+
+class JobRow(Row, kw_only=True):
+    """A job as of its last event."""
+
+    table = "jobs"
+    key = ("id",)
+
+    id: str
+    name: str
+    tenant: str
+    user_name: str
+    job_class: str
+    priority: int
+    gpus: int
+    gpu_types: list[str] = []
+    labels: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    """The job specification, as in `JobArrived`."""
+    submitted_by: str = ""
+    state: JobState = JobState.QUEUED
+    reason: str = ""
+    """CamelCase token: why it is in this state."""
+    message: str = ""
+    numbers: dict[str, Number] = {}
+    rejected: list[dict[str, Any]] = []
+    """Alternatives that the decision looked at and did not take (`Rejected`)."""
+    reason_source: str = ""
+    """The service that gave the reason."""
+    reason_offset: int = 0
+    attempt: int = 0
+    """The latest attempt, counted from 1; 0 before the first grant."""
+    placement: list[dict[str, Any]] = []
+    """The gang (`TaskPlacement`) of the latest placed attempt; kept when the job has ended."""
+    tasks: dict[str, TaskStatus] = {}
+    """Per node of the gang, while the attempt is placed."""
+    holds_gpus: bool = False
+    granted_gpus: int = 0
+    """GPUs that count against the tenant's limit now."""
+    reserved_nodes: list[str] = []
+    """Nodes whose GPUs are held back for this gang."""
+    submitted_s: float = 0.0
+    queued_s: float = 0.0
+    """When it last began to wait."""
+    placed_s: float | None = None
+    """Of the latest attempt."""
+    started_s: float | None = None
+    """When all tasks of the latest attempt had been started."""
+    first_started_s: float | None = None
+    finished_s: float | None = None
+    not_before_s: float | None = None
+    """A retry waits until then."""
+    exit_code: int | None = None
+    signal: int | None = None
+    failure: str | None = None
+    """Of the last failed attempt: `FailureClassified.failure`."""
+    failure_category: str | None = None
+    deciding_line: str | None = None
+    failed_attempts: int = 0
+    preemptions: int = 0
+    held: bool = False
+    """A user has paused it."""
+    cancel_requested: bool = False
+    preempted: bool = False
+    """The current attempt is being taken off its GPUs."""
+    migration_id: str | None = None
+    rate_per_s: float | None = None
+    """Mini-batches per second."""
+    loss: float | None = None
+    minibatches: int = 0
+    """Mini-batches of the latest attempt."""
+    memory_peak_bytes: int | None = None
+    arrived_offset: int = 0
+    version: int = 0
+
+
+class AttemptRow(Row, kw_only=True):
+    """One placed attempt of a job."""
+
+    table = "attempts"
+    key = ("job_id", "attempt")
+
+    job_id: str
+    attempt: int
+    placement: list[dict[str, Any]]
+    placed_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+    outcome: str = ""
+    """`succeeded`, `failed`, `preempted` or `cancelled`; empty while it lasts."""
+    exit_code: int | None = None
+    signal: int | None = None
+    failure: str | None = None
+    reason: str = ""
+    message: str = ""
+    version: int = 0
+
+
+class LabelRow(Row, kw_only=True):
+    """One label of a job, for filters."""
+
+    table = "job_labels"
+    key = ("job_id", "name")
+
+    job_id: str
+    name: str
+    value: str
+
+
+class NodeState(StrEnum):
+    """Whether a node can be given work."""
+
+    UP = "UP"
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+    LOST = "LOST"
+    LEFT = "LEFT"
+
+
+class NodeRow(Row, kw_only=True):
+    """A node that has joined at least once."""
+
+    table = "nodes"
+    key = ("id",)
+
+    id: str
+    state: NodeState
+    incarnation: int = 0
+    address: str = ""
+    rack: str = ""
+    virtual: bool = False
+    agent_version: str = ""
+    gpu_indices: list[int] = []
+    present: bool = True
+    """Its agent has joined and was not lost since."""
+    draining: bool = False
+    drained: bool = False
+    note: str = ""
+    """Why it drains, left or is lost."""
+    joined_s: float | None = None
+    changed_s: float = 0.0
+    version: int = 0
+
+
+class GpuRow(Row, kw_only=True):
+    """One GPU of a node, and which job holds it."""
+
+    table = "gpus"
+    key = ("id",)
+
+    id: str
+    """`<node id>:<index>`."""
+    node_id: str
+    gpu_index: int
+    gpu_type: str
+    memory_bytes: int
+    uuid: str = ""
+    healthy: bool = True
+    present: bool = True
+    """The node still has it (it was in the last NodeJoined)."""
+    note: str = ""
+    job_id: str | None = None
+    attempt: int | None = None
+    tenant: str | None = None
+    version: int = 0
+
+
+class TenantRow(Row, kw_only=True):
+    """A tenant that was configured or has submitted a job."""
+
+    table = "tenants"
+    key = ("name",)
+
+    name: str
+    gpu_limit: int | None = None
+    weight: float = 1.0
+    granted_gpus: int = 0
+    configured: bool = False
+    version: int = 0
+
+
+class EventRow(Row, kw_only=True):
+    """One record of the control topic."""
+
+    table = "events"
+    key = ("log_offset",)
+
+    log_offset: int
+    id: str
+    type: str
+    source: str
+    subject: str
+    job_id: str | None
+    node_id: str | None
+    time_s: float
+    appended_at_s: float
+    causation_id: str
+    data: dict[str, Any]
+
+
+class ProfileRow(Row, kw_only=True):
+    """One measured window of a running job (`JobProfiled`): a point of its curves."""
+
+    table = "profiles"
+    key = ("job_id", "attempt", "window_start_s")
+
+    job_id: str
+    attempt: int
+    window_start_s: float
+    window_s: float
+    minibatches_total: int
+    rate_per_s: float
+    loss: float | None
+    memory_peak_bytes: int
+    memory_min_bytes: int
+    log_offset: int
+
+
+class SettingRow(Row, kw_only=True):
+    """A setting that came over the log; the placement policy is (`placement`, `policy`)."""
+
+    table = "settings"
+    key = ("service", "name")
+
+    service: str
+    name: str
+    value: Number
+    changed_by: str
+    changed_s: float
+    note: str = ""
+    version: int = 0
+
+
+ROW_TYPES: tuple[type[Row], ...] = (
+    JobRow,
+    AttemptRow,
+    LabelRow,
+    NodeRow,
+    GpuRow,
+    TenantRow,
+    EventRow,
+    ProfileRow,
+    SettingRow,
+)
+
+CHECKPOINT_TABLE = "checkpoint"
+"""One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `changed_s`."""

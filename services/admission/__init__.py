@@ -1,0 +1,1 @@
+"""Admission: can this job ever run here?"""

@@ -1,0 +1,85 @@
+"""Whether a job would fit on this cluster if it were empty and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.reasons import PendingReason, Reason, Rejected
+
+Nodes = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The job can never run; the reason says what is missing and which GPU types were looked at."""
+
+    reason: Reason
+
+
+def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Reason:
+    """Judge a job against the whole cluster.
+
+    Args:
+        spec: what the job asks for; a gang runs on GPUs of one type.
+        nodes: {node id: {GPU type: GPUs}}, at least one node.
+        tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
+
+    Returns:
+        A Misfit, or the reason why it fits (the GPU type that offers most).
+    """
+    request = spec.gpus
+    if tenant_limit is not None and request.count > tenant_limit:
+        return Misfit(
+            Reason(
+                code=PendingReason.EXCEEDS_QUOTA,
+                message=f"{request.count} GPUs asked for; tenant {spec.tenant} may use at most {tenant_limit}",
+                numbers={"gpus": request.count, "limit_gpus": tenant_limit},
+            )
+        )
+    types = sorted({gpu_type for node in nodes.values() for gpu_type in node})
+    offers = {gpu_type: _largest_gang(gpu_type, request.max_nodes, nodes) for gpu_type in types}
+    wanted = {t: n for t, n in offers.items() if accepts(request, t)}
+    if not wanted:
+        return Misfit(_no_type(request, offers))
+    best = max(wanted, key=lambda t: wanted[t])
+    if wanted[best] < request.count:
+        return Misfit(_too_large(request, wanted))
+    return Reason(
+        code="Fits",
+        message=f"{request.count} GPUs asked for; a gang can have up to {wanted[best]} {best}",
+        numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
+    )
+
+
+def accepts(request: GpuRequest, gpu_type: str) -> bool:
+    """Whether the job may run on this GPU type."""
+    return gpu_type not in request.excluded_types and (not request.types or gpu_type in request.types)
+
+
+def _largest_gang(gpu_type: str, max_nodes: int | None, nodes: Nodes) -> int:
+    """GPUs of one type on the `max_nodes` best nodes."""
+    return sum(sorted((node.get(gpu_type, 0) for node in nodes.values()), reverse=True)[:max_nodes])
+
+
+def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:
+    asked = ", ".join(request.types) or "any type"
+    without = f" without {', '.join(request.excluded_types)}" if request.excluded_types else ""
+    return Reason(
+        code=PendingReason.NEVER_FITS,
+        message=f"no node has a GPU type the job accepts ({asked}{without}); there are {', '.join(offers) or 'none'}",
+        numbers={"gpus": request.count},
+        rejected=[Rejected(what=t, code="TypeNotAccepted", numbers={"gpus": n}) for t, n in offers.items()],
+    )
+
+
+def _too_large(request: GpuRequest, wanted: Mapping[str, int]) -> Reason:
+    best = max(wanted, key=lambda t: wanted[t])
+    within = f" on {request.max_nodes} nodes" if request.max_nodes else ""
+    return Reason(
+        code=PendingReason.NEVER_FITS,
+        message=f"{request.count} GPUs of one type asked for{within}; the whole cluster has {wanted[best]} {best}",
+        numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
+        rejected=[Rejected(what=t, code="TooFewGpus", numbers={"gpus": n}) for t, n in wanted.items()],
+    )

@@ -1,0 +1,1 @@
+"""Failure analysis: why did it fail, and can a retry help?"""

@@ -1,0 +1,105 @@
+"""The most likely reason of a failed attempt, from its exit status and the end of its stderr.
+
+The reasons and categories are those of the Philly study (Jeon et al., ATC'19, section 4.2 and Table 6).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SIGNAL_NAMES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A verdict; `deciding_line` is the evidence."""
+
+    failure: str
+    category: str
+    retry_can_help: bool
+    deciding_line: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A pattern over one line of output and what it means."""
+
+    pattern: re.Pattern[str]
+    failure: str
+    category: str
+    retry_can_help: bool
+
+
+def _signature(pattern: str, failure: str, category: str, *, retry: bool) -> Signature:
+    return Signature(re.compile(pattern), failure, category, retry)
+
+
+SIGNATURES = (
+    _signature(r"(torch|cuda).*(OutOfMemoryError|out of memory)", "gpu_out_of_memory", "ai_engine", retry=False),
+    _signature(r"uncorrectable ECC|Xid.*(48|63|94|95)", "gpu_ecc_error", "ai_engine", retry=True),
+    _signature(r"CUDA driver version is insufficient|forward compatibility", "cuda_ver_mismatch", "ai_engine", retry=False),
+    _signature(r"no CUDA-capable device|CUDA.*initializ", "cuda_init_failed", "ai_engine", retry=True),
+    _signature(r"CUDA error|CUBLAS_STATUS|CUDNN_STATUS", "cuda_failure", "ai_engine", retry=True),
+    _signature(r"\bMemoryError\b|[Cc]annot allocate memory|oom-kill", "cpu_out_of_memory", "user", retry=False),
+    _signature(r"^\s*(SyntaxError|IndentationError|TabError)\b", "syntax_error", "user", retry=False),
+    _signature(r"error while loading shared libraries|cannot open shared object", "cannot_load_libs", "ai_engine", retry=False),
+    _signature(r"^\s*(ModuleNotFoundError|ImportError)\b", "import_error", "user", retry=False),
+    _signature(r"\bPermissionError\b|[Pp]ermission denied", "permission_error", "user", retry=False),
+    _signature(r"\b(FileNotFoundError|UnicodeDecodeError|EOFError|BadZipFile)\b", "incorrect_inputs", "user", retry=False),
+    _signature(r"loss (is|=) *(nan|inf)|FloatingPointError", "model_diverged", "user", retry=False),
+    _signature(r"Connection (reset|closed) by peer|[Tt]imed? ?out waiting.*(store|rank)|NCCL.*(timeout|remote)", "mpi_runtime_failure", "infrastructure", retry=True),
+    _signature(r"^\s*(TypeError|AttributeError|NameError|KeyError|IndexError|AssertionError)\b", "semantic_error", "user", retry=False),
+    _signature(r"^\s*(ValueError|RuntimeError)\b", "semantic_error", "user", retry=True),
+    _signature(r"^Traceback \(most recent call last\)", "traceback_from_crash", "user", retry=True),
+)
+"""In order of precedence. A retry is refused only where the same program on the same input must fail again."""
+
+
+def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_tail: str) -> Failure:
+    """Judge one failed attempt.
+
+    Args:
+        exit_code: of the first process that ended badly; None when a signal ended it or it never ran.
+        signal: its number, or None.
+        outcome: `JobExited.outcome`.
+        stderr_tail: the last lines of that process's stderr.
+    """
+    if outcome == "time_limit":
+        return Failure("job_preempted", "user", False, "the attempt reached its time limit")
+    if outcome == "launch_failed":
+        return Failure("incorrect_inputs", "user", False, _last_line(stderr_tail) or "the task could not be started")
+    if outcome == "lost":
+        return Failure("no_signature", "infrastructure", True, "the task vanished without an exit status")
+    found = _by_signature(stderr_tail)
+    if found is not None:
+        return found
+    if signal is not None:
+        return _by_signal(signal)
+    return Failure("no_signature", "user", True, f"exit code {exit_code}")
+
+
+def _by_signature(stderr_tail: str) -> Failure | None:
+    lines = stderr_tail.splitlines()
+    for signature in SIGNATURES:
+        for line in reversed(lines):
+            if signature.pattern.search(line):
+                return Failure(signature.failure, signature.category, signature.retry_can_help, line.strip())
+    return None
+
+
+def _by_signal(signal: int) -> Failure:
+    name = SIGNAL_NAMES.get(signal, str(signal))
+    line = f"killed by signal {signal} ({name})"
+    if signal == 9:
+        return Failure("cpu_out_of_memory", "infrastructure", True, line)
+    if signal in (7, 11):
+        return Failure("invalid_mem_access", "user", True, line)
+    if signal in (4, 6, 8):
+        return Failure("core_dump", "ai_engine", True, line)
+    return Failure("job_preempted", "infrastructure", True, line)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -1,0 +1,90 @@
+"""Per event: what changes, and what a failure leads to."""
+
+from __future__ import annotations
+
+from libs.contracts.admission import JobRejected
+from libs.contracts.failure_analysis import OWNER, FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.gateway import JobArrived, SettingChanged
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Machine, Turn
+from services.failure_analysis.core.classify import Failure, classify
+from services.failure_analysis.core.state import History, State
+
+machine: Machine[State] = Machine(OWNER)
+
+
+@machine.evolves(JobArrived)
+def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
+    state.jobs.setdefault(event.job_id, History(max_retries=event.spec.max_retries))
+
+
+@machine.evolves(JobSucceeded, JobCancelled, JobRejected, JobAbandoned)
+def job_ended(
+    state: State, event: JobSucceeded | JobCancelled | JobRejected | JobAbandoned, now_s: float
+) -> None:
+    state.jobs.pop(event.job_id, None)
+
+
+@machine.evolves(SettingChanged)
+def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
+    if event.service == OWNER and event.name in ("retry_base_s", "retry_cap_s"):
+        setattr(state, event.name, float(event.value))
+
+
+@machine.evolves(AttemptFailed)
+def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
+    if event.job_id in state.jobs:
+        state.jobs[event.job_id].failures += 1
+
+
+@machine.decides(AttemptFailed)
+def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> None:
+    history = state.jobs.get(event.job_id)
+    if history is None:
+        return
+    failure = classify(
+        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+    )
+    turn.emit(
+        FailureClassified(
+            job_id=event.job_id,
+            attempt=event.attempt,
+            failure=failure.failure,
+            category=failure.category,
+            retry_can_help=failure.retry_can_help,
+            deciding_line=failure.deciding_line,
+        )
+    )
+    if failure.retry_can_help and history.failures <= history.max_retries:
+        turn.emit(_retry(state, event, history, turn.now_s))
+    else:
+        turn.emit(_abandon(event, history, failure))
+
+
+def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -> RetryScheduled:
+    doublings = min(history.failures - 1, 30)
+    delay_s = min(state.retry_cap_s, state.retry_base_s * 2**doublings)
+    reason = Reason(
+        code="RetryCanHelp",
+        message=f"failure {history.failures}, {history.max_retries} retries allowed; next try in {delay_s:g} s",
+        numbers={"failures": history.failures, "max_retries": history.max_retries, "delay_s": delay_s},
+    )
+    return RetryScheduled(
+        job_id=event.job_id, attempt=event.attempt + 1, not_before_s=now_s + delay_s, reason=reason
+    )
+
+
+def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:
+    if failure.retry_can_help:
+        code, why = "RetriesUsedUp", f"failed {history.failures} times, {history.max_retries} retries allowed"
+    else:
+        code, why = "RetryCannotHelp", f"{failure.failure} would happen again: {failure.deciding_line}"
+    reason = Reason(
+        code=code,
+        message=why,
+        numbers={"failures": history.failures, "max_retries": history.max_retries},
+    )
+    return JobAbandoned(
+        job_id=event.job_id, attempt=event.attempt, exit_code=event.exit_code, signal=event.signal, reason=reason
+    )

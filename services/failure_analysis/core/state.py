@@ -1,0 +1,23 @@
+"""What failure analysis knows: how often each live job may fail, and how often it did."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class History(msgspec.Struct, kw_only=True):
+    """One job's failures so far."""
+
+    max_retries: int
+    failures: int = 0
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Initially empty."""
+
+    jobs: dict[str, History] = {}
+    """{job id: history} of every job that has not ended."""
+    retry_base_s: float = 2.0
+    """Delay before the first retry; doubled for each further one."""
+    retry_cap_s: float = 300.0
+    """Longest delay."""

@@ -1,0 +1,1 @@
+"""Migration: what should move?"""

@@ -1,0 +1,23 @@
+"""The door plate of migration."""
+
+from __future__ import annotations
+
+from libs.contracts.migration import (
+    OWNER,
+    MigrationCompleted,
+    MigrationFailed,
+    MigrationStarted,
+    NodeDrained,
+)
+from libs.kernel.service import Service
+from services.migration.core.machine import machine
+from services.migration.core.state import State, check
+
+SERVICE = Service(
+    name=OWNER,
+    question="What should move?",
+    machine=machine,
+    state_type=State,
+    emits=(MigrationStarted, MigrationCompleted, MigrationFailed, NodeDrained),
+    check=check,
+)

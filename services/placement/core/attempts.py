@@ -1,0 +1,142 @@
+"""A running attempt: its tasks start and end, and the job with them."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import JobExited, JobStarted
+from libs.contracts.migration import MigrationStarted
+from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, JobSucceeded, StopTask
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.arrivals import cancelled, on_hold
+from services.placement.core.orders import stop_orders
+from services.placement.core.scheduling import clear_attempt, schedule
+from services.placement.core.state import Job, Phase, State, TaskExit
+from services.placement.core.table import machine
+
+
+def active(state: State, job_id: str, attempt: int) -> Job | None:
+    """The job, if this very attempt holds GPUs; None for everything that is over."""
+    job = state.jobs.get(job_id)
+    return job if job is not None and job.phase is Phase.ACTIVE and job.attempt == attempt else None
+
+
+@machine.evolves(JobStarted)
+def task_started(state: State, event: JobStarted, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None and event.node_id in job.live_nodes():
+        job.started.append(event.node_id)
+
+
+@machine.decides(JobStarted)
+def stop_a_stranger(state: State, event: JobStarted, turn: Turn[State]) -> None:
+    """A task of an attempt that is over (its node was thought lost) must not go on."""
+    job = active(state, event.job_id, event.attempt)
+    if job is None or event.node_id not in job.live_nodes():
+        turn.emit(stop_stale(state, event.node_id, event.job_id, event.attempt))
+
+
+@machine.evolves(JobExited)
+def task_exited(state: State, event: JobExited, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None and event.node_id in job.live_nodes():
+        job.exits[event.node_id] = TaskExit(
+            exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+        )
+
+
+@machine.decides(JobExited)
+def end_or_stop_peers(state: State, event: JobExited, turn: Turn[State]) -> None:
+    """The attempt ends with its last task; one that ends badly takes its peers along."""
+    job = active(state, event.job_id, event.attempt)
+    if job is None:
+        return
+    if not job.live_nodes():
+        end_attempt(state, job, turn)
+        schedule(state, turn)
+    elif not job.exits[event.node_id].good and not job.stopping:
+        reason = Reason(code="PeerFailed", message=f"the task on {event.node_id} ended badly")
+        stop_all(state, job, state.stop_grace_s, reason, turn)
+
+
+@machine.decides(MigrationStarted)
+def leave_for_migration(state: State, event: MigrationStarted, turn: Turn[State]) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None and job.leaving is None and job.cancellation is None:
+        preempt(state, job, event.reason, turn)
+
+
+@machine.evolves(JobPreempted)
+def job_preempted(state: State, event: JobPreempted, now_s: float) -> None:
+    state.jobs[event.job_id].leaving = event.reason
+
+
+@machine.evolves(JobSucceeded)
+def job_succeeded(state: State, event: JobSucceeded, now_s: float) -> None:
+    clear_attempt(state, state.jobs[event.job_id])
+    del state.jobs[event.job_id]
+
+
+@machine.evolves(AttemptFailed)
+def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
+    job = state.jobs[event.job_id]
+    clear_attempt(state, job)
+    job.phase = Phase.FAILED
+
+
+@machine.evolves(StopTask)
+def stop_ordered(state: State, event: StopTask, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None:
+        job.stopping = True
+
+
+def preempt(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
+    """Take the attempt off its GPUs; it is queued again when its tasks have ended."""
+    turn.emit(JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason))
+    if not job.stopping:
+        stop_all(state, job, state.stop_grace_s, reason, turn)
+
+
+def stop_all(state: State, job: Job, grace_s: float, reason: Reason, turn: Turn[State]) -> None:
+    """Order every task that has not ended to stop."""
+    for order in stop_orders(job, grace_s, reason):
+        turn.emit(order)
+
+
+def stop_stale(state: State, node_id: str, job_id: str, attempt: int) -> StopTask:
+    """The order against a task of an attempt that is over."""
+    reason = Reason(code="AttemptIsOver", message=f"attempt {attempt} of {job_id} does not hold GPUs here any more")
+    return StopTask(node_id=node_id, job_id=job_id, attempt=attempt, grace_s=state.stop_grace_s, reason=reason)
+
+
+def end_attempt(state: State, job: Job, turn: Turn[State]) -> None:
+    """Every task has ended: say what that means for the job.
+
+    A job that did all its work has succeeded, even when it was about to be cancelled or moved.
+    """
+    if all(task_exit.good for task_exit in job.exits.values()):
+        turn.emit(JobSucceeded(job_id=job.job_id, attempt=job.attempt))
+    elif job.cancellation is not None:
+        turn.emit(cancelled(job))
+    elif job.leaving is not None:
+        reason = on_hold() if job.held else job.leaving
+        turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt + 1, reason=reason))
+    else:
+        turn.emit(_failure(job))
+
+
+def _failure(job: Job) -> AttemptFailed:
+    """Blame the first task that ended badly by itself."""
+    bad = [(node_id, e) for node_id, e in job.exits.items() if not e.good]
+    node_id, task_exit = next(((n, e) for n, e in bad if e.outcome != "stopped"), bad[0])
+    how = f"signal {task_exit.signal}" if task_exit.signal is not None else f"exit code {task_exit.exit_code}"
+    return AttemptFailed(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        node_id=node_id,
+        exit_code=task_exit.exit_code,
+        signal=task_exit.signal,
+        outcome=task_exit.outcome,
+        stderr_tail=task_exit.stderr_tail,
+        reason=Reason(code="TaskEndedBadly", message=f"the task on {node_id} ended with {how} ({task_exit.outcome})"),
+    )

@@ -1,0 +1,53 @@
+"""What must hold between events: every GPU accounted for, every job in exactly one place."""
+
+from __future__ import annotations
+
+from libs.kernel.service import InvariantViolated
+from services.placement.core.state import Phase, State
+
+
+def check(state: State) -> None:
+    """Raises InvariantViolated with both sides of the contradiction."""
+    _holders(state)
+    _queue(state)
+    _reservation(state)
+
+
+def _holders(state: State) -> None:
+    held = {
+        f"{node.node_id}:{index}": gpu.holder
+        for node in state.nodes.values()
+        for index, gpu in enumerate(node.gpus)
+        if gpu.holder
+    }
+    given = {
+        f"{task.node_id}:{index}": job.job_id
+        for job in state.jobs.values()
+        if job.phase is Phase.ACTIVE
+        for task in job.gang
+        for index in task.gpu_indices
+    }
+    if held != given:
+        place = min(k for k in held.keys() | given.keys() if held.get(k) != given.get(k))
+        raise InvariantViolated(
+            f"GPU {place} is held by {held.get(place) or 'nobody'}, but given to {given.get(place) or 'nobody'}"
+        )
+    for job in state.jobs.values():
+        width = sum(len(task.gpu_indices) for task in job.gang)
+        if job.phase is Phase.ACTIVE and width != job.spec.gpus.count:
+            raise InvariantViolated(f"job {job.job_id} asked for {job.spec.gpus.count} GPUs and holds {width}")
+
+
+def _queue(state: State) -> None:
+    listed = [job_id for orders in state.queue.values() for _, _, job_id in orders]
+    waiting = [j.job_id for j in state.jobs.values() if j.phase is Phase.QUEUED and not j.held]
+    if sorted(listed) != sorted(waiting):
+        raise InvariantViolated(f"the queue lists {sorted(listed)}, but {sorted(waiting)} wait")
+
+
+def _reservation(state: State) -> None:
+    if state.reservation is None:
+        return
+    job = state.jobs.get(state.reservation.job_id)
+    if job is None or job.phase is not Phase.QUEUED:
+        raise InvariantViolated(f"nodes are reserved for {state.reservation.job_id}, which does not wait")

@@ -1,0 +1,45 @@
+"""The requests to agents that carry a decision out."""
+
+from __future__ import annotations
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import LaunchTask, StopTask
+from libs.contracts.reasons import Reason
+from services.placement.core.state import Job, State
+
+
+def launch_orders(state: State, job: Job, gang: list[TaskPlacement], attempt: int) -> list[LaunchTask]:
+    """One order per node of the gang."""
+    first = state.nodes[gang[0].node_id]
+    spread = len(gang) > 1
+    return [
+        LaunchTask(
+            node_id=task.node_id,
+            job_id=job.job_id,
+            attempt=attempt,
+            name=job.spec.name,
+            tenant=job.spec.tenant,
+            command=job.spec.command,
+            env=job.spec.env,
+            working_dir=job.spec.working_dir,
+            code_id=job.spec.code_id,
+            gpu_indices=task.gpu_indices,
+            launcher=job.spec.launcher,
+            first_rank=task.first_rank,
+            world_size=job.spec.gpus.count,
+            node_rank=node_rank,
+            node_count=len(gang),
+            rendezvous_host=first.address if spread else None,
+            rendezvous_port=first.next_port if spread else None,
+            time_limit_s=job.spec.time_limit_s,
+        )
+        for node_rank, task in enumerate(gang)
+    ]
+
+
+def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:
+    """One order per task that has not ended."""
+    return [
+        StopTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt, grace_s=grace_s, reason=reason)
+        for node_id in job.live_nodes()
+    ]

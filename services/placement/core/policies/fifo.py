@@ -1,0 +1,10 @@
+"""First in, first out, strictly."""
+
+from services.placement.core.policies.policy import QueuePolicy
+
+FIFO = QueuePolicy(
+    name="fifo",
+    describes="In order; nobody passes a job that does not fit yet.",
+    later_jobs_may_pass=False,
+    reserves=False,
+)

@@ -1,0 +1,128 @@
+"""What users and operators ask for: cancel, pause, resume, priority, policy, settings."""
+
+from __future__ import annotations
+
+from libs.contracts.gateway import (
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+    PolicyChanged,
+    SettingChanged,
+)
+from libs.contracts.placement import OWNER, JobQueued, ResumeTask, SuspendTask
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.arrivals import cancelled, on_hold
+from services.placement.core.attempts import stop_all
+from services.placement.core.policies import POLICIES
+from services.placement.core.queue import dequeue, enqueue
+from services.placement.core.scheduling import release_reservation_of, schedule, tell_newcomer
+from services.placement.core.state import Cancellation, Job, Phase, State
+from services.placement.core.table import machine
+
+SETTINGS = ("locality_relax_s", "reserve_after_s", "stop_grace_s")
+
+
+@machine.evolves(JobCancelRequested)
+def cancel_requested(state: State, event: JobCancelRequested, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.cancellation is None:
+        job.cancellation = Cancellation(requested_by=event.requested_by, grace_s=event.grace_s)
+
+
+@machine.decides(JobCancelRequested)
+def cancel(state: State, event: JobCancelRequested, turn: Turn[State]) -> None:
+    """Cancel at once what holds nothing; while another service has the word (admission, failure analysis), wait."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.cancellation is None:
+        return
+    if job.phase in (Phase.WAITING, Phase.QUEUED):
+        release_reservation_of(state, job, "Cancelled", turn)
+        turn.emit(cancelled(job))
+        schedule(state, turn)
+    elif job.phase is Phase.ACTIVE and not job.stopping:
+        reason = Reason(code="CancelRequested", message=f"cancelled by {event.requested_by}")
+        stop_all(state, job, event.grace_s, reason, turn)
+
+
+@machine.evolves(JobPauseRequested)
+def pause_requested(state: State, event: JobPauseRequested, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None:
+        job.held = True
+        dequeue(state, job)
+
+
+@machine.decides(JobPauseRequested)
+def pause(state: State, event: JobPauseRequested, turn: Turn[State]) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    if job.phase is Phase.QUEUED:
+        release_reservation_of(state, job, "Paused", turn)
+        turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
+        schedule(state, turn)
+    elif job.phase is Phase.ACTIVE and not job.stopping:
+        for node_id in job.live_nodes():
+            turn.emit(SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+
+
+@machine.evolves(JobResumeRequested)
+def resume_requested(state: State, event: JobResumeRequested, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or not job.held:
+        return
+    job.held = False
+    if job.phase is Phase.QUEUED:
+        job.wait_code, job.queued_since_s = "", now_s
+        enqueue(state, job)
+
+
+@machine.decides(JobResumeRequested)
+def resume(state: State, event: JobResumeRequested, turn: Turn[State]) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    if job.phase is Phase.QUEUED:
+        schedule(state, turn)
+        tell_newcomer(state, job, turn)
+    elif job.phase is Phase.ACTIVE and not job.stopping:
+        for node_id in job.live_nodes():
+            turn.emit(ResumeTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+
+
+@machine.evolves(JobPriorityChanged)
+def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None:
+        return
+    queued = _on_queue(job)
+    if queued:
+        dequeue(state, job)
+    job.priority = event.priority
+    if queued:
+        enqueue(state, job)
+
+
+@machine.evolves(PolicyChanged)
+def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
+    if event.policy in POLICIES:
+        state.policy = event.policy
+
+
+@machine.evolves(SettingChanged)
+def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
+    if event.service == OWNER and event.name in SETTINGS:
+        setattr(state, event.name, float(event.value))
+
+
+@machine.decides(JobPriorityChanged, PolicyChanged, SettingChanged)
+def decide_anew(
+    state: State, event: JobPriorityChanged | PolicyChanged | SettingChanged, turn: Turn[State]
+) -> None:
+    schedule(state, turn)
+
+
+def _on_queue(job: Job) -> bool:
+    return job.phase is Phase.QUEUED and not job.held

@@ -1,0 +1,166 @@
+"""What placement knows: nodes with the holder of each GPU, jobs with their phase, the queue, the reservation.
+
+Phases of a job (table and picture in the README):
+
+    ARRIVED ──admitted──> WAITING ──granted──> QUEUED ──placed──> ACTIVE ──all tasks exited──> gone
+                             ▲                   ▲                  │ preempted: next attempt      (succeeded,
+                             │                   └──────────────────┤                               cancelled)
+                             └──── retry ──── FAILED <── badly ─────┘
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from libs.contracts.cluster import PortRange, TaskPlacement
+from libs.contracts.jobs import JobSpec
+from libs.contracts.reasons import Reason
+
+
+class Phase(StrEnum):
+    """Where a job is in its life, as placement sees it. Ended jobs are forgotten."""
+
+    ARRIVED = "arrived"
+    """Admission has not judged yet."""
+    WAITING = "waiting"
+    """Waits for quota (or for the end of a back-off)."""
+    QUEUED = "queued"
+    """May be placed; on the queue unless it is held."""
+    ACTIVE = "active"
+    """Holds GPUs."""
+    FAILED = "failed"
+    """An attempt failed; failure analysis decides whether there is another."""
+
+
+class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended."""
+
+    exit_code: int | None
+    signal: int | None
+    outcome: str
+    stderr_tail: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the task did what it should."""
+        return self.outcome == "exited" and self.exit_code == 0
+
+
+class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the job gone."""
+
+    requested_by: str
+    grace_s: float
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A job that has not ended."""
+
+    job_id: str
+    spec: JobSpec
+    seq: int
+    """Order of arrival."""
+    priority: int
+    phase: Phase = Phase.ARRIVED
+    attempt: int = 0
+    queued_since_s: float = 0.0
+    """When it first waited for GPUs since it last ran; counts for relaxation and reservation."""
+    held: bool = False
+    """Paused by its user."""
+    cancellation: Cancellation | None = None
+    wait_code: str = ""
+    """Code of the last JobQueued of this attempt; empty before the first."""
+    gang: list[TaskPlacement] = []
+    started: list[str] = []
+    """Nodes whose task has reported its start."""
+    exits: dict[str, TaskExit] = {}
+    """{node id: how its task ended}, in order of ending."""
+    leaving: Reason | None = None
+    """Why the attempt was preempted; its tasks are being stopped."""
+    stopping: bool = False
+    """StopTask has been ordered for every task of the attempt."""
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Its place in the queue: higher priority first, then in order of arrival."""
+        return (-self.priority, self.seq, self.job_id)
+
+    @property
+    def shape(self) -> str:
+        """Jobs of the same shape fit in the same places."""
+        gpus = self.spec.gpus
+        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
+
+    def live_nodes(self) -> list[str]:
+        """Nodes whose task has not ended."""
+        return [task.node_id for task in self.gang if task.node_id not in self.exits]
+
+
+class Gpu(msgspec.Struct, kw_only=True):
+    """One GPU of a node."""
+
+    gpu_type: str
+    healthy: bool = True
+    holder: str = ""
+    """Id of the job that holds it; empty when free."""
+
+
+class Node(msgspec.Struct, kw_only=True):
+    """A node that has joined at least once."""
+
+    node_id: str
+    incarnation: int
+    address: str
+    rack: str
+    gpus: list[Gpu]
+    ports: PortRange
+    next_port: int
+    present: bool = True
+    """False after NodeLost or NodeLeft, until it joins again."""
+    draining: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether new work may be placed here."""
+        return self.present and not self.draining
+
+    def free(self, gpu_type: str) -> list[int]:
+        """Indices of the healthy free GPUs of a type, ascending."""
+        return [
+            index
+            for index, gpu in enumerate(self.gpus)
+            if not gpu.holder and gpu.healthy and gpu.gpu_type == gpu_type
+        ]
+
+    def capacity(self, gpu_type: str) -> int:
+        """Healthy GPUs of a type, held or free."""
+        return sum(1 for gpu in self.gpus if gpu.healthy and gpu.gpu_type == gpu_type)
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes whose free GPUs are kept for one gang, so that smaller jobs cannot starve it."""
+
+    job_id: str
+    node_ids: list[str]
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Initially empty."""
+
+    nodes: dict[str, Node] = {}
+    jobs: dict[str, Job] = {}
+    queue: dict[str, list[tuple[int, int, str]]] = {}
+    """{shape: orders of the queued jobs that are not held, ascending}."""
+    reservation: Reservation | None = None
+    policy: str = "backfill"
+    next_seq: int = 0
+    wakeup_s: float | None = None
+    """When the passing of time alone may change a decision."""
+    locality_relax_s: float = 60.0
+    """How long a gang waits for the fewest possible servers before it accepts more."""
+    reserve_after_s: float = 30.0
+    """How long the first job of the queue waits before nodes are reserved for it."""
+    stop_grace_s: float = 10.0
+    """Time between SIGTERM and SIGKILL for tasks that are stopped by the scheduler."""

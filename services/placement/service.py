@@ -1,0 +1,47 @@
+"""The door plate of placement."""
+
+from __future__ import annotations
+
+from libs.contracts.placement import (
+    OWNER,
+    AttemptFailed,
+    GangReleased,
+    GangReserved,
+    JobCancelled,
+    JobPlaced,
+    JobPreempted,
+    JobQueued,
+    JobSucceeded,
+    LaunchTask,
+    ResumeTask,
+    StopTask,
+    SuspendTask,
+)
+from libs.kernel.service import Service
+from services.placement.core.check import check
+from services.placement.core.machine import machine
+from services.placement.core.scheduling import next_wakeup
+from services.placement.core.state import State
+
+SERVICE = Service(
+    name=OWNER,
+    question="Which GPUs, and when?",
+    machine=machine,
+    state_type=State,
+    emits=(
+        JobQueued,
+        GangReserved,
+        GangReleased,
+        JobPlaced,
+        JobPreempted,
+        AttemptFailed,
+        JobSucceeded,
+        JobCancelled,
+        LaunchTask,
+        StopTask,
+        SuspendTask,
+        ResumeTask,
+    ),
+    next_wakeup=next_wakeup,
+    check=check,
+)

@@ -1,0 +1,1 @@
+"""Quota: whose share is it?"""

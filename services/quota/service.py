@@ -1,0 +1,18 @@
+"""The door plate of quota."""
+
+from __future__ import annotations
+
+from libs.contracts.quota import OWNER, QuotaDeferred, QuotaGranted
+from libs.kernel.service import Service
+from services.quota.core.machine import machine, next_wakeup
+from services.quota.core.state import State, check
+
+SERVICE = Service(
+    name=OWNER,
+    question="Whose share is it?",
+    machine=machine,
+    state_type=State,
+    emits=(QuotaGranted, QuotaDeferred),
+    next_wakeup=next_wakeup,
+    check=check,
+)
