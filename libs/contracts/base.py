@@ -53,9 +53,7 @@ E = TypeVar("E", bound=type[Event])
 _BY_WIRE_TYPE: dict[str, type[Event]] = {}
 
 
-def event(
-    wire_type: str, *, owner: str, subject: str, topic: Topic = Topic.CONTROL
-) -> Callable[[E], E]:
+def event(wire_type: str, *, owner: str, subject: str, topic: Topic = Topic.CONTROL) -> Callable[[E], E]:
     """Register an event class under its wire name.
 
     Args:

@@ -8,6 +8,9 @@ from libs.contracts.reasons import Number
 
 OWNER = "gateway"
 
+POLICY_NAMES = ("backfill", "fifo")
+"""The placement policies that an operator can choose."""
+
 
 @event("job.arrived.v1", owner=OWNER, subject="job_id")
 class JobArrived(Event, frozen=True, kw_only=True):

@@ -300,4 +300,4 @@ ROW_TYPES: tuple[type[Row], ...] = (
 )
 
 CHECKPOINT_TABLE = "checkpoint"
-"""One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `changed_s`."""
+"""One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `fold_version`, `changed_s`."""

@@ -38,18 +38,34 @@ def _signature(pattern: str, failure: str, category: str, *, retry: bool) -> Sig
 SIGNATURES = (
     _signature(r"(torch|cuda).*(OutOfMemoryError|out of memory)", "gpu_out_of_memory", "ai_engine", retry=False),
     _signature(r"uncorrectable ECC|Xid.*(48|63|94|95)", "gpu_ecc_error", "ai_engine", retry=True),
-    _signature(r"CUDA driver version is insufficient|forward compatibility", "cuda_ver_mismatch", "ai_engine", retry=False),
+    _signature(
+        r"CUDA driver version is insufficient|forward compatibility", "cuda_ver_mismatch", "ai_engine", retry=False
+    ),
     _signature(r"no CUDA-capable device|CUDA.*initializ", "cuda_init_failed", "ai_engine", retry=True),
     _signature(r"CUDA error|CUBLAS_STATUS|CUDNN_STATUS", "cuda_failure", "ai_engine", retry=True),
     _signature(r"\bMemoryError\b|[Cc]annot allocate memory|oom-kill", "cpu_out_of_memory", "user", retry=False),
     _signature(r"^\s*(SyntaxError|IndentationError|TabError)\b", "syntax_error", "user", retry=False),
-    _signature(r"error while loading shared libraries|cannot open shared object", "cannot_load_libs", "ai_engine", retry=False),
+    _signature(
+        r"error while loading shared libraries|cannot open shared object", "cannot_load_libs", "ai_engine", retry=False
+    ),
     _signature(r"^\s*(ModuleNotFoundError|ImportError)\b", "import_error", "user", retry=False),
     _signature(r"\bPermissionError\b|[Pp]ermission denied", "permission_error", "user", retry=False),
-    _signature(r"\b(FileNotFoundError|UnicodeDecodeError|EOFError|BadZipFile)\b", "incorrect_inputs", "user", retry=False),
+    _signature(
+        r"\b(FileNotFoundError|UnicodeDecodeError|EOFError|BadZipFile)\b", "incorrect_inputs", "user", retry=False
+    ),
     _signature(r"loss (is|=) *(nan|inf)|FloatingPointError", "model_diverged", "user", retry=False),
-    _signature(r"Connection (reset|closed) by peer|[Tt]imed? ?out waiting.*(store|rank)|NCCL.*(timeout|remote)", "mpi_runtime_failure", "infrastructure", retry=True),
-    _signature(r"^\s*(TypeError|AttributeError|NameError|KeyError|IndexError|AssertionError)\b", "semantic_error", "user", retry=False),
+    _signature(
+        r"Connection (reset|closed) by peer|[Tt]imed? ?out waiting.*(store|rank)|NCCL.*(timeout|remote)",
+        "mpi_runtime_failure",
+        "infrastructure",
+        retry=True,
+    ),
+    _signature(
+        r"^\s*(TypeError|AttributeError|NameError|KeyError|IndexError|AssertionError)\b",
+        "semantic_error",
+        "user",
+        retry=False,
+    ),
     _signature(r"^\s*(ValueError|RuntimeError)\b", "semantic_error", "user", retry=True),
     _signature(r"^Traceback \(most recent call last\)", "traceback_from_crash", "user", retry=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.contracts import settings
 from libs.contracts.admission import JobRejected
 from libs.contracts.failure_analysis import OWNER, FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, SettingChanged
@@ -20,15 +21,13 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
 
 
 @machine.evolves(JobSucceeded, JobCancelled, JobRejected, JobAbandoned)
-def job_ended(
-    state: State, event: JobSucceeded | JobCancelled | JobRejected | JobAbandoned, now_s: float
-) -> None:
+def job_ended(state: State, event: JobSucceeded | JobCancelled | JobRejected | JobAbandoned, now_s: float) -> None:
     state.jobs.pop(event.job_id, None)
 
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in ("retry_base_s", "retry_cap_s"):
+    if event.service == OWNER and event.name in settings.names(OWNER):
         setattr(state, event.name, float(event.value))
 
 
@@ -70,9 +69,7 @@ def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -
         message=f"failure {history.failures}, {history.max_retries} retries allowed; next try in {delay_s:g} s",
         numbers={"failures": history.failures, "max_retries": history.max_retries, "delay_s": delay_s},
     )
-    return RetryScheduled(
-        job_id=event.job_id, attempt=event.attempt + 1, not_before_s=now_s + delay_s, reason=reason
-    )
+    return RetryScheduled(job_id=event.job_id, attempt=event.attempt + 1, not_before_s=now_s + delay_s, reason=reason)
 
 
 def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:

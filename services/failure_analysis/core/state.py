@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from libs.contracts import settings
+from libs.contracts.failure_analysis import OWNER
+
 
 class History(msgspec.Struct, kw_only=True):
     """One job's failures so far."""
@@ -17,7 +20,5 @@ class State(msgspec.Struct, kw_only=True):
 
     jobs: dict[str, History] = {}
     """{job id: history} of every job that has not ended."""
-    retry_base_s: float = 2.0
-    """Delay before the first retry; doubled for each further one."""
-    retry_cap_s: float = 300.0
-    """Longest delay."""
+    retry_base_s: float = settings.default(OWNER, "retry_base_s")
+    retry_cap_s: float = settings.default(OWNER, "retry_cap_s")

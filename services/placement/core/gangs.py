@@ -40,11 +40,7 @@ def best_fit(request: GpuRequest, nodes: Sequence[Node]) -> Fit | None:
 
     Best: fewest servers, then fewest racks, then the type named first.
     """
-    fits = [
-        fit
-        for gpu_type in accepted_types(request, nodes)
-        for fit in _fits_of_type(request, gpu_type, nodes)
-    ]
+    fits = [fit for gpu_type in accepted_types(request, nodes) for fit in _fits_of_type(request, gpu_type, nodes)]
     return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
 
 
@@ -122,9 +118,15 @@ def _on_one_server(count: int, gpu_type: str, free: list[tuple[Node, list[int]]]
     fitting = [(node, indices) for node, indices in free if len(indices) >= count]
     if not fitting:
         return None
-    node, indices = min(fitting, key=lambda pair: (len(pair[1]), pair[0].node_id))
+    node, indices = min(fitting, key=_fullest)
     task = TaskPlacement(node_id=node.node_id, gpu_indices=indices[:count], first_rank=0)
     return Fit(gpu_type=gpu_type, gang=[task], racks=1)
+
+
+def _fullest(pair: tuple[Node, list[int]]) -> tuple[int, str]:
+    """Orders servers by free GPUs, then by name."""
+    node, indices = pair
+    return len(indices), node.node_id
 
 
 def _over_servers(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list[int]]]) -> Fit | None:
@@ -136,7 +138,7 @@ def _over_servers(request: GpuRequest, gpu_type: str, free: list[tuple[Node, lis
     while left and rank < request.count:
         missing = request.count - rank
         enough = [pair for pair in left if len(pair[1]) >= missing]
-        node, indices = enough[-1] if enough else left[0]
+        node, indices = min(enough, key=_fullest) if enough else left[0]
         left = [pair for pair in left if pair[0] is not node]
         gang.append(TaskPlacement(node_id=node.node_id, gpu_indices=indices[:missing], first_rank=rank))
         racks.append(node.rack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.contracts import settings
 from libs.contracts.gateway import (
     JobCancelRequested,
     JobPauseRequested,
@@ -20,8 +21,6 @@ from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.scheduling import release_reservation_of, schedule, tell_newcomer
 from services.placement.core.state import Cancellation, Job, Phase, State
 from services.placement.core.table import machine
-
-SETTINGS = ("locality_relax_s", "reserve_after_s", "stop_grace_s")
 
 
 @machine.evolves(JobCancelRequested)
@@ -113,14 +112,12 @@ def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in SETTINGS:
+    if event.service == OWNER and event.name in settings.names(OWNER):
         setattr(state, event.name, float(event.value))
 
 
 @machine.decides(JobPriorityChanged, PolicyChanged, SettingChanged)
-def decide_anew(
-    state: State, event: JobPriorityChanged | PolicyChanged | SettingChanged, turn: Turn[State]
-) -> None:
+def decide_anew(state: State, event: JobPriorityChanged | PolicyChanged | SettingChanged, turn: Turn[State]) -> None:
     schedule(state, turn)
 
 

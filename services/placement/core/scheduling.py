@@ -127,9 +127,7 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
         numbers={"waited_s": waited_s, "reserve_after_s": state.reserve_after_s, "gpus": job.spec.gpus.count},
     )
     node_ids = [node.node_id for node in chosen]
-    turn.emit(
-        GangReserved(job_id=job.job_id, attempt=job.attempt, node_ids=node_ids, gpus_held=held, reason=reason)
-    )
+    turn.emit(GangReserved(job_id=job.job_id, attempt=job.attempt, node_ids=node_ids, gpus_held=held, reason=reason))
 
 
 def _is_reserved_for_equal(state: State, job: Job) -> bool:

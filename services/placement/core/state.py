@@ -14,8 +14,10 @@ from enum import StrEnum
 
 import msgspec
 
+from libs.contracts import settings
 from libs.contracts.cluster import PortRange, TaskPlacement
 from libs.contracts.jobs import JobSpec
+from libs.contracts.placement import OWNER
 from libs.contracts.reasons import Reason
 
 
@@ -129,9 +131,7 @@ class Node(msgspec.Struct, kw_only=True):
     def free(self, gpu_type: str) -> list[int]:
         """Indices of the healthy free GPUs of a type, ascending."""
         return [
-            index
-            for index, gpu in enumerate(self.gpus)
-            if not gpu.holder and gpu.healthy and gpu.gpu_type == gpu_type
+            index for index, gpu in enumerate(self.gpus) if not gpu.holder and gpu.healthy and gpu.gpu_type == gpu_type
         ]
 
     def capacity(self, gpu_type: str) -> int:
@@ -158,9 +158,6 @@ class State(msgspec.Struct, kw_only=True):
     next_seq: int = 0
     wakeup_s: float | None = None
     """When the passing of time alone may change a decision."""
-    locality_relax_s: float = 60.0
-    """How long a gang waits for the fewest possible servers before it accepts more."""
-    reserve_after_s: float = 30.0
-    """How long the first job of the queue waits before nodes are reserved for it."""
-    stop_grace_s: float = 10.0
-    """Time between SIGTERM and SIGKILL for tasks that are stopped by the scheduler."""
+    locality_relax_s: float = settings.default(OWNER, "locality_relax_s")
+    reserve_after_s: float = settings.default(OWNER, "reserve_after_s")
+    stop_grace_s: float = settings.default(OWNER, "stop_grace_s")

@@ -21,7 +21,9 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
     state.tenant(event.tenant).limit_gpus = event.gpu_limit
 
 
-@machine.decides(TenantConfigured, JobPriorityChanged, AttemptFailed, JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
+@machine.decides(
+    TenantConfigured, JobPriorityChanged, AttemptFailed, JobSucceeded, JobCancelled, JobAbandoned, JobRejected
+)
 def grant_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
     """Room or order has changed."""
     for tenant_name in state.tenants:

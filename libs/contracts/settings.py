@@ -1,0 +1,45 @@
+"""The numbers that cores decide by. A change is an event (`SettingChanged`), so that a replay has it too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One number of one core."""
+
+    service: str
+    name: str
+    default: float
+    describes: str
+
+
+SETTINGS = (
+    Setting(
+        "placement", "locality_relax_s", 60.0, "How long a gang waits for the fewest servers before it accepts more"
+    ),
+    Setting(
+        "placement", "reserve_after_s", 30.0, "How long the first of the queue waits before nodes are reserved for it"
+    ),
+    Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
+    Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
+    Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
+)
+
+
+def names(service: str) -> tuple[str, ...]:
+    """The settings of one service."""
+    return tuple(setting.name for setting in SETTINGS if setting.service == service)
+
+
+def default(service: str, name: str) -> float:
+    """The value before any SettingChanged.
+
+    Raises:
+        KeyError: no such setting.
+    """
+    for setting in SETTINGS:
+        if (setting.service, setting.name) == (service, name):
+            return setting.default
+    raise KeyError(f"{service} has no setting {name!r}; it has {', '.join(names(service)) or 'none'}")

@@ -1,0 +1,1 @@
+"""Fixtures shared by all tests; loaded as a pytest plugin."""

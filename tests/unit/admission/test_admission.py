@@ -1,0 +1,63 @@
+"""What can never run is refused at once."""
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.agent import NodeLeft
+from libs.contracts.gateway import TenantConfigured
+from libs.contracts.introspection import NodeLost
+from libs.contracts.jobs import GpuRequest
+from libs.contracts.reasons import PendingReason
+from libs.testing.core_case import CoreCase, arrival, node, only
+from services.admission.service import SERVICE
+
+
+def case_with(*nodes: object) -> CoreCase:
+    case = CoreCase(SERVICE)
+    for joined in nodes:
+        case.give(joined)  # type: ignore[arg-type]
+    return case
+
+
+def test_a_job_that_fits_the_empty_cluster_is_admitted():
+    case = case_with(node("n1", 4), node("n2", 4))
+    assert [type(e) for e in case.give(arrival("a", 8))] == [JobAdmitted]
+
+
+def test_a_job_larger_than_the_cluster_is_rejected_with_the_numbers():
+    rejected = only(case_with(node("n1", 4)).give(arrival("a", 5)), JobRejected)
+    assert rejected.reason.code == PendingReason.NEVER_FITS
+    assert rejected.reason.numbers == {"gpus": 5, "largest_gang_gpus": 4}
+
+
+def test_gpus_of_different_types_do_not_make_one_gang():
+    case = case_with(node("n1", 4, gpu_type="v100"), node("n2", 4, gpu_type="k80"))
+    assert [type(e) for e in case.give(arrival("a", 8))] == [JobRejected]
+
+
+def test_a_gang_bound_to_one_node_must_fit_one_node():
+    case = case_with(node("n1", 4), node("n2", 4))
+    assert [type(e) for e in case.give(arrival("a", GpuRequest(count=5, max_nodes=1)))] == [JobRejected]
+
+
+def test_an_unknown_gpu_type_is_named_beside_those_that_exist():
+    rejected = only(case_with(node("n1", 4)).give(arrival("a", GpuRequest(count=1, types=["h100"]))), JobRejected)
+    assert "h100" in rejected.reason.message and "v100" in rejected.reason.message
+
+
+def test_a_job_above_its_tenants_limit_could_never_be_granted():
+    case = case_with(node("n1", 8), TenantConfigured(tenant="default", gpu_limit=2, requested_by="op"))
+    assert only(case.give(arrival("a", 4)), JobRejected).reason.code == PendingReason.EXCEEDS_QUOTA
+
+
+def test_nothing_is_judged_before_the_first_node_has_joined():
+    case = CoreCase(SERVICE)
+    assert case.give(arrival("a", 2)) == []
+    assert case.give(arrival("b", 9)) == []
+    assert [(type(e), e.job_id) for e in case.give(node("n1", 4))] == [(JobAdmitted, "a"), (JobRejected, "b")]
+
+
+def test_a_lost_node_is_expected_back_but_one_that_left_is_not():
+    case = case_with(node("n1", 2), node("n2", 4))
+    case.give(NodeLost(node_id="n2", silent_s=20.0, incarnation=1))
+    assert [type(e) for e in case.give(arrival("a", 4))] == [JobAdmitted]
+    case.give(NodeLeft(node_id="n2", incarnation=1))
+    assert [type(e) for e in case.give(arrival("b", 4))] == [JobRejected]

@@ -1,0 +1,81 @@
+"""Failures are classified; retries back off and come to an end."""
+
+import pytest
+
+from libs.contracts.base import Event
+from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.gateway import SettingChanged
+from libs.contracts.placement import AttemptFailed
+from libs.contracts.reasons import Reason
+from libs.testing.core_case import CoreCase, arrival, only
+from services.failure_analysis.core.classify import classify
+from services.failure_analysis.service import SERVICE
+
+SAID = Reason(code="Test", message="said by the test")
+
+
+def failed(attempt: int, *, code: int | None = 1, signal: int | None = None, stderr: str = "") -> AttemptFailed:
+    return AttemptFailed(
+        job_id="a",
+        attempt=attempt,
+        node_id="n1",
+        exit_code=code,
+        signal=signal,
+        outcome="exited" if signal is None else "signalled",
+        stderr_tail=stderr,
+        reason=SAID,
+    )
+
+
+def case_with(retries: int) -> CoreCase:
+    case = CoreCase(SERVICE)
+    case.give(arrival("a", max_retries=retries))
+    return case
+
+
+def types(events: list[Event]) -> list[type[Event]]:
+    return [type(event) for event in events]
+
+
+def test_without_retries_the_first_failure_is_final():
+    assert types(case_with(0).give(failed(1))) == [FailureClassified, JobAbandoned]
+
+
+def test_two_retries_mean_three_attempts_with_doubled_delays():
+    case = case_with(2)
+    first = only(case.give(failed(1), at=100.0), RetryScheduled)
+    second = only(case.give(failed(2), at=200.0), RetryScheduled)
+    assert (first.attempt, first.not_before_s, second.attempt, second.not_before_s) == (2, 102.0, 3, 204.0)
+    assert only(case.give(failed(3)), JobAbandoned).reason.code == "RetriesUsedUp"
+
+
+def test_the_delay_is_a_setting_and_capped():
+    case = case_with(50)
+    for name, value in (("retry_base_s", 1.0), ("retry_cap_s", 3.0)):
+        case.give(SettingChanged(service="failure_analysis", name=name, value=value, requested_by="op"))
+    delays = [only(case.give(failed(n), at=0.0), RetryScheduled).not_before_s for n in range(1, 45)]
+    assert delays[:3] == [1.0, 2.0, 3.0] and set(delays[3:]) == {3.0}
+
+
+def test_what_must_fail_again_is_not_tried_again():
+    abandoned = only(case_with(3).give(failed(1, stderr="SyntaxError: invalid syntax\n")), JobAbandoned)
+    assert abandoned.reason.code == "RetryCannotHelp"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "signal", "failure"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", None, "gpu_out_of_memory"),
+        ("ModuleNotFoundError: No module named 'apex'", None, "import_error"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'x'", None, "incorrect_inputs"),
+        ("Traceback (most recent call last):\n  File 'x'\nTypeError: bad operand", None, "semantic_error"),
+        ("Traceback (most recent call last):\n  File 'x'\nMyError", None, "traceback_from_crash"),
+        ("", 9, "cpu_out_of_memory"),
+        ("", 11, "invalid_mem_access"),
+        ("epoch 3 done", None, "no_signature"),
+    ],
+)
+def test_reasons(stderr: str, signal: int | None, failure: str):
+    verdict = classify(exit_code=None if signal else 1, signal=signal, outcome="exited", stderr_tail=stderr)
+    assert verdict.failure == failure
+    assert verdict.deciding_line

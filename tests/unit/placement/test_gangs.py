@@ -1,0 +1,94 @@
+"""Where a gang is placed."""
+
+from libs.contracts.jobs import GpuRequest
+from libs.contracts.placement import JobPlaced, JobQueued, LaunchTask
+from libs.contracts.reasons import PendingReason
+from libs.testing.core_case import node, only
+from tests.unit.placement.placement_case import PlacementCase
+
+
+def test_a_job_is_placed_in_the_same_turn_as_its_grant():
+    case = PlacementCase(n1=4)
+    outputs = case.submit("a", 2)
+    assert [type(e) for e in outputs] == [JobPlaced, LaunchTask]
+    order = only(outputs, LaunchTask)
+    assert (order.node_id, order.gpu_indices, order.world_size, order.rendezvous_port) == ("n1", [0, 1], 2, None)
+
+
+def test_the_fullest_server_that_fits_is_taken():
+    case = PlacementCase(n1=4, n2=4)
+    case.submit("a", 3)
+    case.submit("b", 1)
+    assert case.where("b") == {case.decided(JobPlaced)[0].gang[0].node_id: [3]}
+
+
+def test_a_gang_over_servers_has_ranks_in_order_and_a_rendezvous_on_its_first_node():
+    case = PlacementCase(n1=4, n2=4)
+    outputs = case.submit("a", 6)
+    orders = [e for e in outputs if isinstance(e, LaunchTask)]
+    assert [(o.node_id, o.gpu_indices, o.first_rank, o.node_rank) for o in orders] == [
+        ("n1", [0, 1, 2, 3], 0, 0),
+        ("n2", [0, 1], 4, 1),
+    ]
+    assert {(o.rendezvous_host, o.rendezvous_port, o.node_count) for o in orders} == {("n1.test", 29500, 2)}
+
+
+def test_rendezvous_ports_take_turns():
+    case = PlacementCase(n1=2, n2=2)
+    first = [e for e in case.submit("a", 4) if isinstance(e, LaunchTask)][0]
+    case.exit("a", "n1")
+    case.exit("a", "n2")
+    second = [e for e in case.submit("b", 4) if isinstance(e, LaunchTask)][0]
+    assert (first.rendezvous_port, second.rendezvous_port) == (29500, 29501)
+
+
+def test_a_gang_prefers_one_rack():
+    case = PlacementCase()
+    for node_id, rack in (("n1", "r1"), ("n2", "r2"), ("n3", "r1")):
+        case.give(node(node_id, 4, rack=rack))
+    case.submit("a", 8)
+    assert list(case.where("a")) == ["n1", "n3"]
+
+
+def test_a_gang_runs_on_one_type_and_only_on_those_it_accepts():
+    case = PlacementCase()
+    case.give(node("n1", 2, gpu_type="k80"))
+    case.give(node("n2", 2, gpu_type="v100"))
+    case.submit("a", GpuRequest(count=1, types=["v100"]))
+    case.submit("b", GpuRequest(count=1, excluded_types=["v100"]))
+    assert (case.where("a"), case.where("b")) == ({"n2": [0]}, {"n1": [0]})
+    refused = only(case.submit("c", 2), JobQueued)
+    assert refused.reason.code == PendingReason.INSUFFICIENT_GPUS
+
+
+def test_a_gang_waits_for_one_server_and_then_accepts_more():
+    case = PlacementCase(n1=4, n2=4)
+    case.submit("a", 2)
+    case.submit("b", GpuRequest(count=3))
+    waits = only(case.submit("c", 3, at=10.0), JobQueued)
+    assert waits.reason.code == PendingReason.LOCALITY_RELAXING
+    assert waits.reason.numbers["nodes_now"] == 2
+    case.wake()  # reservation is due first: nobody may pass, but it still waits for one server
+    case.wake()
+    assert case.now_s == 70.0
+    assert len(case.where("c")) == 2
+
+
+def test_max_nodes_is_never_relaxed():
+    case = PlacementCase(n1=4, n2=4)
+    case.submit("a", 3)
+    case.submit("b", 3)
+    waits = only(case.submit("c", GpuRequest(count=2, max_nodes=1)), JobQueued)
+    assert waits.reason.code == PendingReason.GANG_FRAGMENTED
+    assert "c" not in case.placed
+
+
+def test_unhealthy_gpus_are_not_given_away():
+    from libs.contracts.agent import GpuRecovered, GpuUnhealthy
+
+    case = PlacementCase(n1=2)
+    case.give(GpuUnhealthy(node_id="n1", index=0, note="ecc"))
+    waits = only(case.submit("a", 2), JobQueued)
+    assert waits.reason.code == PendingReason.HEALTHY_GPUS_MISSING
+    case.give(GpuRecovered(node_id="n1", index=0))
+    assert case.where("a") == {"n1": [0, 1]}

@@ -1,0 +1,198 @@
+"""Attempts end, fail, are cancelled, paused, and lose their nodes."""
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
+from libs.contracts.gateway import (
+    JobCancelRequested,
+    JobPauseRequested,
+    JobResumeRequested,
+    NodeDrainRequested,
+    NodeUndrainRequested,
+)
+from libs.contracts.introspection import NodeLost
+from libs.contracts.migration import MigrationStarted
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobCancelled,
+    JobPlaced,
+    JobPreempted,
+    JobQueued,
+    JobSucceeded,
+    LaunchTask,
+    ResumeTask,
+    StopTask,
+    SuspendTask,
+)
+from libs.contracts.reasons import PendingReason
+from libs.testing.core_case import arrival, only
+from tests.unit.placement.placement_case import SAID, PlacementCase
+
+CANCEL = JobCancelRequested(job_id="a", requested_by="u")
+
+
+def test_a_job_succeeds_when_all_its_tasks_have():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2)
+    assert case.exit("a", "n1") == []
+    assert case.exit("a", "n2") == [JobSucceeded(job_id="a", attempt=1)]
+    assert case.replica.state.jobs == {}
+
+
+def test_a_task_that_ends_badly_takes_its_peers_along_and_is_blamed():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2)
+    stop = only(case.exit("a", "n2", code=3), StopTask)
+    assert (stop.node_id, stop.reason.code) == ("n1", "PeerFailed")
+    failed = only(case.exit("a", "n1", code=None, signal=15, outcome="stopped"), AttemptFailed)
+    assert (failed.node_id, failed.exit_code) == ("n2", 3)
+
+
+def test_the_gpus_of_a_failed_attempt_go_to_the_next_job_in_the_same_turn():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.submit("b")
+    assert [type(e) for e in case.exit("a", code=1)] == [AttemptFailed, JobPlaced, LaunchTask]
+
+
+def test_a_retry_is_placed_when_quota_grants_it():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.exit("a", code=1)
+    case.give(RetryScheduled(job_id="a", attempt=2, not_before_s=5.0, reason=SAID))
+    assert only(case.grant("a", 2), JobPlaced).attempt == 2
+
+
+def test_an_abandoned_job_is_forgotten():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.exit("a", code=1)
+    case.give(JobAbandoned(job_id="a", attempt=1, exit_code=1, signal=None, reason=SAID))
+    assert case.replica.state.jobs == {}
+    assert case.grant("a", 2) == []
+
+
+def test_cancelling_a_queued_job_ends_it_at_once():
+    case = PlacementCase(n1=1)
+    case.submit("b")
+    case.submit("a")
+    assert [type(e) for e in case.give(CANCEL)] == [JobCancelled]
+
+
+def test_cancelling_a_running_job_stops_it_first():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    assert [type(e) for e in case.give(CANCEL)] == [StopTask]
+    assert case.give(CANCEL) == []
+    assert [type(e) for e in case.exit("a", code=None, signal=15, outcome="stopped")] == [JobCancelled]
+
+
+def test_a_job_that_finishes_before_the_stop_arrives_has_succeeded():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.give(CANCEL)
+    assert [type(e) for e in case.exit("a")] == [JobSucceeded]
+
+
+def test_a_cancellation_before_the_verdict_of_admission_never_ends_the_job_twice():
+    for verdict, end in (
+        (JobAdmitted(job_id="a", reason=SAID), [JobCancelled]),
+        (JobRejected(job_id="a", reason=SAID), []),
+    ):
+        case = PlacementCase(n1=1)
+        case.give(arrival("a"))
+        assert case.give(CANCEL) == []
+        assert [type(e) for e in case.give(verdict)] == end
+        assert case.replica.state.jobs == {}
+
+
+def test_a_cancellation_while_failure_analysis_has_the_word_takes_effect_after_it():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.exit("a", code=1)
+    assert case.give(CANCEL) == []
+    retry = RetryScheduled(job_id="a", attempt=2, not_before_s=5.0, reason=SAID)
+    assert [type(e) for e in case.give(retry)] == [JobCancelled]
+
+
+def test_pause_and_resume_of_a_queued_job():
+    case = PlacementCase(n1=1)
+    case.submit("b")
+    case.submit("a")
+    held = only(case.give(JobPauseRequested(job_id="a", requested_by="u")), JobQueued)
+    assert held.reason.code == PendingReason.ON_HOLD
+    assert [type(e) for e in case.exit("b")] == [JobSucceeded]
+    assert [type(e) for e in case.give(JobResumeRequested(job_id="a", requested_by="u"))] == [JobPlaced, LaunchTask]
+
+
+def test_pause_and_resume_of_a_running_job():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2)
+    suspend = case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    assert [(type(e), e.node_id) for e in suspend] == [(SuspendTask, "n1"), (SuspendTask, "n2")]
+    resume = case.give(JobResumeRequested(job_id="a", requested_by="u"))
+    assert [(type(e), e.node_id) for e in resume] == [(ResumeTask, "n1"), (ResumeTask, "n2")]
+
+
+def test_a_migrating_job_leaves_and_is_placed_elsewhere():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a")
+    case.give(NodeDrainRequested(node_id="n1", note="ecc", requested_by="op"))
+    started = MigrationStarted(migration_id="m-1", job_id="a", attempt=1, from_nodes=["n1"], reason=SAID)
+    assert [type(e) for e in case.give(started)] == [JobPreempted, StopTask]
+    outputs = case.exit("a", code=None, signal=15, outcome="stopped")
+    assert [type(e) for e in outputs] == [JobQueued, JobPlaced, LaunchTask]
+    assert only(outputs, JobPlaced).attempt == 2
+    assert case.where("a") == {"n2": [0]}
+    case.submit("b")
+    assert "b" not in case.placed
+    case.give(NodeUndrainRequested(node_id="n1", requested_by="op"))
+    assert case.where("b") == {"n1": [0]}
+
+
+def test_a_lost_node_takes_its_gang_off_and_the_job_is_placed_again():
+    case = PlacementCase(n1=1, n2=1, n3=1)
+    case.submit("a", 2)
+    outputs = case.give(NodeLost(node_id="n2", silent_s=20.0, incarnation=1))
+    assert [type(e) for e in outputs] == [JobPreempted, StopTask]
+    again = only(case.exit("a", "n1", code=None, signal=15, outcome="stopped"), JobPlaced)
+    assert [task.node_id for task in again.gang] == ["n1", "n3"]
+
+
+def test_a_report_about_a_former_life_of_the_agent_is_ignored():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.start("a")
+    case.rejoin("n1", 1, tasks=[("a", 1)])
+    assert case.give(NodeLost(node_id="n1", silent_s=20.0, incarnation=1)) == []
+
+
+def test_a_node_that_returns_is_told_to_stop_what_it_should_not_run():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a")
+    case.start("a")
+    case.give(NodeLost(node_id="n1", silent_s=20.0, incarnation=1))
+    assert case.where("a") == {"n2": [0]}
+    stop = only(case.rejoin("n1", 1, tasks=[("a", 1)], incarnation=1), StopTask)
+    assert (stop.node_id, stop.attempt, stop.reason.code) == ("n1", 1, "AttemptIsOver")
+    assert case.exit("a", "n1", code=None, signal=15, outcome="stopped") == []
+
+
+def test_an_agent_that_restarts_keeps_its_tasks():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.start("a")
+    assert case.rejoin("n1", 1, tasks=[("a", 1)]) == []
+    assert [type(e) for e in case.exit("a")] == [JobSucceeded]
+
+
+def test_an_agent_that_restarts_without_a_started_task_has_lost_it():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.start("a")
+    assert [type(e) for e in case.rejoin("n1", 1, tasks=[])] == [JobPreempted, JobQueued, JobPlaced, LaunchTask]
+
+
+def test_a_launch_that_has_not_reached_the_agent_yet_is_not_lost():
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    assert case.rejoin("n1", 1, tasks=[]) == []
