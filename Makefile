@@ -1,0 +1,59 @@
+# The commands of the house. `make demo` and `make test` are all that a newcomer needs.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+BUS ?= embedded
+
+.PHONY: help setup demo test unit lint types imports schemas golden golden-accept bench up clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready ## make .venv with the `sanjaya` command and everything that tests need
+
+$(VENV)/.ready: requirements.lock pyproject.toml torch_agent/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements.lock "torch>=2.4"
+	$(BIN)/pip install --quiet --no-deps --editable . --editable torch_agent
+	touch $@
+
+demo: setup ## a whole cell on this machine: 12+ real training jobs, their story, and the audit (BUS=kafka for Kafka)
+	$(BIN)/sanjaya demo --bus $(BUS)
+
+test: setup lint types imports ## everything, real Kafka and PostgreSQL included
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --format=total | sed 's/^/coverage: /; s/$$/%/'
+
+unit: setup ## the cores alone: milliseconds each
+	$(BIN)/pytest -q tests/unit tests/architecture
+
+lint: setup ## style and banned calls
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy; strict in contracts, kernel and cores
+	$(BIN)/mypy
+
+imports: setup ## who may import what
+	$(BIN)/lint-imports
+
+schemas: setup ## write schemas/ from the event definitions
+	$(BIN)/python -m schemas.generate
+
+golden: setup ## replay the recorded logs
+	$(BIN)/pytest -q tests/golden
+
+golden-accept: setup ## record them anew
+	$(BIN)/python -m tests.golden.accept
+
+bench: setup ## all benchmarks; results under tests/bench/results
+	for bench in tests/bench/*.py; do case $$bench in */__init__.py|*/_*) ;; *) $(BIN)/python $$bench || exit 1;; esac; done
+
+up: setup ## keep a cell running on this machine
+	$(BIN)/sanjaya up
+
+clean: ## remove what make has made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .coverage* .hypothesis
