@@ -1,0 +1,130 @@
+"""One cell's log on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from libs.bus.kafka import topics
+from libs.bus.kafka.connection import REQUEST_BYTES, Connection
+from libs.bus.kafka.ends import after_last_message
+from libs.bus.kafka.errors import reaching_kafka
+from libs.bus.kafka.reader import KafkaReader, committed_consumer
+from libs.bus.kafka.session import KafkaSession, check_sizes
+from libs.bus.partitioner import partition_index
+from libs.bus.port import BusError, Outgoing, Partition, TopicLayout
+from libs.contracts.base import Topic
+
+
+class KafkaBus:
+    """See the port's `Bus`."""
+
+    def __init__(self, connection: Connection, cell: str) -> None:
+        self.cell = cell
+        self._connection = connection
+        self._counts: dict[Topic, int] = {}
+        self._producer: AIOKafkaProducer | None = None
+        self._seeker: AIOKafkaConsumer | None = None
+        self._starting = asyncio.Lock()
+        self._seeking = asyncio.Lock()
+
+    @classmethod
+    async def connect(cls, url: str, cell: str) -> KafkaBus:
+        """A bus that connects when it is first used.
+
+        Raises:
+            BusError: the URL cannot be understood.
+        """
+        return cls(Connection.parse(url), cell)
+
+    async def create_topics(self, layout: TopicLayout) -> None:
+        """See the port."""
+        await topics.create(self._connection, self.cell, layout)
+
+    async def partitions(self, topic: Topic) -> list[Partition]:
+        """See the port."""
+        return [Partition(topic, index) for index in range((await self._partition_counts())[topic])]
+
+    async def open_session(self, name: str) -> KafkaSession:
+        """See the port."""
+        session = KafkaSession(self._connection, self.cell, name, await self._partition_counts())
+        await session.open()
+        return session
+
+    async def reader(self, starts: Mapping[Partition, int]) -> KafkaReader:
+        """See the port."""
+        await self._partition_counts()
+        reader = KafkaReader(self._connection, self.cell, starts)
+        await reader.open()
+        return reader
+
+    async def append(self, outputs: Sequence[Outgoing]) -> None:
+        """See the port."""
+        check_sizes(outputs)
+        counts = await self._partition_counts()
+        async with reaching_kafka(f"append to {self.cell}"):
+            producer = await self._plain_producer()
+            sent = [
+                await producer.send(
+                    f"{self.cell}.{output.topic.value}",
+                    value=output.value,
+                    key=output.key.encode(),
+                    headers=output.headers,
+                    partition=partition_index(output.key, counts[output.topic]),
+                )
+                for output in outputs
+            ]
+            await asyncio.gather(*sent)
+
+    async def end_offset(self, partition: Partition) -> int:
+        """See the port."""
+        place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
+        async with self._seeking, reaching_kafka(f"find the end of {place.topic}"):
+            if self._seeker is None:
+                seeker = committed_consumer(self._connection)
+                await seeker.start()
+                self._seeker = seeker
+            return await after_last_message(self._seeker, place)
+
+    async def close(self) -> None:
+        """See the port."""
+        producer, seeker = self._producer, self._seeker
+        self._producer = self._seeker = None
+        if producer is not None:
+            await producer.stop()
+        if seeker is not None:
+            await seeker.stop()
+
+    async def _partition_counts(self) -> dict[Topic, int]:
+        """{topic: partitions}, read once: a cell's topics are not cut anew.
+
+        Raises:
+            BusError: a topic of the cell does not exist.
+        """
+        async with self._starting:
+            if not self._counts:
+                self._counts = await self._read_partition_counts()
+            return self._counts
+
+    async def _read_partition_counts(self) -> dict[Topic, int]:
+        counts = await topics.partition_counts(self._connection, self.cell)
+        missing = [f"{self.cell}.{topic.value}" for topic in Topic if topic not in counts]
+        if missing:
+            raise BusError(f"topic {missing[0]} does not exist; create the cell's topics first")
+        return counts
+
+    async def _plain_producer(self) -> AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(
+                    enable_idempotence=True, max_request_size=REQUEST_BYTES, linger_ms=5, **self._connection.client
+                )
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer

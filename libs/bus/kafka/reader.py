@@ -1,0 +1,92 @@
+"""Reads committed messages with a consumer that belongs to no group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from libs.bus.kafka.connection import REQUEST_BYTES, Connection
+from libs.bus.kafka.errors import reaching_kafka
+from libs.bus.port import Message, OffsetLost, Partition
+from libs.contracts.base import Topic
+
+PROBE_AFTER_S = 0.2
+PROBE_TIMEOUT_S = 5.0
+
+
+def committed_consumer(connection: Connection) -> AIOKafkaConsumer:
+    """A consumer that sees no open or aborted transaction and never moves by itself."""
+    return AIOKafkaConsumer(
+        isolation_level="read_committed",
+        auto_offset_reset="none",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=REQUEST_BYTES,
+        fetch_max_bytes=4 * REQUEST_BYTES,
+        **connection.client,
+    )
+
+
+class KafkaReader:
+    """See the port's `Reader`."""
+
+    def __init__(self, connection: Connection, cell: str, starts: Mapping[Partition, int]) -> None:
+        self._cell = cell
+        self._starts = {TopicPartition(f"{cell}.{p.topic.value}", p.index): o for p, o in starts.items()}
+        self._consumer = committed_consumer(connection)
+
+    async def open(self) -> None:
+        """Connect and go to the start offsets.
+
+        Raises:
+            BusUnavailable: Kafka cannot be reached.
+        """
+        async with reaching_kafka(f"read the log of {self._cell}"):
+            try:
+                await self._consumer.start()
+                self._consumer.assign(list(self._starts))
+                for place, offset in self._starts.items():
+                    self._consumer.seek(place, offset)
+            except BaseException:
+                await self._consumer.stop()
+                raise
+
+    async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
+        """See the port."""
+        began = time.monotonic()
+        async with reaching_kafka(f"read the log of {self._cell}"):
+            try:
+                found = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_messages)
+            except OffsetOutOfRangeError as error:
+                raise OffsetLost(await self._what_is_kept(error)) from error
+            if not found and time.monotonic() - began >= PROBE_AFTER_S:
+                await self._probe()
+        return [self._message(place, record) for place, records in found.items() for record in records]
+
+    async def _probe(self) -> None:
+        """Silence may mean that nothing was written or that nobody answers: the client retries for ever. Ask."""
+        some = next(iter(self._starts))
+        await asyncio.wait_for(self._consumer.end_offsets([some]), PROBE_TIMEOUT_S)
+
+    async def _what_is_kept(self, error: OffsetOutOfRangeError) -> str:
+        begins = await self._consumer.beginning_offsets(list(self._starts))
+        return "; ".join(
+            f"{p.topic}/{p.partition} begins at {begins[p]}, asked for {o}" for p, o in error.args[0].items()
+        )
+
+    def _message(self, place: TopicPartition, record: ConsumerRecord) -> Message:
+        return Message(
+            partition=Partition(Topic(place.topic.removeprefix(f"{self._cell}.")), place.partition),
+            offset=record.offset,
+            key=(record.key or b"").decode(errors="replace"),
+            headers=list(record.headers),
+            value=record.value or b"",
+            appended_at_s=record.timestamp / 1000,
+        )
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._consumer.stop()

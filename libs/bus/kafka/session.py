@@ -1,0 +1,164 @@
+"""A transactional producer with the positions of one consumer group.
+
+A session's name is both its transactional id and its group. The group never has members, so positions are
+committed for it directly, in the transaction. Starting a producer of the same transactional id fences the
+older one and waits until its unfinished transaction is undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata
+
+from libs.bus.kafka.connection import REQUEST_BYTES, SESSION_BACKOFF_MS, Connection
+from libs.bus.kafka.errors import FENCED, UNREACHABLE, reaching_kafka
+from libs.bus.kafka.topics import admin_client
+from libs.bus.partitioner import partition_index
+from libs.bus.port import (
+    MAX_MESSAGE_BYTES,
+    Fenced,
+    MessageTooLarge,
+    OutcomeUnknown,
+    Outgoing,
+    Partition,
+    Position,
+)
+from libs.contracts.base import Topic
+
+TRANSACTION_TIMEOUT_MS = 15_000
+"""How long the transaction of a writer that was killed keeps readers from what comes after it."""
+COMMIT_TIMEOUT_S = 10.0
+COORDINATOR_BACKOFF_S = 0.1
+
+
+class KafkaSession:
+    """See the port's `Session`."""
+
+    def __init__(self, connection: Connection, cell: str, name: str, partitions: Mapping[Topic, int]) -> None:
+        self._connection, self._cell, self._partitions = connection, cell, partitions
+        self._name = f"{cell}.{name}"
+        self._producer = AIOKafkaProducer(
+            transactional_id=self._name,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            max_request_size=REQUEST_BYTES,
+            retry_backoff_ms=SESSION_BACKOFF_MS,
+            **connection.client,
+        )
+        self._failed: Exception | None = None
+
+    async def open(self) -> None:
+        """Take over the name.
+
+        Raises:
+            BusUnavailable: Kafka cannot be reached.
+        """
+        async with reaching_kafka(f"open session {self._name}"):
+            try:
+                await asyncio.wait_for(self._producer.start(), COMMIT_TIMEOUT_S)
+            except BaseException:
+                await self._producer.stop()
+                raise
+
+    async def position(self, partition: Partition) -> Position:
+        """See the port."""
+        place = self._place(partition)
+        async with reaching_kafka(f"read the position of {self._name}"), admin_client(self._connection) as admin:
+            offsets = await asyncio.wait_for(self._offsets(admin, place), COMMIT_TIMEOUT_S)
+        committed = offsets.get(place)
+        if committed is None or committed.offset < 0:
+            return Position(0)
+        return Position(committed.offset, committed.metadata or "")
+
+    async def _offsets(
+        self, admin: AIOKafkaAdminClient, place: TopicPartition
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Ask until the group's coordinator is there: it is elected when the first group is asked for."""
+        while True:
+            try:
+                offsets: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
+                    self._name, partitions=[place]
+                )
+                return offsets
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(COORDINATOR_BACKOFF_S)
+
+    async def commit(
+        self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
+    ) -> list[int]:
+        """See the port."""
+        check_sizes(outputs)
+        if self._failed is not None:
+            raise OutcomeUnknown(f"session {self._name} broke earlier and must be opened anew") from self._failed
+        try:
+            return await asyncio.wait_for(self._transaction(outputs, positions or {}), COMMIT_TIMEOUT_S)
+        except FENCED as error:
+            self._failed = error
+            raise Fenced(f"session {self._name}: a newer session has taken over") from error
+        except UNREACHABLE as error:
+            self._failed = error
+            raise OutcomeUnknown(f"session {self._name}: commit broke off: {error!r}") from error
+
+    async def _transaction(self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position]) -> list[int]:
+        if not outputs and not positions:
+            return []
+        await self._producer.begin_transaction()
+        sent = [await self._send(output) for output in outputs]
+        results = await asyncio.gather(*sent, return_exceptions=True)  # all of them: none is left unretrieved
+        offsets = [_offset(result) for result in results]
+        if positions:
+            moved = {self._place(p): OffsetAndMetadata(at.next_offset, at.metadata) for p, at in positions.items()}
+            await self._producer.send_offsets_to_transaction(moved, self._name)
+        await self._producer.commit_transaction()
+        return offsets
+
+    async def _send(self, output: Outgoing) -> asyncio.Future[RecordMetadata]:
+        sent: asyncio.Future[RecordMetadata] = await self._producer.send(
+            f"{self._cell}.{output.topic.value}",
+            value=output.value,
+            key=output.key.encode(),
+            headers=output.headers,
+            partition=partition_index(output.key, self._partitions[output.topic]),
+        )
+        return sent
+
+    async def close(self) -> None:
+        """See the port."""
+        producer = self._producer
+        if self._failed is None:
+            await producer.stop()
+            return
+        # A broken producer may wait for its batches until they time out: leave it at most a moment.
+        closing = asyncio.ensure_future(producer.stop())
+        await asyncio.wait([closing], timeout=1.0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+
+    def _place(self, partition: Partition) -> TopicPartition:
+        return TopicPartition(f"{self._cell}.{partition.topic.value}", partition.index)
+
+
+def _offset(result: RecordMetadata | BaseException) -> int:
+    if isinstance(result, BaseException):
+        raise result
+    return int(result.offset)
+
+
+def check_sizes(outputs: Sequence[Outgoing]) -> None:
+    """Refuse what no adapter accepts.
+
+    Raises:
+        MessageTooLarge: with the message's size and the limit.
+    """
+    for output in outputs:
+        if len(output.value) > MAX_MESSAGE_BYTES:
+            raise MessageTooLarge(
+                f"message {output.key!r} for {output.topic.value} has {len(output.value)} bytes, "
+                f"at most {MAX_MESSAGE_BYTES} are accepted"
+            )
