@@ -12,7 +12,7 @@ from functools import cache
 
 import msgspec
 
-from libs.contracts import upcast
+from libs.contracts import catalogue, upcast
 from libs.contracts.base import Event, event_class
 from libs.contracts.envelope import Envelope
 
@@ -22,6 +22,8 @@ CONTENT_TYPE = b"application/json"
 DATASCHEMA_PREFIX = "urn:sanjaya:schema:"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encoder = msgspec.json.Encoder()
+
+assert catalogue.OWNERS  # importing the catalogue fills the registry that decoding looks types up in
 
 
 class Undecodable(Exception):

@@ -1,0 +1,212 @@
+"""The supervisor: starts a cell's processes, starts them again when they die, and ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Self, TextIO
+
+from libs.bus.connect import connect
+from libs.bus.port import BusError, TopicLayout
+from libs.cli.cell.child import Child
+from libs.cli.cell.plan import CellPlan, Command, free_port
+
+TEND_EVERY_S = 0.1
+AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0
+READY_WITHIN_S = 60.0
+
+Say = Callable[[str], None]
+
+
+class CellError(Exception):
+    """The cell cannot be started or does not get ready; the message says which process, and its last words."""
+
+
+class Cell:
+    """A context manager: inside, the cell is ready and its processes are kept running."""
+
+    def __init__(self, plan: CellPlan, say: Say = lambda text: None) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            say: is told about progress and about processes that died, one sentence at a time.
+        """
+        if plan.own_broker and not plan.broker_port:
+            plan = dataclasses.replace(plan, broker_port=free_port())
+        self.plan, self._say = plan, say
+        self.children: dict[str, Child] = {}
+        self._lock: TextIO | None = None
+        self._mutex = threading.RLock()
+        self._ending = threading.Event()
+        """Nothing is started any more."""
+        self._ended = threading.Event()
+        self._work = threading.Thread(target=self._tend, name="supervisor", daemon=True)
+        self._requests: list[tuple[Command, threading.Event]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until the gateway answers and every agent has joined.
+
+        Raises:
+            CellError: the state directory is in use, or a process does not come up.
+        """
+        self.plan.state_dir.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        (self.plan.state_dir / "logs").mkdir(exist_ok=True)
+        self._work.start()
+        if self.plan.own_broker:
+            self._say("starting Kafka")
+            self._add(self.plan.broker())
+        self._create_topics()
+        self._say("starting the services")
+        for command in self.plan.services():
+            self._add(command)
+        for command in self.plan.agent_commands():
+            self._add(command)
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """End everything: agents first (they end their tasks and say so), then the services, then the broker."""
+        self._ending.set()
+        with self._mutex:
+            names = list(self.children)
+            agents = [n for n in names if n.startswith("agent-")]
+            brokers = [n for n in names if n == "broker"]
+            self._end([self.children[n] for n in agents], AGENTS_END_WITHIN_S)
+            self._end([self.children[n] for n in names if n not in (*agents, *brokers)], SERVICES_END_WITHIN_S)
+            self._end([self.children[n] for n in brokers], SERVICES_END_WITHIN_S)
+        self._ended.set()
+        if self._work.is_alive():
+            self._work.join()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def pids(self) -> dict[str, int]:
+        """{name: pid} of the processes that run now."""
+        with self._mutex:
+            return {name: pid for name, child in self.children.items() if (pid := child.pid) is not None}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one process; the supervisor starts it again."""
+        with self._mutex:
+            self.children[name].kill()
+
+    def get(self, path: str) -> Any:
+        """Ask the gateway.
+
+        Raises:
+            OSError: it does not answer, or with an error.
+        """
+        with urllib.request.urlopen(f"{self.plan.gateway_url}{path}", timeout=5) as answer:
+            return json.loads(answer.read())
+
+    def _take_lock(self) -> None:
+        lock = (self.plan.state_dir / "up.lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            lock.close()
+            raise CellError(f"a cell is already running in {self.plan.state_dir} (process {holder})") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def _add(self, command: Command) -> None:
+        """Have the supervising thread start a process.
+
+        It must be that thread: the kernel ends a child together with the thread that made it.
+        """
+        started = threading.Event()
+        with self._mutex:
+            self._requests.append((command, started))
+        started.wait()
+
+    def _tend(self) -> None:
+        """The supervising thread. It stays until the last child has ended: its own end would be theirs."""
+        while not self._ended.wait(TEND_EVERY_S):
+            with self._mutex:
+                if not self._ending.is_set():
+                    self._start_requested()
+                    self._start_again()
+
+    def _start_requested(self) -> None:
+        while self._requests:
+            command, started = self._requests.pop(0)
+            child = self.children[command.name] = Child(command, self.plan.state_dir / "logs")
+            child.start()
+            started.set()
+
+    def _start_again(self) -> None:
+        for name, child in self.children.items():
+            status = child.tend()
+            if status is not None:
+                self._say(f"{name} ended with status {status}; it is started again")
+
+    def _create_topics(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+
+        async def create() -> None:
+            bus = await connect(self.plan.bus, self.plan.cell)
+            try:
+                await bus.create_topics(TopicLayout())
+            finally:
+                await bus.close()
+
+        while True:
+            try:
+                asyncio.run(create())
+                return
+            except BusError as error:
+                if time.monotonic() > deadline:
+                    raise CellError(f"the log cannot be used: {error}\n{self._last_words('broker')}") from error
+                time.sleep(TEND_EVERY_S)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        expected = {f"n{number}" for number in range(1, self.plan.agents + 1)}
+        missing = "the gateway"
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, urllib.error.URLError, ValueError):
+                self.get("/readyz")
+                here = {node["id"] for node in self.get("/v1/nodes")["items"] if node["state"] == "UP"}
+                if expected <= here:
+                    return
+                missing = f"agent-{min(expected - here)}"
+            time.sleep(TEND_EVERY_S)
+        name = "gateway" if missing == "the gateway" else missing
+        raise CellError(f"{missing} is not ready after {READY_WITHIN_S:.0f} s\n{self._last_words(name)}")
+
+    def _last_words(self, name: str) -> str:
+        child = self.children.get(name)
+        return f"{child.log_path}:\n{child.last_words()}" if child is not None else ""
+
+    @staticmethod
+    def _end(children: list[Child], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        for child in children:
+            child.ask_to_end()
+        for child in children:
+            child.wait_for_end(deadline)

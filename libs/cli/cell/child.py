@@ -1,0 +1,105 @@
+"""One process of a cell: started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from libs.cli.cell.plan import Command
+
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
+SETTLED_AFTER_S = 10.0
+"""A process that has run so long counts as healthy: its next death is followed by a quick restart again."""
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """Runs in the child before its program: when the supervisor is killed, the kernel ends the child too."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Child:
+    """Not thread-safe: its supervisor alone calls it."""
+
+    def __init__(self, command: Command, log_folder: Path) -> None:
+        self.command = command
+        self.log_path = log_folder / f"{command.name}.log"
+        self.restarts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._delay_s = FIRST_DELAY_S
+        self._due_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process, or None."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start the process; its output goes to its log file. In a session of its own: Ctrl-C is the supervisor's."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command.argv,
+                env=self.command.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self._started_at = time.monotonic()
+
+    def tend(self) -> int | None:
+        """Start the process again when it has died and its delay is over.
+
+        Returns:
+            The exit status of a process that was found dead just now, else None.
+        """
+        if self._process is None or self.pid is not None:
+            return None
+        now = time.monotonic()
+        if not self._due_at:
+            if now - self._started_at > SETTLED_AFTER_S:
+                self._delay_s = FIRST_DELAY_S
+            self._due_at, self._delay_s = now + self._delay_s, min(LONGEST_DELAY_S, 2 * self._delay_s)
+            return self._process.returncode
+        if now >= self._due_at:
+            self._due_at = 0.0
+            self.restarts += 1
+            self.start()
+        return None
+
+    def kill(self) -> None:
+        """SIGKILL, without a word."""
+        if self.pid is not None and self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def ask_to_end(self) -> None:
+        """SIGTERM."""
+        if self.pid is not None and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+
+    def wait_for_end(self, deadline: float) -> None:
+        """Wait until it has ended, at most to `deadline` (monotonic time); then by force."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def last_words(self, lines: int = 15) -> str:
+        """The end of its log."""
+        with contextlib.suppress(FileNotFoundError), self.log_path.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 16_384))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        return ""

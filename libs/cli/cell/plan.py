@@ -1,0 +1,111 @@
+"""Which processes a cell on one machine consists of, with their commands and environments."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.roster import SERVICES
+
+BROKER, GATEWAY = "broker", "gateway"
+PORTS_PER_AGENT = 50
+FIRST_RENDEZVOUS_PORT = 24500
+"""Below the range from which the kernel takes ports for outgoing connections."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process of a cell."""
+
+    name: str
+    argv: list[str]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """What kind of cell is wanted."""
+
+    state_dir: Path
+    cell: str = "local"
+    kafka: str | None = None
+    """None: the embedded log. Empty: a broker of the cell's own. Else the bootstrap servers of a broker elsewhere."""
+    agents: int = 1
+    gpus_per_agent: int = 4
+    """Virtual GPUs; 0: the real GPUs of this machine, with one agent."""
+    gateway_port: int = 8420
+    broker_port: int = 0
+    """Of the cell's own broker; 0: a free one is chosen."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables for the services."""
+
+    @property
+    def own_broker(self) -> bool:
+        """Whether a Kafka broker belongs to the cell."""
+        return self.kafka == ""
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients reach the cell."""
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def bus(self) -> str:
+        """The bus URL."""
+        if self.kafka is None:
+            return f"sqlite:///{self.state_dir / 'log.db'}"
+        return f"kafka://{self.kafka or f'127.0.0.1:{self.broker_port}'}"
+
+    def environment(self) -> dict[str, str]:
+        """What the cell's processes share."""
+        return {
+            **os.environ,
+            "SANJAYA_CELL": self.cell,
+            "SANJAYA_BUS": self.bus,
+            "SANJAYA_STATE_DIR": str(self.state_dir),
+            "SANJAYA_DATABASE": f"sqlite:///{self.state_dir / 'read_models.db'}",
+            "SANJAYA_GATEWAY": self.gateway_url,
+            **self.settings,
+        }
+
+    def broker(self) -> Command:
+        """The cell's own Kafka."""
+        data = ["--data", str(self.state_dir / "kafka"), "--port", str(self.broker_port)]
+        return self._python(BROKER, "libs.bus.local_broker", "run", *data)
+
+    def services(self) -> list[Command]:
+        """Every service, the gateway last."""
+        cores = [self._python(service.name, "libs.runtime", service.name) for service in SERVICES]
+        others = [self._python(name, f"services.{name}") for name in ("introspection", "projection", GATEWAY)]
+        return [*(core for core in cores if core.name not in {o.name for o in others}), *others]
+
+    def agent_commands(self) -> list[Command]:
+        """One agent per node, `n1`, `n2`, …"""
+        return [self._agent(number) for number in range(1, self.agents + 1)]
+
+    def _agent(self, number: int) -> Command:
+        node_id = f"n{number}"
+        first = FIRST_RENDEZVOUS_PORT + (number - 1) * PORTS_PER_AGENT
+        return self._python(
+            f"agent-{node_id}",
+            "torch_agent.service",
+            *("--node-id", node_id),
+            *("--virtual-gpus", str(self.gpus_per_agent)),
+            *("--state-dir", str(self.state_dir / "nodes" / node_id)),
+            *("--rendezvous-ports", f"{first}-{first + PORTS_PER_AGENT - 1}"),
+        )
+
+    def _python(self, name: str, module: str, *arguments: str) -> Command:
+        return Command(name, [sys.executable, "-m", module, *arguments], self.environment())
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

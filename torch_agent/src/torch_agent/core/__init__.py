@@ -1,0 +1,1 @@
+"""The pure part of the agent: no clock, no processes, no files."""

@@ -1,0 +1,85 @@
+"""The agent's options: flags, and the environment variables that stand behind them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.contracts.cluster import PortRange
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one agent runs."""
+
+    node_id: str
+    bus: str
+    cell: str
+    gateway: str
+    state_dir: Path
+    virtual_gpus: int
+    """0: real GPUs, through NVML."""
+    gpu_type: str
+    gpu_memory_bytes: int
+    """Of one virtual GPU; 0: an equal share of the machine's memory."""
+    rack: str
+    address: str
+    rendezvous_ports: PortRange
+    stop_tasks_on_exit: bool
+    heartbeat_s: float
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """Read flags; argparse ends the process with status 2 and a message when they are wrong."""
+    env = os.environ.get
+    parser = argparse.ArgumentParser(prog="sanjaya agent", description="Join this machine's GPUs to a cell.")
+    add = parser.add_argument
+    add("--node-id", default=env("SANJAYA_NODE_ID", socket.gethostname()), help="unique within the cell")
+    add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///… or kafka://…")
+    add("--cell", default=env("SANJAYA_CELL", "local"))
+    add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
+    add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
+    add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
+    add("--gpu-type", default="virtual", help="type of the virtual GPUs")
+    add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
+    add("--address", default=env("SANJAYA_ADDRESS", "127.0.0.1"), help="where other nodes reach this one")
+    add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
+    add("--on-exit", choices=("stop", "leave"), default="stop", help="what happens to tasks at an orderly exit")
+    add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
+    found = parser.parse_args(arguments)
+    if not found.bus:
+        parser.error("--bus (or SANJAYA_BUS) is needed: sqlite:///path/log.db or kafka://host:port")
+    if found.virtual_gpus < 0:
+        parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
+    state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
+    return Options(
+        node_id=found.node_id,
+        bus=found.bus,
+        cell=found.cell,
+        gateway=found.gateway,
+        state_dir=Path(state_dir).absolute(),
+        virtual_gpus=found.virtual_gpus,
+        gpu_type=found.gpu_type,
+        gpu_memory_bytes=found.gpu_memory,
+        rack=found.rack,
+        address=found.address,
+        rendezvous_ports=found.rendezvous_ports,
+        stop_tasks_on_exit=found.on_exit == "stop",
+        heartbeat_s=found.heartbeat,
+    )
+
+
+def port_range(text: str) -> PortRange:
+    """`29500-29599`.
+
+    Raises:
+        argparse.ArgumentTypeError: not two ports in ascending order.
+    """
+    first, _, last = text.partition("-")
+    if not (first.isdigit() and last.isdigit() and 1024 <= int(first) <= int(last) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two ports in ascending order, such as 29500-29599")
+    return PortRange(first=int(first), last=int(last))

@@ -1,0 +1,56 @@
+"""Reads the node's orders from the log and hands them over, each once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from libs.bus import codec
+from libs.bus.partitioner import partition_index
+from libs.bus.port import Bus, BusUnavailable, Message, Partition
+from libs.contracts.base import Topic
+from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+from libs.contracts.wire import Undecodable
+from torch_agent.core.task import Order
+
+log = logging.getLogger(__name__)
+
+BATCH, WAIT_S, RETRY_S = 100, 5.0, 1.0
+
+
+async def orders_partition(bus: Bus, node_id: str) -> Partition:
+    """The partition that carries this node's orders."""
+    return Partition(Topic.ORDERS, partition_index(node_id, len(await bus.partitions(Topic.ORDERS))))
+
+
+async def follow_orders(
+    bus: Bus, partition: Partition, node_id: str, start: int, take: Callable[[list[Order], int], None]
+) -> None:
+    """Hand orders to `take(orders, offset behind them)` for ever; outages of the log are waited for."""
+    while True:
+        try:
+            reader = await bus.reader({partition: start})
+            try:
+                while True:
+                    messages = await reader.next_batch(BATCH, WAIT_S)
+                    if messages:
+                        start = messages[-1].offset + 1
+                        take([o for message in messages if (o := _order(message, node_id)) is not None], start)
+            finally:
+                await reader.close()
+        except BusUnavailable as error:
+            log.warning("orders cannot be read now: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+
+def _order(message: Message, node_id: str) -> Order | None:
+    """The order, if it is for this node; a record that is no order is reported and passed over."""
+    if message.key != node_id:
+        return None
+    try:
+        event = codec.record(message).envelope.event
+    except Undecodable as error:
+        log.error("an order cannot be read: %s", error)
+        return None
+    return event if isinstance(event, LaunchTask | StopTask | SuspendTask | ResumeTask) else None

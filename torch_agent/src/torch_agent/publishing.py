@@ -1,0 +1,112 @@
+"""Brings the journal's facts to the log: each exactly once, in order, however often the log goes away.
+
+A commit appends facts and moves the agent's position on its orders, with a note that names the journal and
+the number of the last fact. After a commit whose outcome is unknown, and at every start, the note tells
+which facts are on the log already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from libs.bus import codec
+from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Partition, Position, Session
+from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.kernel.ids import request_id
+from torch_agent.journal import Fact, Journal
+
+log = logging.getLogger(__name__)
+
+FACTS_PER_COMMIT = 500
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
+
+
+class Publisher:
+    """The agent's session on the bus."""
+
+    def __init__(self, bus: Bus, node_id: str, orders: Partition, journal: Journal) -> None:
+        self._bus, self._journal, self._orders = bus, journal, orders
+        self._source = f"agent/{node_id}"
+        self._session: Session | None = None
+        self._wake = asyncio.Event()
+        self._wait_s = FIRST_WAIT_S
+
+    def wake(self) -> None:
+        """There may be something to publish."""
+        self._wake.set()
+
+    async def open(self) -> int:
+        """Take over the session, learn what is on the log.
+
+        Returns:
+            The committed offset of the orders.
+
+        Raises:
+            BusUnavailable: the log cannot be reached.
+        """
+        self._session = await self._bus.open_session(self._source)
+        at = await self._session.position(self._orders)
+        journal_id, _, number = at.metadata.partition(":")
+        if journal_id == self._journal.id and number:
+            self._journal.published(int(number))
+        return at.next_offset
+
+    async def run(self) -> None:
+        """Publish for ever.
+
+        Raises:
+            Fenced: another agent of the same node id has taken over.
+        """
+        while True:
+            if not await self.publish():
+                self._wake.clear()
+                if not self._journal.backlog:
+                    await self._wake.wait()
+
+    async def publish(self) -> bool:
+        """One commit of what the journal has. Returns whether there was something and it is on the log now."""
+        facts = self._journal.unpublished(FACTS_PER_COMMIT)
+        if not facts:
+            return False
+        try:
+            if self._session is None:
+                await self.open()
+                return True
+            await self._commit(facts)
+        except OutcomeUnknown as error:
+            log.warning("the outcome of a commit is unknown: %s", error)
+            await self._give_up_session()
+        except BusUnavailable as error:
+            log.warning("the log cannot be reached; %d facts wait: %s", self._journal.backlog, error)
+            await asyncio.sleep(self._wait_s)
+            self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
+        else:
+            self._wait_s = FIRST_WAIT_S
+            return True
+        return False
+
+    async def _commit(self, facts: list[Fact]) -> None:
+        assert self._session is not None
+        last = facts[-1].number
+        at = Position(self._journal.next_order, f"{self._journal.id}:{last}")
+        await self._session.commit([codec.outgoing(self._envelope(fact)) for fact in facts], {self._orders: at})
+        self._journal.published(last)
+
+    async def _give_up_session(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    def _envelope(self, fact: Fact) -> Envelope:
+        return Envelope(
+            id=request_id(self._source, f"{self._journal.id}/{fact.number}"),
+            source=self._source,
+            time_s=whole_microseconds(fact.time_s),
+            event=fact.event,
+            sequence=fact.number,
+        )
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._give_up_session()

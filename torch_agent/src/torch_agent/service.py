@@ -1,0 +1,212 @@
+"""The agent: joins a node to a cell, runs what it is ordered to, and reports what it sees.
+
+python -m torch_agent.service --bus sqlite:///… --node-id n1 --virtual-gpus 4
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TextIO
+
+from libs.bus.connect import connect
+from libs.bus.port import Bus, BusError, BusUnavailable, Fenced
+from libs.contracts.agent import NodeJoined, NodeLeft
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskRef
+from torch_agent import VERSION
+from torch_agent.journal import Journal
+from torch_agent.launching import Launcher
+from torch_agent.options import Options, parse
+from torch_agent.ordering import follow_orders, orders_partition
+from torch_agent.probes.gpus import GpuFacts
+from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
+from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
+from torch_agent.publishing import Publisher
+from torch_agent.supervision import Supervision
+from torch_agent.telemetry import Telemetry
+
+log = logging.getLogger("torch_agent")
+
+RETRY_S = 1.0
+STOP_TIMEOUT_S = 25.0
+PUBLISH_TIMEOUT_S = 5.0
+EXIT_FENCED, EXIT_USAGE = 75, 2
+
+
+class AnotherAgent(Exception):
+    """The state directory is in use; the message names it."""
+
+
+async def serve(options: Options, stop: asyncio.Event) -> None:
+    """Run the agent until `stop` is set.
+
+    Raises:
+        AnotherAgent: another agent works on the same state directory.
+        NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
+        Fenced: another agent of the same node id has taken over.
+    """
+    with _locked(options):
+        gpus = _gpus(options)
+        journal = Journal(options.state_dir / "journal.db")
+        bus = await connect(options.bus, options.cell)
+        try:
+            await _serve(options, stop, bus, gpus, journal)
+        finally:
+            await bus.close()
+            journal.close()
+
+
+async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal) -> None:
+    publisher, next_order = await _reach(bus, options.node_id, journal, stop)
+    if publisher is None:
+        return
+    incarnation = journal.begin_incarnation()
+    launcher = Launcher(options, gpus.inventory())
+    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake)
+
+    def report(event: Event) -> None:
+        journal.record(facts=[event], time_s=time.time())
+        publisher.wake()
+
+    report(_joined(options, gpus, incarnation, supervision))
+    partition = await orders_partition(bus, options.node_id)
+    telemetry = Telemetry(
+        bus,
+        options.node_id,
+        incarnation,
+        gpus,
+        active=supervision.active,
+        pages_of=lambda task: supervision.folder(task).pages,
+        report=report,
+    )
+    workers = [
+        asyncio.create_task(supervision.run()),
+        asyncio.create_task(publisher.run()),
+        asyncio.create_task(telemetry.run(options.heartbeat_s)),
+    ]
+    orders = asyncio.create_task(
+        follow_orders(bus, partition, options.node_id, max(next_order, journal.next_order), supervision.take)
+    )
+    log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(gpus.inventory()), incarnation)
+    try:
+        stopped = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([stopped, orders, *workers], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for worker in done - {stopped}:
+            worker.result()
+        await _cancel([orders])
+        if options.stop_tasks_on_exit:
+            supervision.stop_all()
+            await supervision.until_idle(STOP_TIMEOUT_S)
+            report(NodeLeft(node_id=options.node_id, incarnation=incarnation, note="stopped in order"))
+        await _cancel(workers)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_publish_rest(publisher, journal), PUBLISH_TIMEOUT_S)
+    finally:
+        await _cancel([orders, *workers])
+        await publisher.close()
+
+
+async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) -> tuple[Publisher | None, int]:
+    """Open the session, however long the log takes to be there; None when asked to stop meanwhile."""
+    while not stop.is_set():
+        try:
+            publisher = Publisher(bus, node_id, await orders_partition(bus, node_id), journal)
+            return publisher, await publisher.open()
+        except Fenced:
+            raise
+        except BusError as error:
+            log.warning("waiting for the log: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY_S)
+    return None, 0
+
+
+def _joined(options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision) -> NodeJoined:
+    return NodeJoined(
+        node_id=options.node_id,
+        incarnation=incarnation,
+        address=options.address,
+        rack=options.rack,
+        gpus=gpus.inventory(),
+        tasks=[TaskRef(job_id=t.order.job_id, attempt=t.order.attempt) for t in supervision.active()],
+        rendezvous_ports=options.rendezvous_ports,
+        virtual=gpus.virtual,
+        agent_version=VERSION,
+    )
+
+
+async def _publish_rest(publisher: Publisher, journal: Journal) -> None:
+    while journal.backlog:
+        await publisher.publish()
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _gpus(options: Options) -> GpuFacts:
+    if options.virtual_gpus:
+        memory = options.gpu_memory_bytes or default_memory_bytes(options.virtual_gpus)
+        return VirtualGpus(options.virtual_gpus, options.gpu_type, memory)
+    return NvmlGpus()
+
+
+def _locked(options: Options) -> TextIO:
+    """Hold the state directory; the lock goes with the process.
+
+    Raises:
+        AnotherAgent: somebody else holds it.
+    """
+    options.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = (options.state_dir / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise AnotherAgent(f"another agent works in {options.state_dir}") from None
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+async def _main(options: Options) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(options, stop)
+
+
+def main() -> None:
+    """The command."""
+    logging.basicConfig(
+        level=os.environ.get("SANJAYA_LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    options = parse()
+    try:
+        asyncio.run(_main(options))
+    except Fenced as error:
+        log.error("%s", error)
+        sys.exit(EXIT_FENCED)
+    except NoNvidiaGpus as error:
+        log.error("%s  try: --virtual-gpus 4", error)
+        sys.exit(EXIT_USAGE)
+    except (AnotherAgent, BusUnavailable) as error:
+        log.error("%s", error)
+        sys.exit(EXIT_USAGE)
+
+
+if __name__ == "__main__":
+    main()

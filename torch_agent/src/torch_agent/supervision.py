@@ -1,0 +1,229 @@
+"""Keeps the node's tasks as they are wanted: looks, acts, journals what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from libs.contracts.agent import LogLine
+from libs.contracts.base import Event
+from torch_agent.core.task import (
+    Action,
+    Order,
+    Seen,
+    Status,
+    Task,
+    Want,
+    advance,
+    apply_order,
+    next_look_s,
+)
+from torch_agent.folders import TaskFolder
+from torch_agent.journal import Journal
+from torch_agent.launching import Launcher
+from torch_agent.output import logged, read_lines
+from torch_agent.telemetry import minibatches_done
+
+log = logging.getLogger(__name__)
+
+STARTING_LOOK_S = 0.05
+ACTIVE_LOOK_S = 0.25
+"""Also how often output is read."""
+BACKLOG_LIMIT = 5_000
+"""Facts that may wait for the log before output is left in its files."""
+KEEP_ENDED_S = 3600.0
+
+SIGNALS = {
+    Action.TERMINATE: (signal.SIGTERM, signal.SIGCONT),
+    Action.KILL: (signal.SIGKILL,),
+    Action.SUSPEND: (signal.SIGSTOP,),
+    Action.CONTINUE: (signal.SIGCONT,),
+}
+
+
+class Supervision:
+    """All tasks of the node."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        journal: Journal,
+        launcher: Launcher,
+        on_facts: Callable[[], None],
+    ) -> None:
+        """Take over what the journal knows.
+
+        Args:
+            on_facts: called when the journal has something to publish.
+        """
+        self._folders = state_dir / "tasks"
+        self._journal, self._launcher, self._on_facts = journal, launcher, on_facts
+        self.tasks: dict[str, Task] = journal.tasks()
+        self._launching: dict[str, asyncio.Task[None]] = {}
+        self._shims: dict[str, subprocess.Popen[bytes]] = {}
+        self._watched: dict[str, int] = {}
+        """{task key: pidfd of its shim}."""
+        self._ended_at_s: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    def folder(self, task: Task) -> TaskFolder:
+        """The task's folder."""
+        return TaskFolder(self._folders / task.key)
+
+    def active(self) -> list[Task]:
+        """Tasks that have not ended."""
+        return [task for task in self.tasks.values() if task.status is not Status.EXITED]
+
+    def take(self, orders: list[Order], next_order: int) -> None:
+        """Journal what orders ask for, together with the position behind them."""
+        changed = [task for order in orders if (task := apply_order(self.tasks, order)) is not None]
+        self._journal.record(changed, next_order=next_order)
+        self._changed.set()
+
+    def stop_all(self) -> None:
+        """Want every task to end."""
+        for task in self.active():
+            task.want = Want.STOP
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Look after the tasks for ever."""
+        while True:
+            self._changed.clear()
+            self.look()
+            try:
+                await asyncio.wait_for(self._changed.wait(), self._patience_s())
+            except TimeoutError:
+                continue
+
+    async def until_idle(self, timeout_s: float) -> bool:
+        """Wait until no task is active, while `run` is running. Returns whether that was so in time."""
+        deadline = time.monotonic() + timeout_s
+        while self.active() and time.monotonic() < deadline:
+            await asyncio.sleep(STARTING_LOOK_S)
+        return not self.active()
+
+    def look(self) -> None:
+        """One round over all active tasks."""
+        for task in self.active():
+            self._look_at(task)
+        self._forget_old()
+
+    def _look_at(self, task: Task) -> None:
+        folder, before = self.folder(task), task.status
+        seen = self._see(task, folder)
+        if seen.pid is not None and seen.ended is None:
+            self._watch(task, folder)
+        step = advance(task, seen, time.time())
+        for action in step.actions:
+            self._act(action, task, folder)
+        lines, tails = self._output(task, folder)
+        facts: list[Event] = [logged(task.order, lines)] if lines else []
+        facts += step.facts
+        if facts or task.status is not before:
+            self._journal.record([task], facts, time_s=time.time(), tails=tails)
+            self._on_facts()
+        if task.status is Status.EXITED:
+            self._ended(task)
+
+    def _see(self, task: Task, folder: TaskFolder) -> Seen:
+        launching, shim = self._launching.get(task.key), self._shims.get(task.key)
+        starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
+        seen = folder.look(starting=starting)
+        if shim is not None and not seen.launched and seen.ended is None:
+            folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
+            seen = folder.look(starting=False)
+        if seen.ended is not None:
+            ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
+            seen = msgspec.structs.replace(seen, ended=ended)
+        return seen
+
+    def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
+        log.info("%s %s", action.value, task.key)
+        if action is Action.LAUNCH:
+            self._launching[task.key] = asyncio.create_task(self._launch(task, folder))
+        else:
+            folder.signal_ranks(*SIGNALS[action])
+
+    async def _launch(self, task: Task, folder: TaskFolder) -> None:
+        shim = await self._launcher.launch(task.order, folder)
+        if shim is not None:
+            self._shims[task.key] = shim
+        self._changed.set()
+
+    def _watch(self, task: Task, folder: TaskFolder) -> None:
+        """Be woken at once when the task's shim ends."""
+        if task.key in self._watched:
+            return
+        pid = folder.shim_pid()
+        if pid is None:
+            return
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        self._watched[task.key] = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._shim_ended, task.key)
+
+    def _shim_ended(self, key: str) -> None:
+        descriptor = self._watched.pop(key)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        self._changed.set()
+
+    def _output(self, task: Task, folder: TaskFolder) -> tuple[list[LogLine], dict[str, int]]:
+        """New lines of all ranks; everything that is left when the task has ended."""
+        ended = task.status is Status.EXITED
+        lines: list[LogLine] = []
+        tails: dict[str, int] = {}
+        if self._journal.backlog > BACKLOG_LIMIT and not ended:
+            return lines, tails
+        for path in folder.outputs():
+            offset = self._journal.tail(str(path))
+            while True:
+                more, new_offset = read_lines(path, offset, ended=ended, now_s=time.time())
+                lines += more
+                if new_offset == offset:
+                    break
+                tails[str(path)] = offset = new_offset
+                if not ended:
+                    break
+        return lines, tails
+
+    def _ended(self, task: Task) -> None:
+        self._ended_at_s[task.key] = time.monotonic()
+        self._launching.pop(task.key, None)
+        shim = self._shims.pop(task.key, None)
+        if shim is not None:
+            shim.wait()
+        if task.key in self._watched:
+            self._shim_ended(task.key)
+
+    def _forget_old(self) -> None:
+        """Remove the folders of tasks that ended long ago."""
+        now_s = time.monotonic()
+        for key, task in list(self.tasks.items()):
+            if task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S:
+                folder = self.folder(task)
+                self._journal.forget(key, [str(path) for path in folder.outputs()])
+                shutil.rmtree(folder.path, ignore_errors=True)
+                del self.tasks[key], self._ended_at_s[key]
+
+    def _patience_s(self) -> float | None:
+        active = self.active()
+        if not active:
+            return None
+        if any(task.status is Status.ACCEPTED for task in active):
+            return STARTING_LOOK_S
+        now_s = time.time()
+        looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
+        return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))

@@ -1,0 +1,172 @@
+"""From the harness's pages to telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from libs.bus import codec
+from libs.bus.port import Bus, BusUnavailable
+from libs.contracts.agent import GpuRecovered, GpuSampled, GpuUnhealthy, MinibatchProfiled, NodeHeartbeat
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.kernel.ids import request_id
+from torch_agent.core.task import Task
+from torch_agent.harness.page import PageReading, read_page
+from torch_agent.probes.gpus import GpuFacts, GpuReading
+
+log = logging.getLogger(__name__)
+
+APPEND_TIMEOUT_S = 5.0
+
+
+def pages(folder: Path) -> list[PageReading]:
+    """What the ranks of a task last wrote, by rank."""
+    readings = [reading for path in folder.glob("*.page") if (reading := read_page(path)) is not None]
+    return sorted(readings, key=lambda reading: reading.rank)
+
+
+def minibatches_done(folder: Path) -> int:
+    """Mini-batches of the slowest rank; 0 when no rank had the harness."""
+    return min((reading.minibatches_total for reading in pages(folder)), default=0)
+
+
+class Meter:
+    """Remembers the last record per rank, and makes the next one of what was done since."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], tuple[int, float]] = {}
+
+    def measure(self, task: Task, readings: Sequence[PageReading], now_s: float) -> list[MinibatchProfiled]:
+        """One record per rank that has done something since its last record."""
+        records = []
+        for reading in readings:
+            key = (task.key, reading.rank)
+            done, since_s = self._last.get(key, (0, task.started_s or now_s))
+            if reading.minibatches_total > done:
+                records.append(_record(task, reading, reading.minibatches_total - done, now_s - since_s))
+                self._last[key] = (reading.minibatches_total, now_s)
+        return records
+
+    def forget(self, active: Sequence[Task]) -> None:
+        """Drop what belongs to tasks that have ended."""
+        keys = {task.key for task in active}
+        self._last = {key: value for key, value in self._last.items() if key[0] in keys}
+
+
+class Telemetry:
+    """Sends records every second and heartbeats now and then; what cannot be sent is dropped, it is soon stale."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        node_id: str,
+        incarnation: int,
+        gpus: GpuFacts,
+        *,
+        active: Callable[[], list[Task]],
+        pages_of: Callable[[Task], Path],
+        report: Callable[[Event], None],
+    ) -> None:
+        """Wire it up.
+
+        Args:
+            active: the tasks that have not ended.
+            pages_of: the folder of a task's pages.
+            report: journals a fact about the node.
+        """
+        self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
+        self._active, self._pages_of, self._report = active, pages_of, report
+        self._meter = Meter()
+        self._faults: dict[int, str] = {}
+        self._source = f"agent/{node_id}"
+        self._life = f"{incarnation}/{os.urandom(8).hex()}"
+        self._numbers = itertools.count(1)
+
+    async def run(self, heartbeat_s: float) -> None:
+        """Send for ever."""
+        beat_due_s = 0.0
+        while True:
+            now_s = time.time()
+            active = self._active()
+            readings = {task.key: pages(self._pages_of(task)) for task in active}
+            events: list[Event] = []
+            for task in active:
+                events += self._meter.measure(task, readings[task.key], now_s)
+            self._meter.forget(active)
+            if now_s >= beat_due_s:
+                beat_due_s = now_s + heartbeat_s
+                events += self._heartbeat(active, readings)
+            await self._send(events, now_s)
+            await asyncio.sleep(min(1.0, heartbeat_s))
+
+    def _heartbeat(self, active: list[Task], readings: dict[str, list[PageReading]]) -> list[Event]:
+        holders: dict[int, list[int]] = {}
+        for task in active:
+            for reading, index in zip(readings[task.key], task.order.gpu_indices, strict=False):
+                holders.setdefault(index, []).append(reading.pid)
+        samples = self._gpus.read(holders)
+        for sample in samples:
+            self._note_health(sample)
+        beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
+        return [beat, *(self._sampled(sample) for sample in samples)]
+
+    def _sampled(self, sample: GpuReading) -> GpuSampled:
+        return GpuSampled(
+            node_id=self._node_id,
+            index=sample.index,
+            utilisation_ratio=round(sample.utilisation_ratio, 4),
+            memory_used_bytes=sample.memory_used_bytes,
+            temperature_c=sample.temperature_c,
+        )
+
+    def _note_health(self, sample: GpuReading) -> None:
+        before = self._faults.get(sample.index, "")
+        if sample.fault and not before:
+            self._report(GpuUnhealthy(node_id=self._node_id, index=sample.index, note=sample.fault))
+        elif before and not sample.fault:
+            self._report(GpuRecovered(node_id=self._node_id, index=sample.index))
+        self._faults[sample.index] = sample.fault
+
+    async def _send(self, events: list[Event], now_s: float) -> None:
+        if not events:
+            return
+        messages = [codec.outgoing(self._envelope(event, now_s)) for event in events]
+        try:
+            await asyncio.wait_for(self._bus.append(messages), APPEND_TIMEOUT_S)
+        except (BusUnavailable, TimeoutError) as error:
+            log.debug("telemetry dropped: %s", error)
+
+    def _envelope(self, event: Event, now_s: float) -> Envelope:
+        number = next(self._numbers)
+        return Envelope(
+            id=request_id(f"{self._source}/telemetry", f"{self._life}/{number}"),
+            source=self._source,
+            time_s=whole_microseconds(now_s),
+            event=event,
+            sequence=number,
+        )
+
+
+def _record(task: Task, reading: PageReading, minibatches: int, interval_s: float) -> MinibatchProfiled:
+    order = task.order
+    return MinibatchProfiled(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        rank=reading.rank,
+        world_size=order.world_size,
+        minibatches=minibatches,
+        minibatches_total=reading.minibatches_total,
+        interval_s=round(interval_s, 6),
+        minibatch_mean_s=round(reading.minibatch_mean_s, 9),
+        loss=None if reading.loss is None or not math.isfinite(reading.loss) else reading.loss,
+        memory_peak_bytes=reading.memory_peak_bytes,
+        memory_min_bytes=reading.memory_min_bytes,
+    )
