@@ -1,0 +1,15 @@
+"""Inside the training process: counts mini-batches of an unmodified script and leaves them on a page for the agent.
+
+Standard library and torch only, and relative imports only: it is loaded by path into processes whose
+environment may know nothing of this package.
+
+inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (what torch tells) ─> counting.py (the rule)
+                                                                                        └─> page.py (what the agent reads)
+"""
+
+from pathlib import Path
+
+
+def inject_path() -> str:
+    """To be put first on PYTHONPATH of every process of a task."""
+    return str(Path(__file__).parent / "inject")

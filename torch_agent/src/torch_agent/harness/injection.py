@@ -1,0 +1,51 @@
+"""Waits until torch has been imported, and hooks in then."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Finds nothing itself: lets the others find torch, and is told when it has been executed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenHook(spec.loader)
+        return spec
+
+
+class _ThenHook(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader  # whoever looks later sees the real one
+        try:
+            from . import hooks
+
+            hooks.install()
+        except Exception as error:
+            print(f"sanjaya: no mini-batches will be counted: {error!r}", file=sys.stderr)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+
+def when_torch_is_imported() -> None:
+    """Hook in at the end of `import torch`, which may never come."""
+    sys.meta_path.insert(0, _AfterTorch())

@@ -1,0 +1,112 @@
+"""A page of shared memory per process: the training process writes, the agent reads, nobody waits.
+
+One file of fixed layout in the task's folder. The writer makes the sequence number odd, writes, and makes it
+even; a reader that sees an odd or a changed number looks again.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC, VERSION = b"SJHP", 1
+SIZE = 4096
+HEAD = struct.Struct("<4sI")
+SEQUENCE = struct.Struct("<Q")
+SEQUENCE_AT = 8
+BODY = struct.Struct("<IiiIQdddQQ")
+BODY_AT = 16
+TRIES = 100
+
+
+@dataclass(frozen=True)
+class PageReading:
+    """What one rank had done at one moment."""
+
+    pid: int
+    rank: int
+    world_size: int
+    minibatches_total: int
+    last_boundary_s: float
+    """Seconds since the epoch; 0 before the first boundary."""
+    minibatch_mean_s: float
+    """Smoothed time from boundary to boundary."""
+    loss: float | None
+    memory_peak_bytes: int
+    memory_min_bytes: int
+
+
+class PageWriter:
+    """The training process's side. About half a microsecond per write."""
+
+    def __init__(self, folder: str, rank: int, world_size: int) -> None:
+        self.pid = os.getpid()
+        self._rank, self._world_size = rank, world_size
+        path = os.path.join(folder, f"rank-{rank}-{self.pid}.page")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.ftruncate(descriptor, SIZE)
+            self._page = mmap.mmap(descriptor, SIZE)
+        finally:
+            os.close(descriptor)
+        self._sequence = 0
+        HEAD.pack_into(self._page, 0, MAGIC, VERSION)
+
+    def write(
+        self,
+        minibatches_total: int,
+        last_boundary_s: float,
+        minibatch_mean_s: float,
+        loss: float,
+        memory_peak_bytes: int,
+        memory_min_bytes: int,
+    ) -> None:
+        """Publish a boundary; `loss` is NaN while none is known."""
+        page = self._page
+        SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence + 1)
+        BODY.pack_into(
+            page,
+            BODY_AT,
+            self.pid,
+            self._rank,
+            self._world_size,
+            0,
+            minibatches_total,
+            last_boundary_s,
+            minibatch_mean_s,
+            loss,
+            memory_peak_bytes,
+            memory_min_bytes,
+        )
+        self._sequence += 2
+        SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence)
+
+
+def read_page(path: Path) -> PageReading | None:
+    """The agent's side; None when there is no whole page (yet)."""
+    try:
+        with path.open("rb") as file:
+            for _ in range(TRIES):
+                file.seek(0)
+                data = file.read(SIZE)
+                reading = _parse(data)
+                file.seek(SEQUENCE_AT)
+                if reading is not None and file.read(SEQUENCE.size) == data[SEQUENCE_AT : SEQUENCE_AT + SEQUENCE.size]:
+                    return reading
+    except OSError:
+        return None
+    return None
+
+
+def _parse(data: bytes) -> PageReading | None:
+    if len(data) < SIZE or HEAD.unpack_from(data) != (MAGIC, VERSION):
+        return None
+    (sequence,) = SEQUENCE.unpack_from(data, SEQUENCE_AT)
+    if sequence % 2 or not sequence:
+        return None
+    pid, rank, world, _, total, at_s, mean_s, loss, peak, least = BODY.unpack_from(data, BODY_AT)
+    return PageReading(pid, rank, world, total, at_s, mean_s, None if math.isnan(loss) else loss, peak, least)

@@ -1,0 +1,82 @@
+"""What is written at each boundary: the count, the pace, the loss, the memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from .page import PageWriter
+
+SMOOTHING = 0.05
+"""Weight of the newest mini-batch in the mean time."""
+CPU_LOOK_S, CUDA_LOOK_S = 0.1, 1.0
+"""How often loss and memory are looked at. On CUDA reading a loss waits for the GPU."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Recorder:
+    """Of one process; made anew after a fork."""
+
+    def __init__(self, torch: Any, folder: str) -> None:
+        self._torch, self._folder = torch, folder
+        self._cuda = torch.cuda.is_available()
+        self._look_every_s = CUDA_LOOK_S if self._cuda else CPU_LOOK_S
+        self._page: PageWriter | None = None
+        self.last_loss: Any = None
+        """The last scalar that gradients were computed of, detached."""
+        self._total = 0
+        self._at = 0.0
+        self._mean_s = 0.0
+        self._looked_at = 0.0
+        self._loss = float("nan")
+        self._peak = self._least = 0
+
+    def boundary(self) -> None:
+        """A mini-batch is over."""
+        now = time.perf_counter()
+        if self._total:
+            elapsed_s = now - self._at
+            self._mean_s = elapsed_s if self._total == 1 else self._mean_s + SMOOTHING * (elapsed_s - self._mean_s)
+        self._total += 1
+        self._at = now
+        if now - self._looked_at >= self._look_every_s:
+            self._look(now)
+        if self._page is None:
+            self._page = PageWriter(self._folder, *self._place())
+        self._page.write(self._total, time.time(), self._mean_s, self._loss, self._peak, self._least)
+
+    def finish(self) -> None:
+        """The process ends: leave the newest loss and memory."""
+        if self._page is not None:
+            self._look(self._at)
+            self._page.write(self._total, time.time(), self._mean_s, self._loss, self._peak, self._least)
+
+    def _look(self, now: float) -> None:
+        self._looked_at = now
+        if self.last_loss is not None:
+            self._loss = float(self.last_loss)
+        current, peak = self._cuda_memory() if self._cuda else self._host_memory()
+        self._peak = max(self._peak, peak)
+        self._least = min(self._least or current, current)
+
+    def _cuda_memory(self) -> tuple[int, int]:
+        cuda = self._torch.cuda
+        if not cuda.is_initialized():
+            return 0, 0
+        current, peak = cuda.memory_allocated(), cuda.max_memory_allocated()
+        cuda.reset_peak_memory_stats()
+        return current, peak
+
+    def _host_memory(self) -> tuple[int, int]:
+        with open("/proc/self/statm", "rb") as file:
+            resident = int(file.read().split()[1]) * _PAGE_BYTES
+        return resident, resident
+
+    def _place(self) -> tuple[int, int]:
+        """Rank and world size: torch.distributed knows best, else the environment says."""
+        distributed = self._torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
