@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from libs.bus.port import Bus, BusError
 
 
@@ -11,13 +9,15 @@ async def connect(url: str, cell: str) -> Bus:
     """The bus at `url` for one cell. Adapters are imported when they are asked for.
 
     Args:
-        url: `sqlite:///path/log.db[?mode=ro]`, `kafka://host:port[,host:port][?options]`, or `memory:`.
+        url: `sqlite:///path/log.db[?mode=ro]`, `kafka://host:port[,host:port][?options]`, `memory:` for a log of
+            this bus alone, or `memory:<name>` for one that is shared within this process.
         cell: the cell's name; prefix of its topics.
 
     Raises:
-        BusError: the URL cannot be understood; the message says what was expected.
+        BusError: the URL cannot be understood, or what it names cannot be used; the message says why.
+        BusUnavailable: it cannot be reached now.
     """
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from libs.bus.embedded import EmbeddedBus
 
@@ -27,7 +27,7 @@ async def connect(url: str, cell: str) -> Bus:
 
         return await KafkaBus.connect(url, cell)
     if scheme == "memory":
-        from libs.bus.memory import MemoryBus
+        from libs.bus.memory import MemoryBus, MemoryLog
 
-        return MemoryBus(cell)
+        return MemoryBus(cell, MemoryLog.named(url.removeprefix("memory:")))
     raise BusError(f"bus url {url!r}: expected sqlite:///path/log.db, kafka://host:port or memory:")

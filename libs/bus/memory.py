@@ -1,63 +1,104 @@
-"""The log in memory, within one event loop: for tests, and to say in the fewest lines what a log does."""
+"""The log in memory, within one event loop: for tests and simulations, and to say in few lines what a log does."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from libs.bus.limits import check_positions, check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import (
-    MAX_MESSAGE_BYTES,
-    BusError,
-    Fenced,
-    Message,
-    MessageTooLarge,
-    Outgoing,
-    Partition,
-    Position,
-    TopicLayout,
-)
+from libs.bus.port import BusError, Fenced, Message, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
+_named: weakref.WeakValueDictionary[str, MemoryLog] = weakref.WeakValueDictionary()
 
-@dataclass
+
 class MemoryLog:
-    """What several buses share, as several processes share a file."""
+    """What several buses share, as several processes share a file. No method awaits, so each is one transaction."""
 
-    partitions: dict[Partition, list[Message]] = field(default_factory=dict)
-    epochs: dict[str, int] = field(default_factory=dict)
-    positions: dict[tuple[str, Partition], Position] = field(default_factory=dict)
-    appended: asyncio.Condition = field(default_factory=asyncio.Condition)
+    def __init__(self) -> None:
+        self._topics: dict[tuple[str, Topic], list[list[Message]]] = {}
+        self._epochs: dict[tuple[str, str], int] = {}
+        self._positions: dict[tuple[str, str, Partition], Position] = {}
+        self.waiting: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+        """Set whenever something was appended."""
 
-    def count(self, topic: Topic) -> int:
-        """Partitions of a topic.
+    @classmethod
+    def named(cls, name: str) -> MemoryLog:
+        """The log of this name, for as long as a bus holds it; without a name a log of one's own."""
+        return _named.setdefault(name, cls()) if name else cls()
+
+    def create(self, cell: str, layout: TopicLayout) -> None:
+        """Make the topics that do not exist yet."""
+        for topic, count in layout.partitions.items():
+            self._topics.setdefault((cell, topic), [[] for _ in range(count)])
+
+    def topic(self, cell: str, topic: Topic) -> list[list[Message]]:
+        """The messages of a topic's partitions.
 
         Raises:
             BusError: it does not exist.
         """
-        count = sum(1 for partition in self.partitions if partition.topic is topic)
-        if not count:
-            raise BusError(f"topic {topic.value} does not exist; create the cell's topics first")
-        return count
+        try:
+            return self._topics[cell, topic]
+        except KeyError:
+            raise BusError(f"topic {cell}.{topic} does not exist; create the cell's topics first") from None
 
-    async def append(self, outputs: Sequence[Outgoing]) -> list[int]:
-        """Append all, or nothing when one is too large."""
-        for output in outputs:
-            if len(output.value) > MAX_MESSAGE_BYTES:
-                raise MessageTooLarge(
-                    f"message {output.key!r} for {output.topic.value} has {len(output.value)} bytes, "
-                    f"at most {MAX_MESSAGE_BYTES} are accepted"
-                )
-        places = [Partition(o.topic, partition_index(o.key, self.count(o.topic))) for o in outputs]
-        offsets = []
+    def messages(self, cell: str, partition: Partition) -> list[Message]:
+        """The messages of a partition; an offset is an index.
+
+        Raises:
+            BusError: it does not exist.
+        """
+        partitions = self.topic(cell, partition.topic)
+        if not 0 <= partition.index < len(partitions):
+            last = len(partitions) - 1
+            raise BusError(f"topic {cell}.{partition.topic} has partitions 0 to {last}, not {partition.index}")
+        return partitions[partition.index]
+
+    def take_over(self, cell: str, session: str) -> int:
+        """The epoch of a new holder of the session; older ones are fenced."""
+        self._epochs[cell, session] = self._epochs.get((cell, session), 0) + 1
+        return self._epochs[cell, session]
+
+    def position(self, cell: str, session: str, partition: Partition) -> Position:
+        """The committed position."""
+        self.messages(cell, partition)
+        return self._positions.get((cell, session, partition), Position(0))
+
+    def commit(
+        self,
+        cell: str,
+        session: str,
+        epoch: int,
+        outputs: Sequence[Outgoing],
+        positions: Mapping[Partition, Position],
+    ) -> list[int]:
+        """Append and move positions, unless the epoch is over."""
+        if self._epochs[cell, session] != epoch:
+            raise Fenced(f"session {session} of cell {cell}: a newer session has taken over")
+        check_positions(positions)
+        for partition in positions:
+            self.messages(cell, partition)
+        offsets = self.append(cell, outputs)
+        self._positions.update({(cell, session, partition): at for partition, at in positions.items()})
+        return offsets
+
+    def append(self, cell: str, outputs: Sequence[Outgoing]) -> list[int]:
+        """Append all, or nothing when one is refused."""
+        check_sizes(outputs)
+        places = [Partition(o.topic, partition_index(o.key, len(self.topic(cell, o.topic)))) for o in outputs]
+        now_s = time.time()
+        offsets: list[int] = []
         for output, place in zip(outputs, places, strict=True):
-            messages = self.partitions[place]
+            messages = self.messages(cell, place)
             offsets.append(len(messages))
-            messages.append(Message(place, len(messages), output.key, list(output.headers), output.value, time.time()))
-        async with self.appended:
-            self.appended.notify_all()
+            messages.append(Message(place, len(messages), output.key, list(output.headers), output.value, now_s))
+        for event in self.waiting:
+            event.set()
         return offsets
 
 
@@ -67,85 +108,123 @@ class MemoryBus:
     def __init__(self, cell: str, log: MemoryLog | None = None) -> None:
         self.cell = cell
         self.log = log or MemoryLog()
+        self._closed = False
+        self._readers: weakref.WeakSet[MemoryReader] = weakref.WeakSet()
 
     async def create_topics(self, layout: TopicLayout) -> None:
         """See the port."""
-        for topic, count in layout.partitions.items():
-            if not any(partition.topic is topic for partition in self.log.partitions):
-                self.log.partitions.update({Partition(topic, index): [] for index in range(count)})
+        self.check_open()
+        self.log.create(self.cell, layout)
 
     async def partitions(self, topic: Topic) -> list[Partition]:
         """See the port."""
-        return [Partition(topic, index) for index in range(self.log.count(topic))]
+        self.check_open()
+        return [Partition(topic, index) for index in range(len(self.log.topic(self.cell, topic)))]
 
     async def open_session(self, name: str) -> MemorySession:
         """See the port."""
-        self.log.epochs[name] = self.log.epochs.get(name, 0) + 1
-        return MemorySession(self.log, name, self.log.epochs[name])
+        self.check_open()
+        return MemorySession(self, name, self.log.take_over(self.cell, name))
+
+    async def committed(self, session: str, partition: Partition) -> Position:
+        """How far a session has come, without taking it over; `Position(0)` when there is none."""
+        self.check_open()
+        return self.log.position(self.cell, session, partition)
 
     async def reader(self, starts: Mapping[Partition, int]) -> MemoryReader:
         """See the port."""
-        return MemoryReader(self.log, dict(starts))
+        self.check_open()
+        for partition in starts:
+            self.log.messages(self.cell, partition)
+        reader = MemoryReader(self, starts)
+        self._readers.add(reader)
+        return reader
 
     async def append(self, outputs: Sequence[Outgoing]) -> None:
         """See the port."""
-        await self.log.append(outputs)
+        self.check_open()
+        self.log.append(self.cell, outputs)
 
     async def end_offset(self, partition: Partition) -> int:
         """See the port."""
-        return len(self.log.partitions[partition])
+        self.check_open()
+        return len(self.log.messages(self.cell, partition))
 
     async def close(self) -> None:
         """See the port."""
+        self._closed = True
+        for reader in self._readers:
+            await reader.close()
+
+    def check_open(self) -> None:
+        """Raises BusError when the bus was closed."""
+        if self._closed:
+            raise BusError("the bus is closed")
 
 
 class MemorySession:
     """See the port's `Session`."""
 
-    def __init__(self, log: MemoryLog, name: str, epoch: int) -> None:
-        self._log, self._name, self._epoch = log, name, epoch
+    def __init__(self, bus: MemoryBus, name: str, epoch: int) -> None:
+        self._bus, self._name, self._epoch = bus, name, epoch
+        self._closed = False
 
     async def position(self, partition: Partition) -> Position:
         """See the port."""
-        return self._log.positions.get((self._name, partition), Position(0))
+        self._bus.check_open()
+        return self._bus.log.position(self._bus.cell, self._name, partition)
 
     async def commit(
         self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
     ) -> list[int]:
         """See the port."""
-        if self._log.epochs[self._name] != self._epoch:
-            raise Fenced(f"session {self._name}: a newer session has taken over")
-        offsets = await self._log.append(outputs)
-        self._log.positions.update({(self._name, p): at for p, at in (positions or {}).items()})
-        return offsets
+        self._bus.check_open()
+        if self._closed:
+            raise BusError(f"session {self._name} is closed")
+        return self._bus.log.commit(self._bus.cell, self._name, self._epoch, outputs, positions or {})
 
     async def close(self) -> None:
         """See the port."""
+        self._closed = True
 
 
 class MemoryReader:
     """See the port's `Reader`."""
 
-    def __init__(self, log: MemoryLog, places: dict[Partition, int]) -> None:
-        self._log, self._places = log, places
+    def __init__(self, bus: MemoryBus, starts: Mapping[Partition, int]) -> None:
+        self._bus, self._next = bus, dict(starts)
+        self._closed = False
+        self._appended = asyncio.Event()
+        bus.log.waiting.add(self._appended)
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         """See the port."""
-        try:
-            async with asyncio.timeout(timeout_s), self._log.appended:
-                while not (found := self._look(max_messages)):
-                    await self._log.appended.wait()
-                return found
-        except TimeoutError:
-            return self._look(max_messages)
+        await asyncio.sleep(0)  # a log that never makes anybody wait would starve the other tasks
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._closed and not self._ready():
+                    self._appended.clear()
+                    await self._appended.wait()
+        if self._closed:
+            raise BusError("the reader is closed")
+        return self._take(max_messages)
 
-    def _look(self, max_messages: int) -> list[Message]:
+    def _ready(self) -> list[Partition]:
+        """The partitions that have grown, those that were served last at the end."""
+        return [p for p, start in self._next.items() if len(self._bus.log.messages(self._bus.cell, p)) > start]
+
+    def _take(self, limit: int) -> list[Message]:
         found: list[Message] = []
-        for partition, start in list(self._places.items()):
-            messages = self._log.partitions[partition][start : start + max_messages - len(found)]
-            self._places[partition] = start + len(messages)
-            found += messages
+        ready = self._ready()
+        share = max(1, limit // max(1, len(ready)))
+        for partition in ready[:limit]:
+            start = self._next.pop(partition)
+            found += self._bus.log.messages(self._bus.cell, partition)[start : start + share]
+            self._next[partition] = found[-1].offset + 1
         return found
 
     async def close(self) -> None:
         """See the port."""
+        self._closed = True
+        self._appended.set()
+        self._bus.log.waiting.discard(self._appended)

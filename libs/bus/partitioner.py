@@ -7,4 +7,5 @@ from aiokafka.partitioner import murmur2
 
 def partition_index(key: str, partitions: int) -> int:
     """The partition, from 0, of a key."""
-    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+    hashed: int = murmur2(key.encode())
+    return (hashed & 0x7FFFFFFF) % partitions

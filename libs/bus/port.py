@@ -36,11 +36,16 @@ class MessageTooLarge(BusError):
 
 
 class OffsetLost(BusError):
-    """Messages at the asked offset are no longer kept; the message says where the log begins."""
+    """Messages at the asked offset are no longer kept; the message says where the log begins.
+
+    Reading from 0 on gives what is left.
+    """
 
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest value that every adapter accepts."""
+MAX_METADATA_BYTES = 1024
+"""Longest metadata of a position that every adapter accepts."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Position:
 
     next_offset: int
     metadata: str = ""
-    """A short note of the session's own, committed together with the offset (at most 1 KiB)."""
+    """A short note of the session's own, committed together with the offset; at most `MAX_METADATA_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +110,13 @@ class Reader(Protocol):
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         """The next messages, at least one; empty only when `timeout_s` passed without any.
 
-        Within a partition in order of offset; over partitions in no particular order.
+        Within a partition in order of offset; over partitions in no particular order, and a busy one does not
+        hide the others. A call that is cancelled loses nothing: the next one returns the same messages. One
+        call at a time.
 
         Raises:
             BusUnavailable: cannot be reached; the reader stays usable and goes on where it was.
-            OffsetLost: the start offset is no longer kept.
+            OffsetLost: the messages after the last ones returned, or at the start offset, are no longer kept.
         """
 
     async def close(self) -> None:
@@ -130,6 +137,9 @@ class Session(Protocol):
     ) -> list[int]:
         """Append all outputs and move all positions, or nothing of it.
 
+        Nobody sees an output before the commit. Positions are the session's own business: they are taken as
+        they come, also when they go back (to read a log anew).
+
         Returns:
             The offsets of the outputs, in order.
 
@@ -138,6 +148,7 @@ class Session(Protocol):
             MessageTooLarge: an output is over `MAX_MESSAGE_BYTES`; nothing was appended.
             BusUnavailable: nothing was appended.
             OutcomeUnknown: it may have been appended: open the session anew and compare positions.
+            BusError: a topic or partition does not exist, or a position cannot be kept; nothing was appended.
         """
 
     async def close(self) -> None:
@@ -163,10 +174,20 @@ class Bus(Protocol):
         """Take over the session of this name; whatever an older holder left unfinished is undone."""
 
     async def reader(self, starts: Mapping[Partition, int]) -> Reader:
-        """A reader from these offsets on (0: from the beginning)."""
+        """A reader from these offsets on; 0 is the beginning, or the oldest message that is still kept.
+
+        Raises:
+            BusError: a partition does not exist.
+        """
 
     async def append(self, outputs: Sequence[Outgoing]) -> None:
-        """Append outside of any session, for high-rate data (telemetry, logs): in order, at least once."""
+        """Append outside of any session, for high-rate data (telemetry, logs): in order, at least once.
+
+        Raises:
+            MessageTooLarge: an output is over `MAX_MESSAGE_BYTES`; nothing was appended.
+            BusUnavailable: cannot be reached; some of the outputs may have been appended.
+            BusError: a topic does not exist; nothing was appended.
+        """
 
     async def end_offset(self, partition: Partition) -> int:
         """The offset after the last committed message."""

@@ -1,78 +1,173 @@
-"""The file: its tables, its version, and how it is opened."""
+"""The file: its tables, its version, and how a connection to it is opened."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
 from pathlib import Path
 
+from libs.bus.embedded.failures import in_our_words, primary_code, translated
 from libs.bus.port import BusError, BusUnavailable
 
+APPLICATION_ID = 0x53414E4A
+"""`SANJ` in the file's header: this is a log of ours."""
 VERSION = 1
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS partitions (
-  topic TEXT NOT NULL, part INTEGER NOT NULL,
-  first_offset INTEGER NOT NULL DEFAULT 0,  -- earlier ones are no longer kept
-  next_offset INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (topic, part)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS log (
-  topic TEXT NOT NULL, part INTEGER NOT NULL, offset INTEGER NOT NULL,
-  key TEXT NOT NULL, headers BLOB NOT NULL, value BLOB NOT NULL, appended_at_s REAL NOT NULL,
-  PRIMARY KEY (topic, part, offset)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS positions (
-  session TEXT NOT NULL, topic TEXT NOT NULL, part INTEGER NOT NULL,
-  next_offset INTEGER NOT NULL, metadata TEXT NOT NULL,
-  PRIMARY KEY (session, topic, part)
-) WITHOUT ROWID;
-"""
+OFFSET_BITS = 40
+"""A message's row id is its partition's id and its offset, so that a partition's messages lie together."""
+OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
-BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for its turn. Turns take milliseconds; a longer wait means that somebody is stuck."""
+TABLES = (
+    """CREATE TABLE partitions (
+         id INTEGER PRIMARY KEY,
+         cell TEXT NOT NULL, topic TEXT NOT NULL, number INTEGER NOT NULL,
+         begin_offset INTEGER NOT NULL DEFAULT 0,  -- of the oldest message that is kept
+         next_offset INTEGER NOT NULL DEFAULT 0,
+         UNIQUE (cell, topic, number))""",
+    # headers: a MessagePack array of [name, bytes] pairs
+    """CREATE TABLE messages (
+         id INTEGER PRIMARY KEY,
+         key TEXT NOT NULL, headers BLOB NOT NULL, value BLOB NOT NULL, appended_at_s REAL NOT NULL)""",
+    """CREATE TABLE sessions (
+         id INTEGER PRIMARY KEY,
+         cell TEXT NOT NULL, name TEXT NOT NULL, epoch INTEGER NOT NULL,
+         UNIQUE (cell, name))""",
+    """CREATE TABLE positions (
+         session_id INTEGER NOT NULL, partition_id INTEGER NOT NULL,
+         next_offset INTEGER NOT NULL, metadata TEXT NOT NULL,
+         PRIMARY KEY (session_id, partition_id)) WITHOUT ROWID""",
+    # for people with the sqlite3 shell
+    f"""CREATE VIEW log AS
+         SELECT p.cell || '.' || p.topic AS topic, p.number AS partition, m.id & {OFFSET_MASK} AS offset,
+                m.key AS key, CAST(m.value AS TEXT) AS value, datetime(m.appended_at_s, 'unixepoch') AS appended_at
+         FROM messages m JOIN partitions p ON p.id = m.id >> {OFFSET_BITS}""",
+)
+
+OPENING_S = 30.0
+"""How long opening waits for other processes that open the same file."""
+READER_WAIT_MS = 10_000
+"""Readers wait for nobody, except while the log is being recovered after a crash."""
+WAL_BYTES_KEPT = 64 * 1024 * 1024
+WAL_PAGES_AT_MOST = 16_000
+"""A commit checkpoints by itself only when the keeper does not come round: from 64 MiB of write-ahead log on."""
 
 
-def open_file(path: Path, *, read_only: bool, synchronous: str) -> sqlite3.Connection:
-    """A connection in autocommit mode; the tables are made when the file is new.
-
-    Args:
-        synchronous: `FULL` syncs every commit to the disk, `NORMAL` survives the death of processes only.
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """A connection that may write, in autocommit mode, without any waiting of its own; makes the file if needed.
 
     Raises:
-        BusUnavailable: the file cannot be opened or written.
-        BusError: it is no log of this product, or one of another version.
+        BusUnavailable: the file is held by others.
+        BusError: it cannot be opened or written, is no log, or is one of another version.
     """
     try:
-        if not read_only:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        mode = "ro" if read_only else "rwc"
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        _check_version(connection, path, read_only=read_only)
-        connection.execute(f"PRAGMA synchronous={synchronous}")
-    except sqlite3.OperationalError as error:
-        raise BusUnavailable(f"cannot open the log {path}: {error}") from error
-    except (sqlite3.DatabaseError, OSError) as error:
-        raise BusError(f"{path} cannot be used as a log: {error}") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BusError(f"log {path} cannot be made: {error}") from error
+    if path.exists() and not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise BusError(f"log {path} cannot be written: no permission")
+    with in_our_words(path):
+        connection = _connect(path, "rwc")
+        try:
+            _make_tables(connection, path)
+            connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES_AT_MOST}")
+            connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
+            connection.execute("PRAGMA synchronous=FULL")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-def _check_version(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found == VERSION:
-        return
-    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if found != 0 or not empty or read_only:
-        raise BusError(f"{path} is not a log of version {VERSION} (found {found}): another program's, or a newer one's")
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in TABLES.split(";"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version={VERSION}")
-    connection.execute("COMMIT")
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that only reads.
+
+    A file in a place where nothing may be written can be read as well, provided that its last writer has
+    closed it in order.
+
+    Raises:
+        BusUnavailable: the file is held by others.
+        BusError: there is no such file, it is no log, or one of another version.
+    """
+    if not path.exists():
+        raise BusError(f"there is no log at {path}")
+    try:
+        return _open_checked(path, "ro")
+    except sqlite3.Error as error:
+        if primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _has_tail(path):
+            raise translated(error, path) from error
+    with in_our_words(path):
+        return _open_checked(path, "ro&immutable=1")
+
+
+def _open_checked(path: Path, mode: str) -> sqlite3.Connection:
+    connection = _connect(path, mode)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={READER_WAIT_MS}")
+        if not _is_log(connection, path):
+            raise BusError(f"{path} is empty: no log has been made there yet")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _has_tail(path: Path) -> bool:
+    """Whether a write-ahead log lies beside the file, which holds newer messages than the file."""
+    wal = path.with_name(path.name + "-wal")
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+    )
+
+
+def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Make a log of a new file, once, however many processes open it at the same time."""
+    deadline = time.monotonic() + OPENING_S
+    while True:
+        try:
+            if _is_log(connection, path):
+                return
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if not _is_log(connection, path):
+                    for statement in TABLES:
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                    connection.execute(f"PRAGMA user_version={VERSION}")
+                connection.execute("COMMIT")
+                return
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            # the switch to WAL does not wait for others, whatever timeout is set
+            if primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+            if time.monotonic() > deadline:
+                raise BusUnavailable(f"log {path} is held by another process for {OPENING_S:g} s") from error
+        time.sleep(0.005)
+
+
+def _is_log(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for a log of this version, False for an empty file.
+
+    Raises:
+        BusError: it is something else.
+    """
+    # one statement, so that a file which somebody else is making now is seen before or after, and not in between
+    application, version, tables = connection.execute(
+        "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),"
+        " (SELECT count(*) FROM sqlite_master)"
+    ).fetchone()
+    if application == APPLICATION_ID:
+        if version != VERSION:
+            raise BusError(f"log {path} has layout {version}; this version of Sanjaya reads layout {VERSION}")
+        return True
+    if application or version or tables:
+        raise BusError(f"{path} is an SQLite database of another program, not a log")
+    return False

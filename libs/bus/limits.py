@@ -1,0 +1,44 @@
+"""What no adapter accepts, refused before anything is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from libs.bus.port import (
+    MAX_MESSAGE_BYTES,
+    MAX_METADATA_BYTES,
+    BusError,
+    MessageTooLarge,
+    Outgoing,
+    Partition,
+    Position,
+)
+
+
+def check_sizes(outputs: Sequence[Outgoing]) -> None:
+    """Refuse messages that are too large.
+
+    Raises:
+        MessageTooLarge: with the message's size and the limit.
+    """
+    for output in outputs:
+        if len(output.value) > MAX_MESSAGE_BYTES:
+            raise MessageTooLarge(
+                f"message {output.key!r} for {output.topic} has {len(output.value)} bytes, "
+                f"at most {MAX_MESSAGE_BYTES} are accepted"
+            )
+
+
+def check_positions(positions: Mapping[Partition, Position]) -> None:
+    """Refuse positions that cannot be kept.
+
+    Raises:
+        BusError: a negative offset, or metadata that is too long.
+    """
+    for partition, position in positions.items():
+        place = f"position in {partition.topic}/{partition.index}"
+        if position.next_offset < 0:
+            raise BusError(f"{place}: offset {position.next_offset}, expected 0 or more")
+        size = len(position.metadata.encode())
+        if size > MAX_METADATA_BYTES:
+            raise BusError(f"{place}: metadata of {size} bytes, at most {MAX_METADATA_BYTES} are accepted")

@@ -1,0 +1,228 @@
+"""The conservation check: every job in exactly one state, every GPU accounted for. From the log alone.
+
+It knows nothing of placement's own books; it keeps its own from the decisions, and holds facts against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from libs.contracts.admission import JobRejected
+from libs.contracts.agent import JobExited, NodeJoined, NodeLeft
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Record
+from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.gateway import JobArrived
+from libs.contracts.introspection import NodeLost
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobQueued, JobSucceeded
+from libs.contracts.read_models import JobState
+from libs.inspect.jobs import Jobs
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """The log contradicts itself here."""
+
+    offset: int
+    message: str
+
+
+class Conservation(msgspec.Struct, frozen=True, kw_only=True):
+    """The accounts after the last record."""
+
+    violations: list[Violation]
+    jobs: dict[str, int]
+    """{state: jobs}, only states that some job is in; they add up to the jobs that arrived."""
+    jobs_total: int
+    gpus_total: int
+    """Of all nodes that have ever joined."""
+    gpus_held: int
+    gpus_free: int
+    """On nodes that are there."""
+    gpus_away: int
+    """On nodes that were lost or have left, and held by nobody."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything adds up."""
+        return not self.violations
+
+
+class Hold(msgspec.Struct, kw_only=True):
+    """An attempt that holds GPUs."""
+
+    attempt: int
+    gpus: list[str]
+    running: dict[str, None]
+    """Nodes whose task has not ended."""
+
+
+class Ledger:
+    """Folds control records into accounts."""
+
+    def __init__(self) -> None:
+        self._jobs = Jobs()
+        self._asked: dict[str, int] = {}
+        """{job id: GPUs} of every job that arrived."""
+        self._last_attempt: dict[str, int] = {}
+        self._over: dict[str, str] = {}
+        """{job id: terminal event}."""
+        self._gpus: dict[str, str] = {}
+        """{GPU id: job that holds it, or nothing}."""
+        self._nodes: dict[str, bool] = {}
+        """{node id: it is there}."""
+        self._gone_at: dict[str, int] = {}
+        """{node id: offset at which it was last said to be lost or gone}."""
+        self._offsets: dict[str, int] = {}
+        """{event id: offset}: a decision knows what was on the log up to its cause."""
+        self._holds: dict[str, Hold] = {}
+        self._violations: list[Violation] = []
+        self._offset = 0
+        self._cause = 0
+        """Offset of the present record's cause."""
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            JobArrived: self._arrived,
+            NodeJoined: self._joined,
+            NodeLost: self._gone,
+            NodeLeft: self._gone,
+            JobPlaced: self._placed,
+            JobExited: self._exited,
+            JobQueued: self._queued,
+            AttemptFailed: self._attempt_failed,
+            JobSucceeded: self._ended,
+            JobCancelled: self._ended,
+            JobAbandoned: self._ended,
+            JobRejected: self._ended,
+        }
+
+    def take(self, record: Record) -> None:
+        """The next record; those of other topics change nothing."""
+        if record.topic != Topic.CONTROL:
+            return
+        self._offset = record.offset
+        self._offsets[record.envelope.id] = record.offset
+        self._cause = self._offsets.get(record.envelope.causation_id, record.offset)
+        handler = self._handlers.get(type(record.envelope.event))
+        if handler is not None:
+            handler(record.envelope.event)
+        self._jobs.take(record)
+
+    def close(self) -> Conservation:
+        """The accounts as of now."""
+        states = [job.state for job in self._jobs.jobs.values()]
+        if len(states) != len(self._asked):
+            self._wrong(f"{len(self._asked)} jobs have arrived, {len(states)} have a state")
+        held = sum(1 for holder in self._gpus.values() if holder)
+        away = sum(1 for gpu, holder in self._gpus.items() if not holder and not self._nodes[_node_of(gpu)])
+        return Conservation(
+            violations=list(self._violations),
+            jobs={state.value: states.count(state) for state in JobState if state in states},
+            jobs_total=len(self._asked),
+            gpus_total=len(self._gpus),
+            gpus_held=held,
+            gpus_free=len(self._gpus) - held - away,
+            gpus_away=away,
+        )
+
+    def _wrong(self, message: str) -> None:
+        self._violations.append(Violation(offset=self._offset, message=message))
+
+    def _arrived(self, event: JobArrived) -> None:
+        if event.job_id in self._asked:
+            self._wrong(f"job {event.job_id} arrives a second time")
+        self._asked[event.job_id] = event.spec.gpus.count
+
+    def _joined(self, event: NodeJoined) -> None:
+        self._nodes[event.node_id] = True
+        for gpu in event.gpus:
+            self._gpus.setdefault(f"{event.node_id}:{gpu.index}", "")
+        there = [(task.job_id, task.attempt) for task in event.tasks]
+        for job_id, hold in self._holds.items():
+            if (job_id, hold.attempt) not in there:
+                hold.running.pop(event.node_id, None)
+
+    def _gone(self, event: NodeLost | NodeLeft) -> None:
+        self._nodes[event.node_id] = False
+        self._gone_at[event.node_id] = self._offset
+        for hold in self._holds.values():
+            hold.running.pop(event.node_id, None)
+
+    def _placed(self, event: JobPlaced) -> None:
+        job_id = event.job_id
+        self._must_live(job_id, "placed")
+        if job_id in self._holds:
+            self._wrong(f"job {job_id} is placed while attempt {self._holds[job_id].attempt} holds GPUs")
+        if event.attempt <= self._last_attempt.get(job_id, 0):
+            self._wrong(f"attempt {event.attempt} of job {job_id} is placed after {self._last_attempt[job_id]}")
+        self._last_attempt[job_id] = event.attempt
+        gpus = [f"{task.node_id}:{index}" for task in event.gang for index in task.gpu_indices]
+        if len(gpus) != self._asked.get(job_id, len(gpus)):
+            self._wrong(f"job {job_id} asked for {self._asked[job_id]} GPUs and is given {len(gpus)}")
+        for gpu in gpus:
+            if gpu not in self._gpus:
+                self._wrong(f"job {job_id} is given GPU {gpu}, which does not exist")
+            elif self._gpus[gpu]:
+                self._wrong(f"GPU {gpu} is given to job {job_id} while job {self._gpus[gpu]} holds it")
+            else:
+                self._gpus[gpu] = job_id
+        nodes = [task.node_id for task in event.gang]
+        running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
+        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
+
+    def _exited(self, event: JobExited) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is not None and hold.attempt == event.attempt:
+            hold.running.pop(event.node_id, None)
+
+    def _queued(self, event: JobQueued) -> None:
+        self._must_live(event.job_id, "queued")
+        hold = self._holds.get(event.job_id)
+        if hold is None:
+            return
+        if event.attempt <= hold.attempt:
+            self._wrong(f"job {event.job_id} is queued while its attempt {hold.attempt} holds GPUs")
+        self._release(event.job_id)
+
+    def _attempt_failed(self, event: AttemptFailed) -> None:
+        self._must_live(event.job_id, "called failed")
+        hold = self._holds.get(event.job_id)
+        if hold is None or hold.attempt != event.attempt:
+            self._wrong(f"attempt {event.attempt} of job {event.job_id} fails without holding GPUs")
+        self._release(event.job_id)
+
+    def _ended(self, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected) -> None:
+        self._must_live(event.job_id, f"ended by {type(event).__name__}")
+        if isinstance(event, JobSucceeded) and event.job_id not in self._holds:
+            self._wrong(f"job {event.job_id} succeeds without holding GPUs")
+        self._over[event.job_id] = type(event).__name__
+        self._release(event.job_id)
+
+    def _release(self, job_id: str) -> None:
+        hold = self._holds.pop(job_id, None)
+        if hold is None:
+            return
+        if hold.running:
+            self._wrong(f"the GPUs of job {job_id} are given back while its task on {next(iter(hold.running))} runs")
+        for gpu in hold.gpus:
+            if self._gpus.get(gpu) == job_id:
+                self._gpus[gpu] = ""
+
+    def _must_live(self, job_id: str, what: str) -> None:
+        if job_id in self._over:
+            self._wrong(f"job {job_id} is {what} after it has ended by {self._over[job_id]}")
+        elif job_id not in self._asked:
+            self._wrong(f"job {job_id} is {what} and has never arrived")
+
+
+def conservation(records: Iterable[Record]) -> Conservation:
+    """The accounts after these records, from the beginning of a log."""
+    ledger = Ledger()
+    for record in records:
+        ledger.take(record)
+    return ledger.close()
+
+
+def _node_of(gpu: str) -> str:
+    return gpu.rpartition(":")[0]

@@ -1,0 +1,254 @@
+"""Each job as of any place on the log: state, reason, and what it holds. A fold over control alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
+from libs.contracts.base import Event, Topic
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.envelope import Record
+from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested, JobResumeRequested
+from libs.contracts.jobs import JobSpec
+from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobCancelled,
+    JobPlaced,
+    JobPreempted,
+    JobQueued,
+    JobSucceeded,
+)
+from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.read_models import FINAL_STATES, JobState
+from libs.contracts.reasons import PendingReason, Reason
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason, and where it stands on the log."""
+
+    reason: Reason
+    by: str
+    offset: int
+    time_s: float
+
+
+class JobView(msgspec.Struct, kw_only=True):
+    """One job as of the last event."""
+
+    job_id: str
+    spec: JobSpec
+    state: JobState = JobState.QUEUED
+    said: Said
+    """Why it is in this state."""
+    state_since_s: float
+    attempt: int = 0
+    gang: list[TaskPlacement] = []
+    """Where it holds GPUs; empty when it holds none."""
+    tasks: dict[str, str] = {}
+    """{node id: `placed`, `running`, `suspended` or `exited`} of the attempt that holds GPUs."""
+    failure: FailureClassified | None = None
+    """The verdict on the latest failed attempt."""
+    cancelling: bool = False
+    preempted: bool = False
+    moving: str = ""
+    """Id of the migration under way."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.state in FINAL_STATES
+
+    def derive(self) -> JobState:
+        """The one state that the facts of a job that has not ended amount to."""
+        live = [status for status in self.tasks.values() if status != "exited"]
+        if self.cancelling:
+            return JobState.STOPPING
+        if self.preempted:
+            return JobState.MIGRATING if self.moving else JobState.STOPPING
+        if not self.tasks:
+            return JobState.QUEUED
+        if not live:
+            return JobState.STOPPING
+        if self.moving:
+            return JobState.MIGRATING
+        if "placed" in live:
+            return JobState.STARTING
+        return JobState.SUSPENDED if set(live) == {"suspended"} else JobState.RUNNING
+
+
+class Jobs:
+    """Folds control records into jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobView] = {}
+        """In order of arrival."""
+
+    def take(self, record: Record) -> None:
+        """The next record; those of other topics and those about no job change nothing."""
+        event = record.envelope.event
+        handler = _HANDLERS.get(type(event))
+        if record.topic != Topic.CONTROL or handler is None:
+            return
+        said = Said(
+            reason=getattr(event, "reason", None) or Reason(code=type(event).__name__, message=""),
+            by=record.envelope.source,
+            offset=record.offset,
+            time_s=record.envelope.time_s,
+        )
+        if isinstance(event, JobArrived):
+            self._arrive(event, said)
+            return
+        job = self.jobs.get(event.subject)
+        if job is None or job.ended:
+            return
+        handler(job, event, said)
+        if not job.ended:
+            self._enter(job, job.derive(), said)
+
+    def _arrive(self, event: JobArrived, said: Said) -> None:
+        reason = Reason(code=PendingReason.NOT_YET_EVALUATED, message="accepted; admission looks at it next")
+        said = msgspec.structs.replace(said, reason=reason)
+        view = JobView(job_id=event.job_id, spec=event.spec, said=said, state_since_s=said.time_s)
+        self.jobs.setdefault(event.job_id, view)
+
+    @staticmethod
+    def _enter(job: JobView, state: JobState, said: Said) -> None:
+        if state is not job.state:
+            job.state, job.state_since_s = state, said.time_s
+
+
+def jobs_of(records: Iterable[Record]) -> dict[str, JobView]:
+    """{job id: job} after these records, in order of arrival."""
+    fold = Jobs()
+    for record in records:
+        fold.take(record)
+    return fold.jobs
+
+
+Handler = Callable[[JobView, Any, Said], None]
+_HANDLERS: dict[type[Event], Handler] = {JobArrived: lambda job, event, said: None}
+
+
+def _on(*types: type[Event]) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update(dict.fromkeys(types, handler))
+        return handler
+
+    return register
+
+
+def _because(said: Said, code: str, message: str) -> Said:
+    return msgspec.structs.replace(said, reason=Reason(code=code, message=message))
+
+
+def _waits(job: JobView, attempt: int, said: Said) -> None:
+    """It holds nothing and waits for `attempt`."""
+    job.attempt, job.gang, job.tasks, job.preempted = attempt, [], {}, False
+    if not job.cancelling:
+        job.said = said
+
+
+@_on(JobAdmitted)
+def _admitted(job: JobView, event: JobAdmitted, said: Said) -> None:
+    if not job.cancelling:
+        job.said = _because(said, PendingReason.NOT_YET_EVALUATED, "admitted; quota looks at it next")
+
+
+@_on(QuotaGranted)
+def _granted(job: JobView, event: QuotaGranted, said: Said) -> None:
+    if event.attempt >= job.attempt:
+        next_step = "quota is granted; placement looks at it next"
+        _waits(job, event.attempt, _because(said, PendingReason.NOT_YET_EVALUATED, next_step))
+
+
+@_on(QuotaDeferred, JobQueued, RetryScheduled)
+def _queued(job: JobView, event: QuotaDeferred | JobQueued | RetryScheduled, said: Said) -> None:
+    if event.attempt >= job.attempt:
+        _waits(job, event.attempt, said)
+
+
+@_on(JobPlaced)
+def _placed(job: JobView, event: JobPlaced, said: Said) -> None:
+    job.attempt, job.gang, job.preempted = event.attempt, event.gang, False
+    job.tasks = {task.node_id: "placed" for task in event.gang}
+    if not job.cancelling:
+        job.said = said
+
+
+@_on(JobStarted, JobSuspended, JobResumed, JobExited)
+def _task(job: JobView, event: JobStarted | JobSuspended | JobResumed | JobExited, said: Said) -> None:
+    status = {JobStarted: "running", JobSuspended: "suspended", JobResumed: "running", JobExited: "exited"}
+    if event.attempt == job.attempt and job.tasks.get(event.node_id, "exited") != "exited":
+        job.tasks = job.tasks | {event.node_id: status[type(event)]}
+
+
+@_on(JobPreempted)
+def _preempted(job: JobView, event: JobPreempted, said: Said) -> None:
+    job.preempted = True
+    if not job.cancelling:
+        job.said = said
+
+
+@_on(MigrationStarted)
+def _moves(job: JobView, event: MigrationStarted, said: Said) -> None:
+    if event.attempt == job.attempt:
+        job.moving = event.migration_id
+        if not job.cancelling:
+            job.said = said
+
+
+@_on(MigrationCompleted, MigrationFailed)
+def _moved(job: JobView, event: MigrationCompleted | MigrationFailed, said: Said) -> None:
+    if job.moving == event.migration_id:
+        job.moving = ""
+
+
+@_on(JobCancelRequested)
+def _cancelling(job: JobView, event: JobCancelRequested, said: Said) -> None:
+    job.cancelling = True
+    note = f": {event.note}" if event.note else ""
+    job.said = _because(said, "CancelRequested", f"{event.requested_by or 'somebody'} wants it cancelled{note}")
+
+
+@_on(JobPauseRequested)
+def _paused(job: JobView, event: JobPauseRequested, said: Said) -> None:
+    if not job.cancelling:
+        job.said = _because(said, PendingReason.ON_HOLD, f"paused by {event.requested_by or 'somebody'}")
+
+
+@_on(JobResumeRequested)
+def _released(job: JobView, event: JobResumeRequested, said: Said) -> None:
+    if not job.cancelling:
+        message = f"released by {event.requested_by or 'somebody'}"
+        job.said = _because(said, PendingReason.NOT_YET_EVALUATED, message)
+
+
+@_on(AttemptFailed)
+def _failed(job: JobView, event: AttemptFailed, said: Said) -> None:
+    job.tasks = dict.fromkeys(job.tasks, "exited")
+    job.gang, job.preempted, job.said = [], False, said
+
+
+@_on(FailureClassified)
+def _classified(job: JobView, event: FailureClassified, said: Said) -> None:
+    job.failure = event
+
+
+@_on(JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
+def _ended(job: JobView, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected, said: Said) -> None:
+    states: dict[type[Event], JobState] = {
+        JobSucceeded: JobState.SUCCEEDED,
+        JobCancelled: JobState.CANCELLED,
+        JobAbandoned: JobState.FAILED,
+        JobRejected: JobState.REJECTED,
+    }
+    job.gang, job.tasks, job.moving, job.preempted = [], {}, "", False
+    if isinstance(event, JobSucceeded):
+        said = _because(said, "Succeeded", "every task exited with code 0")
+    job.state, job.state_since_s, job.said = states[type(event)], said.time_s, said

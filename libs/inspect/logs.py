@@ -1,0 +1,100 @@
+"""A log as it is inspected: a header and messages, from wherever they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from libs.bus import codec
+from libs.bus.partitioner import partition_index
+from libs.bus.port import Message, Partition, TopicLayout
+from libs.contracts.base import Topic
+from libs.contracts.envelope import Envelope, Record
+
+FORMAT = "sanjaya-log/1"
+AUDITED = (Topic.CONTROL, Topic.ORDERS)
+"""The topics that a replay reproduces; exported in this order."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of an exported log."""
+
+    format: str = FORMAT
+    cell: str
+    positions: dict[str, int] | None = None
+    """{service: offset of the first control record that it has not handled}; None: unknown."""
+    created_s: float = 0.0
+    contiguous: bool = False
+    """Offsets of control have no gaps: where one is missing, a record was taken away. (Kafka leaves gaps.)"""
+    topics: tuple[str, ...] = AUDITED
+    """What was exported, whether or not there is any record of it."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A header and the messages behind it: control in order, then each other partition in order.
+
+    `messages` can be walked over once.
+    """
+
+    header: Header
+    messages: Iterator[Message]
+
+    def control(self) -> Iterator[Record]:
+        """The control records, decoded.
+
+        Raises:
+            wire.Undecodable: with the place.
+        """
+        for message in self.messages:
+            if message.partition.topic is not Topic.CONTROL:
+                return
+            yield codec.record(message)
+
+    def records(self) -> Iterator[Record]:
+        """All records of the audited topics, decoded.
+
+        Raises:
+            wire.Undecodable: with the place.
+        """
+        return (codec.record(message) for message in self.messages if message.partition.topic in AUDITED)
+
+
+def place(message: Message) -> str:
+    """`control/0@17`, as messages name a record."""
+    return f"{message.partition.topic}/{message.partition.index}@{message.offset}"
+
+
+def messages_of(control: Iterable[Envelope], orders: Iterable[Envelope] = ()) -> Iterator[Message]:
+    """Envelopes that were never on a bus (a simulation's) as messages, encoded one by one.
+
+    Orders are spread over as many partitions as a new cell has. The time of appending is the event's own.
+    """
+    for offset, envelope in enumerate(control):
+        yield _message(envelope, Partition(Topic.CONTROL, 0), offset)
+    count = TopicLayout().partitions[Topic.ORDERS]
+    partitions: list[list[Envelope]] = [[] for _ in range(count)]
+    for envelope in orders:
+        partitions[partition_index(envelope.event.subject, count)].append(envelope)
+    for index, envelopes in enumerate(partitions):
+        for offset, envelope in enumerate(envelopes):
+            yield _message(envelope, Partition(Topic.ORDERS, index), offset)
+
+
+def _message(envelope: Envelope, partition: Partition, offset: int) -> Message:
+    outgoing = codec.outgoing(envelope)
+    return Message(
+        partition=partition,
+        offset=offset,
+        key=outgoing.key,
+        headers=outgoing.headers,
+        value=outgoing.value,
+        appended_at_s=envelope.time_s,
+    )
+
+
+def simulated(cell: str, control: list[Envelope], orders: list[Envelope], positions: dict[str, int]) -> Log:
+    """The log of a simulation, as if it had been exported."""
+    return Log(Header(cell=cell, positions=positions, contiguous=True), messages_of(control, orders))

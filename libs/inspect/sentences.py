@@ -1,0 +1,293 @@
+"""Every event in one sentence, for the story and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from libs.contracts import (
+    admission,
+    agent,
+    failure_analysis,
+    gateway,
+    introspection,
+    migration,
+    placement,
+    quota,
+    runtime,
+)
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskPlacement
+
+Say = Callable[[Any], str]
+_SAY: dict[type[Event], Say] = {}
+
+
+def sentence(event: Event) -> str:
+    """What the event says, without its subject's id where the story is about the subject."""
+    say = _SAY.get(type(event))
+    return say(event) if say is not None else f"{type(event).__name__} ({event.wire_type})"
+
+
+def says(cls: type[Event]) -> bool:
+    """Whether there is a sentence for events of this class."""
+    return cls in _SAY
+
+
+def _on(cls: type[Event]) -> Callable[[Say], Say]:
+    def register(say: Say) -> Say:
+        _SAY[cls] = say
+        return say
+
+    return register
+
+
+def gpus(count: int) -> str:
+    """`1 GPU`, `4 GPUs`."""
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def where(gang: list[TaskPlacement]) -> str:
+    """`n1:0-3, n2:0,2`."""
+    return ", ".join(f"{task.node_id}:{_ranges(task.gpu_indices)}" for task in gang)
+
+
+def _ranges(indices: list[int]) -> str:
+    parts: list[list[int]] = []
+    for index in indices:
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _how(exit_code: int | None, signal: int | None) -> str:
+    return f"signal {signal}" if signal is not None else f"exit code {exit_code}"
+
+
+@_on(gateway.JobArrived)
+def _(e: gateway.JobArrived) -> str:
+    name, spec = e.spec.name, e.spec
+    return f"{e.submitted_by or 'somebody'} submits {name!r} for tenant {spec.tenant}: {gpus(spec.gpus.count)}"
+
+
+@_on(gateway.JobCancelRequested)
+def _(e: gateway.JobCancelRequested) -> str:
+    return f"{e.requested_by or 'somebody'} wants it cancelled{f' ({e.note})' if e.note else ''}"
+
+
+@_on(gateway.JobPauseRequested)
+def _(e: gateway.JobPauseRequested) -> str:
+    return f"{e.requested_by or 'somebody'} pauses it"
+
+
+@_on(gateway.JobResumeRequested)
+def _(e: gateway.JobResumeRequested) -> str:
+    return f"{e.requested_by or 'somebody'} lets it go on"
+
+
+@_on(gateway.JobPriorityChanged)
+def _(e: gateway.JobPriorityChanged) -> str:
+    return f"{e.requested_by or 'somebody'} sets its priority to {e.priority}"
+
+
+@_on(gateway.TenantConfigured)
+def _(e: gateway.TenantConfigured) -> str:
+    limit = "no limit" if e.gpu_limit is None else f"a limit of {gpus(e.gpu_limit)}"
+    return f"{e.requested_by or 'somebody'} gives tenant {e.tenant} {limit}"
+
+
+@_on(gateway.PolicyChanged)
+def _(e: gateway.PolicyChanged) -> str:
+    return f"{e.requested_by or 'somebody'} switches the policy to {e.policy}"
+
+
+@_on(gateway.SettingChanged)
+def _(e: gateway.SettingChanged) -> str:
+    return f"{e.requested_by or 'somebody'} sets {e.name} of {e.service} to {e.value}"
+
+
+@_on(gateway.NodeDrainRequested)
+def _(e: gateway.NodeDrainRequested) -> str:
+    return f"{e.requested_by or 'somebody'} drains node {e.node_id}: {e.note}"
+
+
+@_on(gateway.NodeUndrainRequested)
+def _(e: gateway.NodeUndrainRequested) -> str:
+    return f"{e.requested_by or 'somebody'} lets node {e.node_id} work again"
+
+
+@_on(admission.JobAdmitted)
+def _(e: admission.JobAdmitted) -> str:
+    return f"admitted: {e.reason.message}"
+
+
+@_on(admission.JobRejected)
+def _(e: admission.JobRejected) -> str:
+    return f"rejected: {e.reason.message}"
+
+
+@_on(quota.QuotaGranted)
+def _(e: quota.QuotaGranted) -> str:
+    return f"attempt {e.attempt} may compete for GPUs: {e.reason.message}"
+
+
+@_on(quota.QuotaDeferred)
+def _(e: quota.QuotaDeferred) -> str:
+    return f"attempt {e.attempt} must wait ({e.reason.code}): {e.reason.message}"
+
+
+@_on(placement.JobQueued)
+def _(e: placement.JobQueued) -> str:
+    return f"attempt {e.attempt} waits for GPUs ({e.reason.code}): {e.reason.message}"
+
+
+@_on(placement.GangReserved)
+def _(e: placement.GangReserved) -> str:
+    return f"{', '.join(e.node_ids)} reserved for it ({gpus(e.gpus_held)} free there): {e.reason.message}"
+
+
+@_on(placement.GangReleased)
+def _(e: placement.GangReleased) -> str:
+    return f"its reservation ends: {e.reason.message}"
+
+
+@_on(placement.JobPlaced)
+def _(e: placement.JobPlaced) -> str:
+    return f"attempt {e.attempt} gets {where(e.gang)}: {e.reason.message}"
+
+
+@_on(placement.JobPreempted)
+def _(e: placement.JobPreempted) -> str:
+    return f"attempt {e.attempt} is taken off its GPUs: {e.reason.message}"
+
+
+@_on(placement.AttemptFailed)
+def _(e: placement.AttemptFailed) -> str:
+    return f"attempt {e.attempt} failed: {e.reason.message}"
+
+
+@_on(placement.JobSucceeded)
+def _(e: placement.JobSucceeded) -> str:
+    return f"succeeded with attempt {e.attempt}"
+
+
+@_on(placement.JobCancelled)
+def _(e: placement.JobCancelled) -> str:
+    return f"cancelled: {e.reason.message}"
+
+
+@_on(placement.LaunchTask)
+def _(e: placement.LaunchTask) -> str:
+    return f"order to {e.node_id}: launch attempt {e.attempt} on GPUs {_ranges(e.gpu_indices)}"
+
+
+@_on(placement.StopTask)
+def _(e: placement.StopTask) -> str:
+    return f"order to {e.node_id}: stop attempt {e.attempt} within {e.grace_s:g} s ({e.reason.message})"
+
+
+@_on(placement.SuspendTask)
+def _(e: placement.SuspendTask) -> str:
+    return f"order to {e.node_id}: suspend attempt {e.attempt}"
+
+
+@_on(placement.ResumeTask)
+def _(e: placement.ResumeTask) -> str:
+    return f"order to {e.node_id}: resume attempt {e.attempt}"
+
+
+@_on(agent.NodeJoined)
+def _(e: agent.NodeJoined) -> str:
+    types = sorted({gpu.gpu_type for gpu in e.gpus})
+    running = f", {len(e.tasks)} tasks found running" if e.tasks else ""
+    return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){running}"
+
+
+@_on(agent.NodeLeft)
+def _(e: agent.NodeLeft) -> str:
+    return f"node {e.node_id} leaves{f': {e.note}' if e.note else ''}"
+
+
+@_on(agent.GpuUnhealthy)
+def _(e: agent.GpuUnhealthy) -> str:
+    return f"GPU {e.node_id}:{e.index} is unhealthy: {e.note}"
+
+
+@_on(agent.GpuRecovered)
+def _(e: agent.GpuRecovered) -> str:
+    return f"GPU {e.node_id}:{e.index} is well again"
+
+
+@_on(agent.JobStarted)
+def _(e: agent.JobStarted) -> str:
+    return f"attempt {e.attempt} runs on {e.node_id} (process group {e.pid})"
+
+
+@_on(agent.JobSuspended)
+def _(e: agent.JobSuspended) -> str:
+    return f"attempt {e.attempt} is suspended on {e.node_id}"
+
+
+@_on(agent.JobResumed)
+def _(e: agent.JobResumed) -> str:
+    return f"attempt {e.attempt} goes on, on {e.node_id}"
+
+
+@_on(agent.JobExited)
+def _(e: agent.JobExited) -> str:
+    steps = f", {e.minibatches_total} mini-batches" if e.minibatches_total else ""
+    how = _how(e.exit_code, e.signal)
+    return f"attempt {e.attempt} ended on {e.node_id} after {e.ran_s:.1f} s{steps}: {e.outcome}, {how}"
+
+
+@_on(introspection.JobProfiled)
+def _(e: introspection.JobProfiled) -> str:
+    loss = f", loss {e.loss:g}" if e.loss is not None else ""
+    return f"{e.minibatches_total} mini-batches done, {e.rate_per_s:.2f}/s{loss}"
+
+
+@_on(introspection.NodeLost)
+def _(e: introspection.NodeLost) -> str:
+    return f"node {e.node_id} is lost: nothing heard for {e.silent_s:.0f} s"
+
+
+@_on(migration.MigrationStarted)
+def _(e: migration.MigrationStarted) -> str:
+    return f"migration {e.migration_id} away from {', '.join(e.from_nodes)}: {e.reason.message}"
+
+
+@_on(migration.MigrationCompleted)
+def _(e: migration.MigrationCompleted) -> str:
+    return f"migration {e.migration_id} completed: attempt {e.attempt} on {', '.join(e.to_nodes)}"
+
+
+@_on(migration.MigrationFailed)
+def _(e: migration.MigrationFailed) -> str:
+    return f"migration {e.migration_id} failed: {e.reason.message}"
+
+
+@_on(migration.NodeDrained)
+def _(e: migration.NodeDrained) -> str:
+    return f"node {e.node_id} is empty, {e.moved_jobs} jobs were moved"
+
+
+@_on(failure_analysis.FailureClassified)
+def _(e: failure_analysis.FailureClassified) -> str:
+    return f"attempt {e.attempt} failed of {e.failure} ({e.category}); decided by: {e.deciding_line}"
+
+
+@_on(failure_analysis.RetryScheduled)
+def _(e: failure_analysis.RetryScheduled) -> str:
+    return f"attempt {e.attempt} will be made: {e.reason.message}"
+
+
+@_on(failure_analysis.JobAbandoned)
+def _(e: failure_analysis.JobAbandoned) -> str:
+    return f"given up after attempt {e.attempt} ({_how(e.exit_code, e.signal)}): {e.reason.message}"
+
+
+@_on(runtime.TimerFired)
+def _(e: runtime.TimerFired) -> str:
+    return f"{e.service} is woken, as it asked"

@@ -1,0 +1,100 @@
+"""The simulated cluster: how many servers of which GPU type, from `v100=36,p100=36,k80=36`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from libs.contracts.agent import NodeJoined
+from libs.contracts.bad_input import BadInput
+from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
+
+GIB = 1024**3
+MEMORY_BYTES = {"k80": 12 * GIB, "p100": 16 * GIB, "v100": 16 * GIB, "t4": 16 * GIB, "a100": 40 * GIB, "h100": 80 * GIB}
+"""Per GPU, of the usual models; any other is taken to have 16 GiB."""
+SERVERS_PER_RACK = 16
+_TYPE = re.compile(r"[a-z0-9][a-z0-9_.+-]*")
+
+
+@dataclass(frozen=True)
+class Server:
+    """One simulated server; its GPUs are of one type."""
+
+    node_id: str
+    gpu_type: str
+    gpus: int
+    rack: str = "r0"
+
+    def joined(self, incarnation: int, tasks: list[TaskRef]) -> NodeJoined:
+        """What its agent says when it has started and found these tasks."""
+        memory = MEMORY_BYTES.get(self.gpu_type, 16 * GIB)
+        return NodeJoined(
+            node_id=self.node_id,
+            incarnation=incarnation,
+            address=self.node_id,
+            rack=self.rack,
+            gpus=[GpuInfo(index=i, gpu_type=self.gpu_type, memory_bytes=memory) for i in range(self.gpus)],
+            tasks=tasks,
+            rendezvous_ports=PortRange(first=29500, last=29999),
+            virtual=True,
+            agent_version="simulated",
+        )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The servers, in the order in which they join."""
+
+    servers: tuple[Server, ...]
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """{GPU type: GPUs}, in order of first appearance."""
+        counts: dict[str, int] = {}
+        for server in self.servers:
+            counts[server.gpu_type] = counts.get(server.gpu_type, 0) + server.gpus
+        return counts
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all types."""
+        return sum(server.gpus for server in self.servers)
+
+
+def cluster_of(gpus: Mapping[str, int], gpus_per_server: int) -> Cluster:
+    """Servers with `gpus_per_server` GPUs each; a remainder becomes one smaller server per type.
+
+    A rack holds 16 servers of one type.
+    """
+    servers = []
+    for gpu_type, count in gpus.items():
+        for number, first in enumerate(range(0, count, gpus_per_server)):
+            servers.append(
+                Server(
+                    node_id=f"{gpu_type}-{number:03d}",
+                    gpu_type=gpu_type,
+                    gpus=min(gpus_per_server, count - first),
+                    rack=f"{gpu_type}-r{number // SERVERS_PER_RACK}",
+                )
+            )
+    return Cluster(tuple(servers))
+
+
+def parse_cluster(text: str, gpus_per_server: int = 4) -> Cluster:
+    """Read `TYPE=COUNT,TYPE=COUNT`, e.g. `v100=36,p100=36,k80=36`.
+
+    Raises:
+        BadInput: not of that form, a type twice, or a count below 1.
+    """
+    if gpus_per_server < 1:
+        raise BadInput("--gpus-per-server", str(gpus_per_server), "a whole number from 1 on")
+    gpus: dict[str, int] = {}
+    for part in text.split(","):
+        gpu_type, _, count = (piece.strip() for piece in part.partition("="))
+        if not _TYPE.fullmatch(gpu_type) or not count.isascii() or not count.isdigit() or int(count) < 1:
+            raise BadInput("--cluster", repr(part), "TYPE=COUNT with a lower-case type and a count from 1 on")
+        if gpu_type in gpus:
+            raise BadInput("--cluster", f"type {gpu_type!r} twice", "each GPU type once")
+        gpus[gpu_type] = int(count)
+    return cluster_of(gpus, gpus_per_server)

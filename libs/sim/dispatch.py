@@ -1,0 +1,172 @@
+"""Brings the records of the control log to the services that read them, each in order."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Container, Sequence
+from typing import Any
+
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Envelope, Record
+from libs.contracts.runtime import TimerFired
+from libs.kernel.ids import derived_id
+from libs.kernel.replica import Replica
+from libs.kernel.service import Service
+from libs.sim.log import Log
+
+TIMER_SOURCE = "runtime"
+"""The shells sign the timers that they append."""
+
+
+class _Timers:
+    """The services' wake-up times, asked anew only after a service has taken something."""
+
+    def __init__(self, replicas: dict[str, Replica[Any]]) -> None:
+        self._replicas = replicas
+        self._wanted: dict[str, float | None] = {name: replica.next_wakeup for name, replica in replicas.items()}
+        self._fired = dict.fromkeys(replicas, 0)
+        self._changed: dict[str, None] = {}
+
+    def changed(self, name: str) -> None:
+        self._changed[name] = None
+
+    def earliest(self, unread: Container[str]) -> tuple[float, str] | None:
+        """The first wanted time, and by whom. A service with an `unread` timer gets no other before."""
+        for name in self._changed:
+            self._wanted[name] = self._replicas[name].next_wakeup
+        self._changed.clear()
+        wanted = ((time_s, name) for name, time_s in self._wanted.items() if time_s is not None and name not in unread)
+        return min(wanted, default=None)
+
+    def fire(self, name: str, due_s: float, now_s: float) -> Envelope:
+        """The timer's envelope, with the same id as a live shell would give it."""
+        number, self._fired[name] = self._fired[name], self._fired[name] + 1
+        return Envelope(
+            id=derived_id(f"{TIMER_SOURCE}/{name}", repr(due_s), number),
+            source=TIMER_SOURCE,
+            time_s=now_s,
+            event=TimerFired(service=name, due_s=due_s),
+        )
+
+
+class Dispatcher(ABC):
+    """The services over one log."""
+
+    def __init__(self, services: Sequence[Service[Any]], log: Log) -> None:
+        self.replicas: dict[str, Replica[Any]] = {service.name: Replica(service) for service in services}
+        self._log = log
+        self._timers = _Timers(self.replicas)
+        self._unread_timers: dict[str, str] = {}
+        """{service: id of its timer that is on the log and that it has not read}."""
+
+    @abstractmethod
+    def append(self, envelope: Envelope) -> None:
+        """Append a record; orders go out at once."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Let services take their turns."""
+
+    @property
+    @abstractmethod
+    def behind(self) -> bool:
+        """Whether some service has something left to read."""
+
+    def next_timer(self) -> tuple[float, str] | None:
+        """The earliest wake-up that a service wants, and which service."""
+        return self._timers.earliest(self._unread_timers)
+
+    def fire(self, name: str, due_s: float, now_s: float) -> None:
+        """Append the service's TimerFired."""
+        envelope = self._timers.fire(name, due_s, now_s)
+        self._unread_timers[name] = envelope.id
+        self.append(envelope)
+
+    def replace(self, name: str, replica: Replica[Any]) -> None:
+        """Go on with another replica of a service, e.g. one restored from a snapshot."""
+        self.replicas[name] = replica
+        self._timers.changed(name)
+
+    def _took(self, name: str, envelope: Envelope) -> None:
+        self._timers.changed(name)
+        if self._unread_timers.get(name) == envelope.id:
+            del self._unread_timers[name]
+
+
+class InOrder(Dispatcher):
+    """Every service is up to date before time goes on. Services take turns in the order of the roster."""
+
+    def __init__(self, services: Sequence[Service[Any]], log: Log) -> None:
+        super().__init__(services, log)
+        self._queue: deque[tuple[int, Envelope]] = deque()
+        self._readers: dict[type[Event], list[str]] = {}
+
+    @property
+    def behind(self) -> bool:
+        return bool(self._queue)
+
+    def append(self, envelope: Envelope) -> None:
+        offset = self._log.end
+        if self._log.append(envelope):
+            self._queue.append((offset, envelope))
+
+    def settle(self) -> None:
+        while self._queue:
+            offset, envelope = self._queue.popleft()
+            for name in self._readers_of(type(envelope.event)):
+                replica = self.replicas[name]
+                replica.next_offset = offset + 1
+                for output in replica.take(envelope):
+                    self.append(output)
+                self._took(name, envelope)
+
+    def _readers_of(self, cls: type[Event]) -> list[str]:
+        names = self._readers.get(cls)
+        if names is None:
+            names = self._readers[cls] = readers_of(self.replicas, cls)
+        return names
+
+
+class Interleaved(Dispatcher):
+    """Services lag behind and take turns at random, as processes do. Each still reads the log in order."""
+
+    def __init__(self, services: Sequence[Service[Any]], log: Log, seed: int) -> None:
+        super().__init__(services, log)
+        self._luck = random.Random(f"interleaving/{seed}")
+        self._inboxes: dict[str, deque[Record]] = {name: deque() for name in self.replicas}
+
+    @property
+    def behind(self) -> bool:
+        return any(self._inboxes.values())
+
+    def append(self, envelope: Envelope) -> None:
+        offset = self._log.end
+        if not self._log.append(envelope):
+            return
+        record = Record(
+            topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=envelope.time_s, envelope=envelope
+        )
+        for name in readers_of(self.replicas, type(envelope.event)):
+            self._inboxes[name].append(record)
+
+    def settle(self) -> None:
+        """Now and then time goes on although somebody has not read everything."""
+        while behind := [name for name, inbox in self._inboxes.items() if inbox]:
+            if self._luck.random() < 0.1:
+                return
+            self._take_turn(self._luck.choice(behind))
+
+    def _take_turn(self, name: str) -> None:
+        record = self._inboxes[name].popleft()
+        for output in self.replicas[name].step(record):
+            self.append(output)
+        self._took(name, record.envelope)
+
+
+def readers_of(replicas: dict[str, Replica[Any]], cls: type[Event]) -> list[str]:
+    """Names of the services that read events of this class, in the order of the roster."""
+    if cls is TimerFired:
+        return list(replicas)
+    return [name for name, replica in replicas.items() if cls in replica.service.machine.inputs]

@@ -1,0 +1,33 @@
+"""What a simulation appends: the control log and the orders, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Envelope
+
+
+class Log:
+    """What was appended, in order. Times of appending are those of the virtual clock."""
+
+    def __init__(self, on_control: Callable[[Envelope], None], on_order: Callable[[Event], None], keep: bool) -> None:
+        self.control: list[Envelope] = []
+        """Empty when records are not kept."""
+        self.orders: list[Envelope] = []
+        self.end = 0
+        """Offset of the next control record."""
+        self._on_control, self._on_order, self._keep = on_control, on_order, keep
+
+    def append(self, envelope: Envelope) -> bool:
+        """Append to the topic of the event; whether that is the control topic."""
+        if envelope.event.topic is not Topic.CONTROL:
+            if self._keep:
+                self.orders.append(envelope)
+            self._on_order(envelope.event)
+            return False
+        if self._keep:
+            self.control.append(envelope)
+        self.end += 1
+        self._on_control(envelope)
+        return True

@@ -1,0 +1,304 @@
+"""Simulated nodes: what agents and their hardware would do with orders, and what they would report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from libs.contracts.agent import (
+    GpuRecovered,
+    GpuUnhealthy,
+    JobExited,
+    JobResumed,
+    JobStarted,
+    JobSuspended,
+    NodeLeft,
+)
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskRef
+from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+from libs.sim.agenda import Agenda
+from libs.sim.clusters import Server
+from libs.sim.options import Doom, Options
+
+Key = tuple[str, int]
+"""Job id and attempt: names a task on its node."""
+
+Say = Callable[[str, int, Event], None]
+"""Appends a fact of a node: node id, journal number, event."""
+
+
+class Gangs(Protocol):
+    """What nodes tell about the tasks of gangs, which may run on several of them."""
+
+    def launched(self, order: LaunchTask) -> None:
+        """A node has taken the order."""
+
+    def may_go_on(self, key: Key) -> bool:
+        """Whether an earlier attempt of the job has left a checkpoint to start from."""
+
+    def started(self, key: Key, node_id: str) -> None:
+        """The node's task runs."""
+
+    def suspended(self, key: Key, node_id: str) -> None:
+        """The node's task is stopped where it is."""
+
+    def resumed(self, key: Key, node_id: str) -> None:
+        """The node's task goes on."""
+
+    def stopping(self, key: Key) -> None:
+        """A task of the gang was told to end."""
+
+    def ended(self, key: Key, node_id: str) -> int:
+        """The node's task is gone. Returns the steps that the attempt has done."""
+
+
+class Task:
+    """One task on one node."""
+
+    __slots__ = ("gpu_indices", "held", "running", "since_s", "stopping", "time_limit_s")
+
+    def __init__(self, order: LaunchTask) -> None:
+        self.gpu_indices, self.time_limit_s = order.gpu_indices, order.time_limit_s
+        self.running = False
+        """It has been started."""
+        self.held = False
+        """It is to be suspended, or is."""
+        self.since_s = 0.0
+        self.stopping = False
+
+
+class Node:
+    """One simulated node with its agent. It obeys orders in their order and reports every fact once."""
+
+    def __init__(self, server: Server, agenda: Agenda, options: Options, gangs: Gangs, say: Say) -> None:
+        self.server = server
+        self.incarnation = 0
+        self.tasks: dict[Key, Task] = {}
+        self._agenda, self._options, self._gangs, self._say = agenda, options, gangs, say
+        self._agent_up = False
+        self._connected = True
+        self._journal = 0
+        self._orders: list[Event] = []
+        """Not read yet."""
+        self._facts: list[Event] = []
+        """Journalled, but the log cannot be reached."""
+        self._unseen: list[Event] = []
+        """What happened while there was no agent to see it."""
+        self._unhealthy: list[int] = []
+        self._waiting: dict[Key, LaunchTask] = {}
+        """Orders whose GPUs are still used by a task that is about to end."""
+
+    @property
+    def node_id(self) -> str:
+        """Its name."""
+        return self.server.node_id
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it hears and is heard."""
+        return self._agent_up and self._connected
+
+    def join(self) -> None:
+        """The agent comes up (again): it delivers what it had journalled, names its tasks, and looks after them."""
+        self.incarnation += 1
+        self._agent_up = True
+        self._reconnect()
+        ended = [(f.job_id, f.attempt) for f in self._unseen if isinstance(f, JobExited)]
+        found = dict.fromkeys([*self.tasks, *ended])
+        self._tell(self.server.joined(self.incarnation, [TaskRef(job_id=j, attempt=a) for j, a in found]))
+        for index in self._unhealthy:
+            self._tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
+        unseen, self._unseen = self._unseen, []
+        for fact in unseen:
+            self._tell(fact)
+        self._read_orders()
+
+    def catch_up(self) -> None:
+        """The log can be reached again: deliver facts and read orders that have piled up."""
+        self._reconnect()
+        self._read_orders()
+
+    def _reconnect(self) -> None:
+        self._connected = True
+        kept, self._facts = self._facts, []
+        for fact in kept:
+            self._tell(fact)
+
+    def _read_orders(self) -> None:
+        self._launch_waiting()
+        orders, self._orders = self._orders, []
+        for order in orders:
+            self.obey(order)
+
+    def cut_off(self) -> None:
+        """The log cannot be reached from now on; tasks go on, and the agent writes its journal."""
+        self._connected = False
+
+    def agent_dies(self) -> None:
+        """Nobody looks after the tasks; they go on."""
+        self._agent_up = False
+
+    def crash(self) -> None:
+        """The node dies, its tasks with it; the agent finds out when it is back."""
+        self._agent_up = False
+        for key in list(self.tasks):
+            self._end(key, "lost")
+
+    def leave(self) -> None:
+        """The agent shuts down in order: its tasks are ended, and it says good-bye."""
+        for key in list(self.tasks):
+            self._gangs.stopping(key)
+            self._end(key, "stopped", signal=15)
+        for key in list(self._waiting):
+            self._stop(key)
+        self._tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
+        self._agent_up = False
+
+    def set_health(self, index: int, healthy: bool) -> None:
+        """A GPU fails or recovers."""
+        if healthy:
+            self._unhealthy.remove(index)
+            self._tell(GpuRecovered(node_id=self.node_id, index=index))
+        else:
+            self._unhealthy.append(index)
+            self._tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
+
+    def obey(self, order: Event) -> None:
+        """Carry out one order; one for a task that is not here means nothing any more."""
+        if not self.reachable:
+            self._orders.append(order)
+        elif isinstance(order, LaunchTask):
+            self._launch(order)
+        elif isinstance(order, StopTask):
+            self._stop((order.job_id, order.attempt))
+        elif isinstance(order, SuspendTask):
+            self._suspend((order.job_id, order.attempt))
+        elif isinstance(order, ResumeTask):
+            self._resume((order.job_id, order.attempt))
+
+    def fail(self, key: Key, doom: Doom) -> None:
+        """The task ends badly by itself."""
+        self._end(key, "signalled" if doom.signal else "exited", doom.exit_code, doom.signal, doom.stderr_tail)
+
+    def finish(self, key: Key) -> None:
+        """The task has done its work."""
+        self._end(key, "exited", exit_code=0)
+
+    def _launch(self, order: LaunchTask) -> None:
+        """Start the task as soon as its GPUs are empty: a task that was told to end may still be on them."""
+        key = (order.job_id, order.attempt)
+        busy = [i for task in self.tasks.values() for i in task.gpu_indices if i in order.gpu_indices]
+        if busy:
+            self._waiting[key] = order
+            return
+        self._gangs.launched(order)
+        self.tasks[key] = Task(order)
+        overhead_s = self._options.checkpoint_overhead_s if self._gangs.may_go_on(key) else 0.0
+        self._agenda.after(self._options.start_delay_s + overhead_s, self._start, key)
+
+    def _start(self, key: Key) -> None:
+        task = self.tasks.get(key)
+        if task is None or task.stopping:
+            return
+        task.running, task.since_s = True, self._agenda.now_s
+        self._tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
+        self._gangs.started(key, self.node_id)
+        if task.held:
+            self._hold(key)
+        if task.time_limit_s is not None:
+            self._agenda.at(self._agenda.now_s + task.time_limit_s, self._time_out, key, task, awaited=False)
+
+    def _time_out(self, key: Key, task: Task) -> None:
+        """The task has run for as long as its user allows."""
+        if self.tasks.get(key) is task and not task.stopping:
+            self._end(key, "time_limit", signal=9)
+
+    def _stop(self, key: Key) -> None:
+        if key in self._waiting:
+            del self._waiting[key]
+            self._report_exit(key, "stopped")
+            return
+        task = self.tasks.get(key)
+        if task is not None and not task.stopping:
+            task.stopping = True
+            self._gangs.stopping(key)
+            signal = 15 if task.running else None
+            self._agenda.after(self._options.stop_delay_s, self._end, key, "stopped", None, signal)
+
+    def _suspend(self, key: Key) -> None:
+        task = self.tasks.get(key)
+        if task is None or task.stopping or task.held:
+            return
+        task.held = True
+        if task.running:
+            self._hold(key)
+
+    def _hold(self, key: Key) -> None:
+        self._tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id))
+        self._gangs.suspended(key, self.node_id)
+
+    def _resume(self, key: Key) -> None:
+        task = self.tasks.get(key)
+        if task is None or task.stopping or not task.held:
+            return
+        task.held = False
+        if task.running:
+            self._tell(JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id))
+            self._gangs.resumed(key, self.node_id)
+
+    def _end(
+        self,
+        key: Key,
+        outcome: str,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        stderr_tail: str = "",
+    ) -> None:
+        task = self.tasks.pop(key, None)
+        if task is None:
+            return
+        steps = self._gangs.ended(key, self.node_id)
+        ran_s = self._agenda.now_s - task.since_s if task.running else 0.0
+        self._report_exit(key, outcome, exit_code, signal, stderr_tail, ran_s, steps)
+        self._launch_waiting()
+
+    def _launch_waiting(self) -> None:
+        if self._waiting and self._agent_up:
+            waiting, self._waiting = self._waiting, {}
+            for order in waiting.values():
+                self._launch(order)
+
+    def _report_exit(
+        self,
+        key: Key,
+        outcome: str,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        stderr_tail: str = "",
+        ran_s: float = 0.0,
+        steps: int = 0,
+    ) -> None:
+        self._tell(
+            JobExited(
+                job_id=key[0],
+                attempt=key[1],
+                node_id=self.node_id,
+                exit_code=exit_code,
+                signal=signal,
+                outcome=outcome,
+                stderr_tail=stderr_tail,
+                ran_s=ran_s,
+                minibatches_total=steps,
+            )
+        )
+
+    def _tell(self, fact: Event) -> None:
+        """Deliver a fact; one that cannot be delivered now is kept, in order."""
+        if not self._agent_up:
+            self._unseen.append(fact)
+        elif not self._connected:
+            self._facts.append(fact)
+        else:
+            self._journal += 1
+            self._say(self.node_id, self._journal, fact)

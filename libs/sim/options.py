@@ -1,0 +1,121 @@
+"""How a simulated cluster behaves: delays, speeds, failures. All numbers have defaults without any trouble."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """What can happen to a node."""
+
+    CRASH = "crash"
+    """The node dies with its tasks and is back after `duration_s`."""
+    SILENCE = "silence"
+    """The network is cut for `duration_s`: tasks go on, nothing is heard or said."""
+    AGENT_RESTART = "agent_restart"
+    """The agent is away for `duration_s` and adopts its tasks when it is back."""
+    LEAVE = "leave"
+    """The agent shuts down in order, its tasks are ended; it joins again after `duration_s`."""
+    GPU_UNHEALTHY = "gpu_unhealthy"
+    """The node's first GPU must not be used for `duration_s`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Trouble at a given time."""
+
+    time_s: float
+    node_id: str
+    kind: FaultKind
+    duration_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doom:
+    """How an attempt fails by itself."""
+
+    at_ratio: float
+    """Part of the attempt's work that is done by then."""
+    exit_code: int | None
+    signal: int | None
+    stderr_tail: str
+
+
+WAYS_TO_FAIL = (
+    (1, None, "Traceback (most recent call last):\nRuntimeError: simulated failure of the training script"),
+    (1, None, "Traceback (most recent call last):\nFileNotFoundError: simulated: no such input"),
+    (None, 9, ""),
+    (None, 11, "simulated segmentation fault"),
+)
+"""Exit code, signal and end of stderr of attempts that fail, equally likely."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureModel:
+    """What goes wrong at random. Each draw has a generator of its own, named after what it is about.
+
+    So one job more, or one failure more, does not change the luck of the others.
+    """
+
+    attempt_failure_ratio: float = 0.0
+    """Probability that an attempt fails by itself."""
+    straggler_ratio: float = 0.0
+    """Probability that an attempt is slow."""
+    straggler_speed: float = 0.5
+    """Speed of a slow attempt, 1 being normal."""
+    node_mtbf_s: float | None = None
+    """Mean time between two crashes of one node; None: nodes don't crash."""
+    node_repair_s: float = 1800.0
+    """Mean time until a crashed node is back."""
+
+    def doom(self, seed: int, job_id: str, attempt: int) -> Doom | None:
+        """Whether and how this attempt fails by itself."""
+        if self.attempt_failure_ratio <= 0:
+            return None
+        luck = random.Random(f"{seed}/attempt/{job_id}/{attempt}")
+        if luck.random() >= self.attempt_failure_ratio:
+            return None
+        exit_code, signal, stderr_tail = luck.choice(WAYS_TO_FAIL)
+        return Doom(at_ratio=luck.random(), exit_code=exit_code, signal=signal, stderr_tail=stderr_tail)
+
+    def speed(self, seed: int, job_id: str, attempt: int) -> float:
+        """Speed of this attempt, 1 being normal."""
+        if self.straggler_ratio <= 0:
+            return 1.0
+        luck = random.Random(f"{seed}/straggler/{job_id}/{attempt}")
+        return self.straggler_speed if luck.random() < self.straggler_ratio else 1.0
+
+    def crash(self, seed: int, node_id: str, number: int) -> tuple[float, float] | None:
+        """The node's `number`-th crash: seconds of life before it, and seconds until it is back."""
+        if self.node_mtbf_s is None:
+            return None
+        luck = random.Random(f"{seed}/node/{node_id}/{number}")
+        return luck.expovariate(1 / self.node_mtbf_s), luck.expovariate(1 / self.node_repair_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How the simulation runs. Times in seconds."""
+
+    start_delay_s: float = 0.0
+    """From the order to the start of a task."""
+    stop_delay_s: float = 0.0
+    """From the order to the end of a task."""
+    checkpoint_overhead_s: float = 0.0
+    """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
+    detect_s: float = 30.0
+    """How long a node is silent before introspection calls it lost."""
+    profile_every_s: float | None = None
+    """How often a running job's rate is reported (`JobProfiled`); None: never."""
+    interleaving: int | None = None
+    """Seed of an order in which services take their turns with some lag; None: everyone is always up to date."""
+    keep_log: bool = True
+    """False: forget records once they are handled (results are still counted)."""
+    horizon_s: float | None = None
+    """Virtual time at which the run is ended in any case."""
+    measure: tuple[int, int] | None = None
+    """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
+    failures: FailureModel = field(default_factory=FailureModel)
+    faults: tuple[Fault, ...] = ()

@@ -1,0 +1,97 @@
+"""How long simulated jobs take: what is left of each job, and how fast an attempt gets through it."""
+
+from __future__ import annotations
+
+from libs.contracts.jobs import JobSpec
+from libs.sim.throughputs import Throughputs
+
+EARLY_STEPS = 100.0
+"""`steps_100_s` of a result: how long users wait for the first sign of life."""
+
+
+class Job:
+    """One job's work, over all of its attempts. Measured in steps where its rate is known, else in seconds."""
+
+    __slots__ = ("_rates", "done", "gpus", "in_steps", "job_id", "steps_100_s", "total")
+
+    def __init__(self, job_id: str, spec: JobSpec, throughputs: Throughputs) -> None:
+        work = spec.simulated
+        config = (work.model, work.batch_size, spec.gpus.count) if work is not None else None
+        self.job_id, self.gpus = job_id, spec.gpus.count
+        self.in_steps = False
+        self.total = 0.0
+        """Steps or seconds; a job without any simulated work is done at once."""
+        self._rates: dict[tuple[str, bool], float] = {}
+        if work is not None and work.total_steps is not None and config is not None and throughputs.knows(config):
+            self.in_steps, self.total = True, work.total_steps
+            for gpu_type in throughputs.gpu_types:
+                for consolidated in (True, False):
+                    self._rates[gpu_type, consolidated] = throughputs.rate(config, gpu_type, consolidated) or 0.0
+        elif work is not None and work.duration_s is not None:
+            self.total = work.duration_s
+        self.done = 0.0
+        """What earlier attempts have left behind as a checkpoint."""
+        self.steps_100_s: float | None = None
+        """When the 100th step was done."""
+
+    def rate(self, gpu_type: str, consolidated: bool) -> float:
+        """Steps (or seconds of work) per second there; 0: the job cannot run on this type."""
+        return self._rates.get((gpu_type, consolidated), 0.0) if self.in_steps else 1.0
+
+
+class Attempt:
+    """One attempt of a gang at its place. It makes progress while all of its tasks run."""
+
+    __slots__ = ("_going_since_s", "attempt", "broken", "done", "doomed_at", "job", "nodes", "rate", "turn", "width")
+
+    def __init__(self, job: Job, attempt: int, width: int) -> None:
+        self.job, self.attempt, self.width = job, attempt, width
+        self.nodes: dict[str, bool] = {}
+        """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
+        self.rate = 0.0
+        self.done = job.done
+        self.doomed_at: float | None = None
+        """The attempt fails by itself when so much is done."""
+        self.broken = False
+        """A task has ended: there is no progress any more."""
+        self.turn = 0
+        """Counts starts and halts, so that what was planned before a halt can be told from what counts."""
+        self._going_since_s: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tasks run, so that there is progress."""
+        return not self.broken and len(self.nodes) == self.width and all(self.nodes.values())
+
+    @property
+    def steps(self) -> int:
+        """Whole steps done; 0 where only the time is known."""
+        return int(self.done + 1e-6) if self.job.in_steps else 0
+
+    def steps_at(self, now_s: float) -> int:
+        """Whole steps done by now, while there is progress."""
+        going_s = 0.0 if self._going_since_s is None else now_s - self._going_since_s
+        return int(self.done + going_s * self.rate + 1e-6) if self.job.in_steps else 0
+
+    def go(self, now_s: float) -> float:
+        """Progress begins. Returns the seconds until the attempt is done or fails."""
+        self.turn += 1
+        self._going_since_s = now_s
+        goal = self.job.total if self.doomed_at is None else self.doomed_at
+        return max(0.0, goal - self.done) / self.rate
+
+    def halt(self, now_s: float) -> None:
+        """Progress ends, for now or for good. Nothing happens when there was none."""
+        if self._going_since_s is None:
+            return
+        before, since_s = self.done, self._going_since_s
+        self.done = min(self.job.total, before + (now_s - since_s) * self.rate)
+        self._going_since_s = None
+        self.turn += 1
+        if self.job.in_steps and self.job.steps_100_s is None and before < EARLY_STEPS <= self.done:
+            self.job.steps_100_s = since_s + (EARLY_STEPS - before) / self.rate
+
+    def leave_checkpoint(self) -> None:
+        """A later attempt goes on from here: the tasks were stopped on purpose, and in one piece."""
+        if not self.broken:
+            self.job.done = self.done

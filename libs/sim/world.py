@@ -1,0 +1,228 @@
+"""The simulated world behind the orders: nodes, the gangs that run on them, and what befalls both."""
+
+from __future__ import annotations
+
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope
+from libs.contracts.gateway import JobArrived
+from libs.contracts.introspection import OWNER as INTROSPECTION
+from libs.contracts.introspection import JobProfiled, NodeLost
+from libs.contracts.placement import LaunchTask
+from libs.kernel.ids import derived_id, request_id
+from libs.sim.agenda import Agenda
+from libs.sim.clusters import Cluster
+from libs.sim.nodes import Key, Node
+from libs.sim.options import Doom, Fault, FaultKind, Options
+from libs.sim.throughputs import Throughputs
+from libs.sim.work import Attempt, Job
+
+AGENT_SOURCE = "agent"
+"""Agents sign their facts with `agent/<node id>`."""
+JOURNAL_ID = "simulated"
+"""Live agents give each journal an id of its own."""
+
+
+class World:
+    """Everything outside of the services, on one agenda."""
+
+    def __init__(self, cluster: Cluster, agenda: Agenda, options: Options, throughputs: Throughputs, seed: int) -> None:
+        self._agenda, self._options, self._throughputs, self._seed = agenda, options, throughputs, seed
+        self.nodes = {server.node_id: Node(server, agenda, options, self, self._say) for server in cluster.servers}
+        self.facts: list[Envelope] = []
+        """Reported and not fetched yet, in order."""
+        self.jobs: dict[str, Job] = {}
+        self._attempts: dict[Key, Attempt] = {}
+        widths: dict[str, int] = {}
+        for server in cluster.servers:
+            widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
+        self._gpus_per_server = widths
+
+    def begin(self) -> None:
+        """All nodes join; what will befall them is planned."""
+        for node in self.nodes.values():
+            self._agenda.at(0.0, node.join)
+            self._plan_crash(node, 0)
+        for fault in self._options.faults:
+            self._agenda.at(fault.time_s, self._befall, fault)
+
+    def arrived(self, event: JobArrived) -> None:
+        """A job has been submitted: its work is known from now on."""
+        self.jobs[event.job_id] = Job(event.job_id, event.spec, self._throughputs)
+
+    def order(self, event: Event) -> None:
+        """An order for a node is on the log."""
+        node = self.nodes.get(event.subject)
+        if node is not None:
+            self._agenda.after(0.0, node.obey, event)
+
+    # What nodes report about gangs (the `Gangs` protocol).
+
+    def launched(self, order: LaunchTask) -> None:
+        key = (order.job_id, order.attempt)
+        if key in self._attempts:
+            return
+        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
+        doom = self._options.failures.doom(self._seed, *key)
+        if doom is not None:
+            attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
+        gpu_type = self.nodes[order.node_id].server.gpu_type
+        fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
+        attempt.rate = attempt.job.rate(gpu_type, order.node_count <= fewest)
+        attempt.rate *= self._options.failures.speed(self._seed, *key)
+        self._attempts[key] = attempt
+
+    def may_go_on(self, key: Key) -> bool:
+        return self.jobs[key[0]].done > 0
+
+    def started(self, key: Key, node_id: str) -> None:
+        self._set_running(key, node_id, True)
+
+    def suspended(self, key: Key, node_id: str) -> None:
+        self._set_running(key, node_id, False)
+
+    def resumed(self, key: Key, node_id: str) -> None:
+        self._set_running(key, node_id, True)
+
+    def stopping(self, key: Key) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            attempt.halt(self._agenda.now_s)
+            attempt.leave_checkpoint()
+            attempt.broken = True
+
+    def ended(self, key: Key, node_id: str) -> int:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return 0
+        attempt.halt(self._agenda.now_s)
+        attempt.broken = True
+        attempt.nodes.pop(node_id, None)
+        if not attempt.nodes:
+            del self._attempts[key]
+        return attempt.steps
+
+    def _set_running(self, key: Key, node_id: str, running: bool) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return
+        attempt.halt(self._agenda.now_s)
+        attempt.nodes[node_id] = running
+        if attempt.complete:
+            self._go(key, attempt)
+
+    def _go(self, key: Key, attempt: Attempt) -> None:
+        """The gang is complete: plan how this ends, unless something happens first."""
+        if attempt.rate <= 0:
+            self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
+            return
+        left_s = attempt.go(self._agenda.now_s)
+        self._agenda.after(left_s, self._end, key, attempt, attempt.turn)
+        if self._options.profile_every_s is not None:
+            self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
+
+    def _refuse(self, key: Key, attempt: Attempt, turn: int) -> None:
+        """The throughput table says that the job cannot run here: it ends badly at once."""
+        if attempt.turn == turn and attempt.nodes:
+            node = self.nodes[next(iter(attempt.nodes))]
+            message = f"simulated: no rate for this job on {node.server.gpu_type}"
+            node.fail(key, Doom(at_ratio=0.0, exit_code=1, signal=None, stderr_tail=message))
+
+    def _end(self, key: Key, attempt: Attempt, turn: int) -> None:
+        """The work is done, or fails as it was doomed to, on the node that started last."""
+        if attempt.turn != turn:
+            return
+        attempt.halt(self._agenda.now_s)
+        if attempt.doomed_at is not None:
+            doom = self._options.failures.doom(self._seed, *key)
+            assert doom is not None
+            self.nodes[next(reversed(attempt.nodes))].fail(key, doom)
+            return
+        for node_id in list(attempt.nodes):
+            self.nodes[node_id].finish(key)
+
+    def _profile(self, key: Key, attempt: Attempt, turn: int) -> None:
+        every_s = self._options.profile_every_s
+        if attempt.turn != turn or every_s is None:
+            return
+        now_s = self._agenda.now_s
+        self._find_progress(
+            JobProfiled(
+                job_id=key[0],
+                attempt=key[1],
+                window_start_s=now_s - every_s,
+                window_s=every_s,
+                minibatches_total=attempt.steps_at(now_s),
+                rate_per_s=attempt.rate if attempt.job.in_steps else 0.0,
+                loss=None,
+                memory_peak_bytes=0,
+                memory_min_bytes=0,
+            )
+        )
+        self._agenda.after(every_s, self._profile, key, attempt, turn)
+
+    # What befalls nodes.
+
+    def _plan_crash(self, node: Node, number: int) -> None:
+        crash = self._options.failures.crash(self._seed, node.node_id, number)
+        if crash is not None:
+            life_s, repair_s = crash
+            time_s = self._agenda.now_s + life_s
+            fault = Fault(time_s=time_s, node_id=node.node_id, kind=FaultKind.CRASH, duration_s=repair_s)
+            self._agenda.at(time_s, self._befall, fault, number, awaited=False)
+
+    def _befall(self, fault: Fault, number: int | None = None) -> None:
+        """Trouble begins, if the node is not in trouble already."""
+        node = self.nodes[fault.node_id]
+        awaited = number is None
+        end_s = self._agenda.now_s + fault.duration_s
+        if node.reachable:
+            self._begin_fault(node, fault)
+            self._agenda.at(end_s, self._relieve, fault, node.incarnation, awaited=awaited)
+        if number is not None:
+            self._agenda.at(end_s, self._plan_crash, node, number + 1, awaited=False)
+
+    def _begin_fault(self, node: Node, fault: Fault) -> None:
+        if fault.kind is FaultKind.GPU_UNHEALTHY:
+            node.set_health(0, healthy=False)
+            return
+        if fault.kind is FaultKind.LEAVE:
+            node.leave()
+            return
+        if fault.kind is FaultKind.CRASH:
+            node.crash()
+        elif fault.kind is FaultKind.AGENT_RESTART:
+            node.agent_dies()
+        else:
+            node.cut_off()
+        if fault.duration_s > self._options.detect_s:
+            lost = NodeLost(node_id=node.node_id, silent_s=self._options.detect_s, incarnation=node.incarnation)
+            self._agenda.after(self._options.detect_s, self._find_lost, lost)
+
+    def _relieve(self, fault: Fault, incarnation: int) -> None:
+        """Trouble ends. A node that was called lost introduces itself anew."""
+        node = self.nodes[fault.node_id]
+        if fault.kind is FaultKind.GPU_UNHEALTHY:
+            node.set_health(0, healthy=True)
+        elif node.incarnation != incarnation:
+            return
+        elif fault.kind is FaultKind.SILENCE and fault.duration_s <= self._options.detect_s:
+            node.catch_up()
+        else:
+            node.join()
+
+    # How facts come to the log, with the ids that the live writers would give them.
+
+    def _say(self, node_id: str, journal: int, event: Event) -> None:
+        source = f"{AGENT_SOURCE}/{node_id}"
+        self._report(request_id(source, f"{JOURNAL_ID}/{journal}"), source, event, journal)
+
+    def _find_lost(self, event: NodeLost) -> None:
+        self._report(derived_id(INTROSPECTION, f"{event.node_id}/{event.incarnation}", 0), INTROSPECTION, event)
+
+    def _find_progress(self, event: JobProfiled) -> None:
+        key = f"{event.job_id}/{event.attempt}/{event.window_start_s}"
+        self._report(derived_id(INTROSPECTION, key, 0), INTROSPECTION, event)
+
+    def _report(self, event_id: str, source: str, event: Event, sequence: int | None = None) -> None:
+        now_s = self._agenda.now_s
+        self.facts.append(Envelope(id=event_id, source=source, time_s=now_s, event=event, sequence=sequence))

@@ -1,0 +1,69 @@
+"""Service processes of a test, started as a supervisor would, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from libs.bus import codec
+from libs.bus.port import Bus
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope
+from libs.kernel.ids import request_id
+
+ROOT = Path(__file__).parents[2]
+
+
+class Processes:
+    """Starts `python -m …` with the environment of one cell."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._all: list[Process] = []
+
+    async def start(self, *arguments: str, **environment: str) -> Process:
+        """A new process; its stderr is a pipe."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            *arguments,
+            cwd=ROOT,
+            env={**os.environ, **self._environment, **environment},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._all.append(process)
+        return process
+
+    async def kill_all(self) -> None:
+        """Kill what still runs."""
+        for process in self._all:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+async def live(process: Process) -> None:
+    """Wait until a core's shell says that it works."""
+    assert process.stderr is not None
+    while b"msg=live" not in (line := await process.stderr.readline()):
+        assert line, "the process ended"
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.0) -> None:
+    """Wait for another process, which has no event that could be awaited here."""
+    async with asyncio.timeout(timeout_s):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def give(bus: Bus, first: int, events: Sequence[Event]) -> None:
+    """Append facts; ids and times follow from their number, counted from `first`."""
+    envelopes = [
+        Envelope(id=request_id("test", str(number)), source="test", time_s=float(number), event=event)
+        for number, event in enumerate(events, first)
+    ]
+    await bus.append([codec.outgoing(envelope) for envelope in envelopes])

@@ -1,0 +1,90 @@
+"""Hypothesis strategies for whole cells: clusters, workloads, requests and faults.
+
+What they draw always comes to an end: what is paused is resumed, what is drained is used again, a limit is
+lifted, and every fault is over some time. So every job can be asked to end exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from libs.sim.clusters import Cluster, cluster_of
+from libs.sim.options import FailureModel, FaultKind
+from libs.testing.builders import Scenario, Spec
+
+HORIZON_S = 1000.0
+"""Requests and faults begin before."""
+
+times: st.SearchStrategy[float] = st.integers(0, int(HORIZON_S)).map(float)
+spans: st.SearchStrategy[float] = st.integers(1, 200).map(float)
+
+
+def clusters() -> st.SearchStrategy[Cluster]:
+    """One or two types, up to 24 GPUs."""
+    types = st.dictionaries(st.sampled_from(["v100", "k80"]), st.integers(1, 12), min_size=1, max_size=2)
+    return st.builds(cluster_of, types, st.sampled_from([1, 2, 4]))
+
+
+@st.composite
+def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
+    """A job that may or may not fit on the cluster."""
+    largest = max(cluster.gpus.values())
+    spec = Spec(draw(st.sampled_from(["resnet", "lstm"])))
+    gpu_types = draw(st.sampled_from([(), tuple(cluster.gpus)[:1]]))
+    spec.gpus(draw(st.integers(1, largest + 1)), *gpu_types, max_nodes=draw(st.sampled_from([None, None, 1, 2])))
+    spec.runs(draw(spans)).retries(draw(st.integers(0, 2))).priority(draw(st.sampled_from([0, 0, 0, 5])))
+    return spec.tenant(draw(st.sampled_from(["research", "product"])))
+
+
+def failure_models() -> st.SearchStrategy[FailureModel]:
+    """Attempts that fail and are slow, seldom or often."""
+    ratios = st.sampled_from([0.0, 0.2, 0.6])
+    return st.builds(lambda fail, slow: FailureModel(attempt_failure_ratio=fail, straggler_ratio=slow), ratios, ratios)
+
+
+def options() -> st.SearchStrategy[dict[str, Any]]:
+    """Delays, and whether services lag behind."""
+    delays = st.sampled_from([0.0, 0.5, 7.0])
+    return st.fixed_dictionaries(
+        {
+            "start_delay_s": delays,
+            "stop_delay_s": delays,
+            "detect_s": st.sampled_from([5.0, 30.0]),
+            "interleaving": st.one_of(st.none(), st.integers(0, 5)),
+            "failures": failure_models(),
+        }
+    )
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True) -> Scenario:
+    """A cell with jobs, requests and, unless told otherwise, trouble."""
+    cluster = draw(clusters())
+    scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
+    per_server = max(server.gpus for server in cluster.servers)
+    scenario.servers(per_server, **cluster.gpus)
+    nodes = st.sampled_from([server.node_id for server in cluster.servers])
+    jobs = [f"job-{number}" for number in range(draw(st.integers(1, most_jobs)))]
+    for job_id in jobs:
+        scenario.job(job_id, at=draw(times), spec=draw(specs(cluster)))
+    _draw_requests(draw, scenario, jobs, nodes)
+    for _ in range(draw(st.integers(0, 4)) if faults else 0):
+        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(times), for_s=draw(spans))
+    return scenario
+
+
+def _draw_requests(draw: st.DrawFn, scenario: Scenario, jobs: list[str], nodes: st.SearchStrategy[str]) -> None:
+    for _ in range(draw(st.integers(0, 3))):
+        scenario.cancel(draw(st.sampled_from(jobs)), at=draw(times))
+    for _ in range(draw(st.integers(0, 2))):
+        begin = draw(times)
+        scenario.pause(draw(st.sampled_from(jobs)), at=begin, until=begin + draw(spans))
+    for _ in range(draw(st.integers(0, 2))):
+        begin = draw(times)
+        scenario.drain(draw(nodes), at=begin, until=begin + draw(spans))
+    for tenant in draw(st.lists(st.sampled_from(["research", "product"]), max_size=2, unique=True)):
+        begin = draw(times)
+        scenario.tenant(tenant, draw(st.sampled_from([0, 2, 6])), at=begin)
+        scenario.tenant(tenant, None, at=begin + draw(spans))

@@ -1,0 +1,76 @@
+"""A small core with everything that a shell must get right: decisions, orders, a timer, an invariant, a bad day."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPriorityChanged
+from libs.contracts.placement import OWNER, JobQueued, StopTask
+from libs.contracts.reasons import Reason
+from libs.contracts.runtime import TimerFired
+from libs.kernel.machine import Machine, Turn
+from libs.kernel.service import InvariantViolated, Service
+
+PATIENCE_S = 5.0
+
+
+class ToyState(msgspec.Struct, kw_only=True):
+    """Initially empty."""
+
+    due_s: dict[str, float] = {}
+    """{job id: when it is stopped}"""
+    stopped: int = 0
+    priorities: int = 0
+
+
+machine: Machine[ToyState] = Machine(OWNER)
+
+
+@machine.decides(JobArrived)
+def arrived(state: ToyState, event: JobArrived, turn: Turn[ToyState]) -> None:
+    """Every job is queued, and stopped 5 s later."""
+    state.due_s[event.job_id] = turn.now_s + PATIENCE_S
+    turn.emit(JobQueued(job_id=event.job_id, attempt=1, reason=Reason(code="Toy", message="waits")))
+
+
+@machine.decides(TimerFired)
+def woken(state: ToyState, event: TimerFired, turn: Turn[ToyState]) -> None:
+    """Stop what is due: an order for the agent of node n1."""
+    for job_id in [job_id for job_id, due_s in state.due_s.items() if due_s <= turn.now_s]:
+        del state.due_s[job_id]
+        state.stopped += 1
+        reason = Reason(code="Toy", message="was due")
+        turn.emit(StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=0.0, reason=reason))
+
+
+@machine.evolves(JobPriorityChanged)
+def priority_changed(state: ToyState, event: JobPriorityChanged, now_s: float) -> None:
+    """A negative number breaks the state."""
+    state.priorities += event.priority
+
+
+@machine.decides(JobCancelRequested)
+def cannot(state: ToyState, event: JobCancelRequested, turn: Turn[ToyState]) -> None:
+    """The bug."""
+    raise RuntimeError(f"cannot cancel {event.job_id}")
+
+
+def _next_wakeup(state: ToyState) -> float | None:
+    return min(state.due_s.values(), default=None)
+
+
+def _check(state: ToyState) -> None:
+    if state.priorities < 0:
+        raise InvariantViolated(f"the sum of priorities is {state.priorities}, never below 0")
+
+
+TOY = Service(
+    name=OWNER,
+    question="Does the shell work?",
+    machine=machine,
+    state_type=ToyState,
+    emits=(JobQueued, StopTask),
+    next_wakeup=_next_wakeup,
+    check=_check,
+)
+"""Has placement's name, because decisions belong to their owner."""

@@ -1,0 +1,1 @@
+"""The cell's door: validates, authenticates, appends; serves the read models, streams and the web page."""

@@ -1,0 +1,1 @@
+"""Where the gateway touches the world: the log, SQL, files."""

@@ -1,0 +1,118 @@
+"""Queries over jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from libs.contracts.read_models import (
+    FINAL_STATES,
+    AttemptRow,
+    EventRow,
+    JobRow,
+    JobState,
+    ProfileRow,
+)
+from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, rows_of
+
+_LIKE_ESCAPE = "\\"
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs; an empty filter is all of them. Values of one field are alternatives, labels must all hold."""
+
+    states: Sequence[JobState] = ()
+    tenants: Sequence[str] = ()
+    users: Sequence[str] = ()
+    names: Sequence[str] = ()
+    labels: Sequence[tuple[str, str]] = ()
+    submitted_after_s: float | None = None
+
+
+def job(connection: sa.Connection, job_id: str) -> JobRow | None:
+    """One job by its id."""
+    found = rows_of(JobRow, connection.execute(sa.select(jobs).where(jobs.c.id == job_id)))
+    return found[0] if found else None
+
+
+def like_named(connection: sa.Connection, reference: str, limit: int = 10) -> list[JobRow]:
+    """Jobs whose id begins with the reference, else those that have it as their name; newest first."""
+    for condition in (jobs.c.id.startswith(reference, autoescape=True), jobs.c.name == reference):
+        query = sa.select(jobs).where(condition).order_by(jobs.c.arrived_offset.desc()).limit(limit)
+        if found := rows_of(JobRow, connection.execute(query)):
+            return found
+    return []
+
+
+def page(
+    connection: sa.Connection, wanted: JobFilter, *, limit: int, after: int | None, newest_first: bool
+) -> list[JobRow]:
+    """One page of jobs in order of arrival, from behind the arrival offset `after` on."""
+    key = jobs.c.arrived_offset
+    query = sa.select(jobs).where(*_conditions(wanted))
+    if after is not None:
+        query = query.where(key < after if newest_first else key > after)
+    query = query.order_by(key.desc() if newest_first else key.asc()).limit(limit)
+    return rows_of(JobRow, connection.execute(query))
+
+
+def _conditions(wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    for column, values in (
+        (jobs.c.state, [state.value for state in wanted.states]),
+        (jobs.c.tenant, wanted.tenants),
+        (jobs.c.user_name, wanted.users),
+        (jobs.c.name, wanted.names),
+    ):
+        if values:
+            conditions.append(column.in_(values))
+    for name, value in wanted.labels:
+        has = (job_labels.c.job_id == jobs.c.id) & (job_labels.c.name == name) & (job_labels.c.value == value)
+        conditions.append(sa.exists(sa.select(sa.literal(1)).select_from(job_labels).where(has)))
+    if wanted.submitted_after_s is not None:
+        conditions.append(jobs.c.submitted_s >= wanted.submitted_after_s)
+    return conditions
+
+
+def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, int]:
+    """{job id: place} of waiting jobs, from 1: higher priority first, then order of arrival."""
+    query = (
+        sa.select(jobs.c.id)
+        .where(jobs.c.state == JobState.QUEUED.value)
+        .order_by(jobs.c.priority.desc(), jobs.c.arrived_offset)
+        .limit(limit)
+    )
+    return {job_id: place for place, job_id in enumerate(connection.execute(query).scalars(), start=1)}
+
+
+def live(connection: sa.Connection) -> list[JobRow]:
+    """Every job that has not ended."""
+    ended = [state.value for state in FINAL_STATES]
+    return rows_of(JobRow, connection.execute(sa.select(jobs).where(jobs.c.state.not_in(ended))))
+
+
+def count_by_state(connection: sa.Connection) -> dict[str, int]:
+    """{state: number of jobs}, of the states that occur."""
+    found = connection.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
+    return dict(sorted((row[0], row[1]) for row in found))
+
+
+def attempts_of(connection: sa.Connection, job_id: str) -> list[AttemptRow]:
+    """The job's placed attempts, oldest first."""
+    query = sa.select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
+    return rows_of(AttemptRow, connection.execute(query))
+
+
+def profiles_of(connection: sa.Connection, job_id: str, limit: int) -> list[ProfileRow]:
+    """The newest points of the job's curves, oldest first."""
+    query = sa.select(profiles).where(profiles.c.job_id == job_id).order_by(profiles.c.log_offset.desc()).limit(limit)
+    return rows_of(ProfileRow, connection.execute(query))[::-1]
+
+
+def events_of(connection: sa.Connection, job_id: str) -> list[EventRow]:
+    """Everything on control about the job, in order."""
+    query = sa.select(events).where(events.c.job_id == job_id).order_by(events.c.log_offset)
+    return rows_of(EventRow, connection.execute(query))

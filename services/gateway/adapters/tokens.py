@@ -1,0 +1,123 @@
+"""Who may do what: bearer tokens from a file.
+
+The file is YAML (or JSON):
+
+    tokens:
+      - name: alice
+        sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+        scopes: [read, submit]
+      - name: ci
+        token: a-token-in-clear-for-those-who-must
+        scopes: [read, submit, operate]
+
+Scopes do not include each other, except that `admin` includes all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+
+class Scope(StrEnum):
+    """What a token allows."""
+
+    READ = "read"
+    """See everything in the cell."""
+    SUBMIT = "submit"
+    """Submit jobs and code; cancel, pause, resume and change jobs."""
+    OPERATE = "operate"
+    """Drain nodes."""
+    ADMIN = "admin"
+    """Tenants, policy and settings, and everything else."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who sends a request."""
+
+    name: str
+    scopes: frozenset[Scope]
+    authenticated: bool = True
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the request is covered."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+ANYBODY = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
+"""Everybody, where no tokens are configured."""
+
+
+class TokensUnreadable(Exception):
+    """The tokens file is missing or wrong; the message says where."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    token: Annotated[str, Field(min_length=16)] | None = None
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> Self:
+        if (self.sha256 is None) == (self.token is None):
+            raise ValueError("expected either sha256 or token")
+        return self
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: Annotated[list[_Entry], Field(min_length=1)]
+
+
+class Tokens:
+    """The tokens of a file, by the hash of their secret."""
+
+    def __init__(self, principals: dict[str, Principal]) -> None:
+        self._principals = principals
+
+    @classmethod
+    def read(cls, path: Path) -> Tokens:
+        """Read a tokens file.
+
+        Raises:
+            TokensUnreadable: it cannot be read, or an entry is wrong.
+        """
+        try:
+            file = _File.model_validate(yaml.safe_load(path.read_text()))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise TokensUnreadable(f"{path}: {error}") from None
+        except ValidationError as error:
+            wrong = error.errors(include_input=False)[0]
+            place = "/".join(str(part) for part in wrong["loc"])
+            raise TokensUnreadable(f"{path}: {place}: {wrong['msg']}") from None
+        return cls(
+            {
+                entry.sha256 or _hash(entry.token or ""): Principal(entry.name, frozenset(entry.scopes))
+                for entry in file.tokens
+            }
+        )
+
+    def find(self, token: str) -> Principal | None:
+        """Whose token this is. Takes the same time for every wrong token."""
+        wanted = _hash(token)
+        found = None
+        for known, principal in self._principals.items():
+            if hmac.compare_digest(known, wanted):
+                found = principal
+        return found
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()

@@ -1,0 +1,1 @@
+"""HTTP: routes in small files, one per thing that users know."""

@@ -1,0 +1,189 @@
+"""Nodes, GPUs, tenants, policy and settings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Path, Response
+
+from libs.contracts import settings as known_settings
+from libs.contracts.base import Event
+from libs.contracts.gateway import (
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    PolicyChanged,
+    SettingChanged,
+    TenantConfigured,
+)
+from libs.contracts.read_models import GpuRow, NodeRow
+from services.gateway.adapters import cluster_queries, job_queries
+from services.gateway.adapters.tokens import Principal
+from services.gateway.api.common import (
+    REFERENCE,
+    Admin,
+    Door,
+    Fresh,
+    IdempotencyKey,
+    Operator,
+    Reader,
+    answer,
+    append,
+    look,
+    responses,
+    scoped,
+)
+from services.gateway.core import views
+from services.gateway.door import Gateway
+from services.gateway.models.answers import (
+    Gpu,
+    GpuList,
+    Node,
+    NodeList,
+    Policy,
+    Requested,
+    Setting,
+    SettingList,
+    Tenant,
+    TenantList,
+)
+from services.gateway.models.requests import DrainRequest, PolicyRequest, SettingRequest, TenantRequest
+from services.gateway.problems import not_found
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)
+
+NodeId = Annotated[str, Path(pattern=REFERENCE, examples=["n1"])]
+TenantName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["vision"])]
+SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+
+
+@router.get("/nodes", operation_id="listNodes", dependencies=[Fresh], responses=responses("NodeList"))
+async def list_nodes(gateway: Door, who: Reader) -> Response:
+    """Every node that ever joined, with what it has free."""
+    (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
+    return answer(NodeList(items=[Node(**fields) for fields in views.nodes(nodes, gpus)]), offset=offset)
+
+
+@router.get("/gpus", operation_id="listGpus", dependencies=[Fresh], responses=responses("GpuList"))
+async def list_gpus(gateway: Door, who: Reader) -> Response:
+    """Every GPU and who has it."""
+    (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
+    by_id = {node.id: node for node in nodes}
+    items = [Gpu(**views.gpu(gpu, by_id.get(gpu.node_id))) for gpu in gpus]
+    return answer(GpuList(items=items), offset=offset)
+
+
+def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuRow]]:
+    return cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
+
+
+@router.post(
+    "/nodes/{node}/drain",
+    operation_id="drainNode",
+    status_code=202,
+    responses=responses("Requested", 400, 404, 413, 415, status=202),
+)
+async def drain(gateway: Door, who: Operator, node: NodeId, body: DrainRequest, key: IdempotencyKey = None) -> Response:
+    """Give a node no new work and move away what runs there. The reason is required."""
+    await _require_node(gateway, node)
+    event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=who.name)
+    return await _request(gateway, who, key, event)
+
+
+@router.post(
+    "/nodes/{node}/undrain",
+    operation_id="undrainNode",
+    status_code=202,
+    responses=responses("Requested", 404, status=202),
+)
+async def undrain(gateway: Door, who: Operator, node: NodeId, key: IdempotencyKey = None) -> Response:
+    """Let a node be used again."""
+    await _require_node(gateway, node)
+    return await _request(gateway, who, key, NodeUndrainRequested(node_id=node, requested_by=who.name))
+
+
+async def _require_node(gateway: Gateway, node_id: str) -> None:
+    nodes = await gateway.database.read(cluster_queries.all_nodes)
+    known = [node.id for node in nodes]
+    if node_id not in known:
+        raise not_found("node", node_id, known)
+
+
+async def _request(gateway: Gateway, who: Principal, key: str | None, event: Event) -> Response:
+    taken = await append(gateway, scoped(key, who), event)
+    body = Requested(id=event.subject, event=event.wire_type, offset=taken.offset)
+    headers = {"Idempotent-Replayed": "true"} if taken.repeated else None
+    return answer(body, 202, offset=taken.offset, headers=headers)
+
+
+@router.get("/tenants", operation_id="listTenants", dependencies=[Fresh], responses=responses("TenantList"))
+async def list_tenants(gateway: Door, who: Reader) -> Response:
+    """Every tenant, its limit and its use."""
+
+    def query(connection: sa.Connection) -> TenantList:
+        rows, gpus = cluster_queries.all_tenants(connection), cluster_queries.all_gpus(connection)
+        items = [Tenant(**fields) for fields in views.tenants(rows, gpus, job_queries.live(connection))]
+        return TenantList(items=items)
+
+    found, offset = await look(gateway, query)
+    return answer(found, offset=offset)
+
+
+@router.put(
+    "/tenants/{tenant}",
+    operation_id="configureTenant",
+    status_code=202,
+    responses=responses("Requested", 400, 413, 415, status=202),
+)
+async def configure_tenant(
+    gateway: Door, who: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
+) -> Response:
+    """Set a tenant's limits. Running jobs are not stopped when a limit shrinks below their use."""
+    event = TenantConfigured(tenant=tenant, gpu_limit=body.gpu_limit, weight=body.weight, requested_by=who.name)
+    return await _request(gateway, who, key, event)
+
+
+@router.get("/policy", operation_id="getPolicy", dependencies=[Fresh], responses=responses("Policy"))
+async def get_policy(gateway: Door, who: Reader) -> Response:
+    """The placement policy, who set it and why."""
+    rows, offset = await look(gateway, cluster_queries.all_settings)
+    return answer(Policy(**views.policy(rows)), offset=offset)
+
+
+@router.put(
+    "/policy", operation_id="setPolicy", status_code=202, responses=responses("Requested", 400, 413, 415, status=202)
+)
+async def set_policy(gateway: Door, who: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
+    """Switch the placement policy; it takes effect at the next decision."""
+    event = PolicyChanged(policy=body.policy, requested_by=who.name, note=body.note)
+    return await _request(gateway, who, key, event)
+
+
+@router.get("/settings", operation_id="listSettings", dependencies=[Fresh], responses=responses("SettingList"))
+async def list_settings(gateway: Door, who: Reader) -> Response:
+    """The numbers that the services decide by."""
+    rows, offset = await look(gateway, cluster_queries.all_settings)
+    return answer(SettingList(items=[Setting(**fields) for fields in views.settings(rows)]), offset=offset)
+
+
+@router.put(
+    "/settings/{service}/{name}",
+    operation_id="changeSetting",
+    status_code=202,
+    responses=responses("Requested", 400, 404, 413, 415, status=202),
+)
+async def change_setting(
+    gateway: Door,
+    who: Admin,
+    service: SettingPart,
+    name: SettingPart,
+    body: SettingRequest,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Change a number that a service decides by; on the log, so that a replay has it too."""
+    known = [f"{setting.service}/{setting.name}" for setting in known_settings.SETTINGS]
+    if f"{service}/{name}" not in known:
+        raise not_found("setting", f"{service}/{name}", known)
+    event = SettingChanged(service=service, name=name, value=body.value, requested_by=who.name)
+    return await _request(gateway, who, key, event)

@@ -1,0 +1,57 @@
+"""Upload of a working directory, so that nobody has to build an image first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from starlette.responses import FileResponse
+
+from services.gateway.adapters.code_store import CodeRefused
+from services.gateway.api.common import Door, Reader, Submitter, answer, media, responses
+from services.gateway.models.answers import Code
+from services.gateway.problems import Problem, not_found
+from services.gateway.strict import limited
+
+router = APIRouter(prefix="/v1/code", tags=["code"])
+
+_MEDIA_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "application/x-tar+gzip")
+_FILE: dict[str, Any] = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+@router.post(
+    "",
+    operation_id="uploadCode",
+    status_code=201,
+    responses=responses("Code", 400, 413, 415, status=201),
+    openapi_extra={"requestBody": {"required": True, **_FILE}},
+)
+async def upload(gateway: Door, who: Submitter, request: Request) -> Response:
+    """Store a working directory, packed as tar.gz. The same content has the same `code_id`, and is stored once."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _MEDIA_TYPES:
+        raise Problem("media-type", f"the body is {media_type[:100] or 'of no media type'}; expected {_MEDIA_TYPES[0]}")
+    try:
+        stored = await gateway.code.put(limited(request, gateway.settings.max_code_bytes))
+    except CodeRefused as error:
+        wrong = {"pointer": "", "in": "body", "message": str(error), "value": None}
+        raise Problem("invalid", f"the upload is refused: {error}", errors=[wrong]) from None
+    body = Code(code_id=stored.code_id, bytes=stored.bytes, files=stored.files)
+    return answer(body, 201 if stored.new else 200, headers={"Location": f"/v1/code/{stored.code_id}"})
+
+
+@router.get(
+    "/{code_id}",
+    operation_id="downloadCode",
+    responses=media("The tar.gz.", _FILE["content"], 404),
+    response_class=FileResponse,
+)
+async def download(
+    gateway: Door, who: Reader, code_id: Annotated[str, Path(pattern=r"^c-[a-z2-7]{32}$", examples=["c-" + "a" * 32])]
+) -> Response:
+    """An uploaded working directory, as it was sent. It never changes."""
+    path = gateway.code.path(code_id)
+    if path is None:
+        raise not_found("uploaded code", code_id)
+    headers = {"ETag": f'"{code_id}"', "Cache-Control": "private, max-age=31536000, immutable"}
+    return FileResponse(path, media_type="application/gzip", filename=f"{code_id}.tar.gz", headers=headers)

@@ -1,0 +1,275 @@
+"""What every route needs: the gateway, who asks, how fresh, and answers in one form."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from libs.bus.port import BusUnavailable, MessageTooLarge
+from libs.contracts.base import Event
+from libs.contracts.read_models import JobRow
+from services.gateway.adapters import job_queries
+from services.gateway.adapters.database import TooFarBehind, position_of
+from services.gateway.adapters.intake import KeyReused, NotTaken, OutcomeInDoubt, Taken
+from services.gateway.adapters.tokens import ANYBODY, Principal, Scope
+from services.gateway.door import Gateway
+from services.gateway.problems import MEDIA_TYPE, Problem, nearest, not_found, shown, unavailable
+
+T = TypeVar("T")
+
+OFFSET_HEADER = "Sanjaya-Offset"
+_OWN_WRITE_WAIT_S = 5.0
+"""A job that this gateway has accepted is waited for, even when nobody asks to."""
+
+REFERENCE = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$"
+
+
+def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+async def door(request: Request) -> Gateway:
+    """The gateway that this application belongs to."""
+    return _gateway(request)
+
+
+Door = Annotated[Gateway, Depends(door)]
+
+_bearer = HTTPBearer(auto_error=False, description="A token of the cell. Not needed where none are configured.")
+
+
+async def principal(
+    gateway: Door, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Who asks.
+
+    Raises:
+        Problem: 401: no token, or an unknown one.
+    """
+    if gateway.tokens is None:
+        return ANYBODY
+    challenge = {"WWW-Authenticate": 'Bearer realm="sanjaya"'}
+    if credentials is None:
+        raise Problem("unauthenticated", "the request has no bearer token", headers=challenge)
+    found = gateway.tokens.find(credentials.credentials)
+    if found is None:
+        raise Problem("unauthenticated", "the token is not known here", headers=challenge)
+    return found
+
+
+def allowed(scope: Scope) -> Any:
+    """A dependency: the principal, who has this scope."""
+
+    async def check(who: Annotated[Principal, Depends(principal)]) -> Principal:
+        if not who.may(scope):
+            has = ", ".join(sorted(who.scopes)) or "none"
+            raise Problem("forbidden", f"{who.name} lacks the scope {scope.value} (has {has})")
+        return who
+
+    return Depends(check)
+
+
+Reader = Annotated[Principal, allowed(Scope.READ)]
+Submitter = Annotated[Principal, allowed(Scope.SUBMIT)]
+Operator = Annotated[Principal, allowed(Scope.OPERATE)]
+Admin = Annotated[Principal, allowed(Scope.ADMIN)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,255}$",
+        description="The same key with the same request is the same request, however often it is sent.",
+    ),
+]
+JobReference = Annotated[
+    str,
+    Path(pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c"]),
+]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
+Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
+
+
+async def fresh(
+    gateway: Door,
+    at_least_offset: Annotated[
+        int | None,
+        Query(ge=0, le=2**62, description="Wait until the read models include this control offset (`Sanjaya-Offset`)."),
+    ] = None,
+    prefer: Annotated[
+        str | None, Header(description="`wait=5`: wait at most 5 s until what is on the log now is included.")
+    ] = None,
+) -> None:
+    """Wait for the read models, as far as the request asks for it.
+
+    Raises:
+        Problem: 503: the offset that was demanded is not included in time.
+    """
+    patience_s = _preferred_wait(prefer)
+    longest_s = gateway.settings.longest_wait_s
+    try:
+        if at_least_offset is not None:
+            await gateway.database.wait_for(at_least_offset + 1, min(patience_s or 5.0, longest_s))
+        elif patience_s:
+            await gateway.database.wait_for(gateway.feed.next_offset, min(patience_s, longest_s))
+    except TooFarBehind as error:
+        if at_least_offset is not None:
+            raise unavailable(str(error), 1) from None
+
+
+def _preferred_wait(prefer: str | None) -> float | None:
+    for preference in (prefer or "").split(","):
+        name, _, value = preference.partition("=")
+        if name.strip().lower() == "wait" and value.strip().strip('"').isdecimal():
+            return float(value.strip().strip('"')[:6])
+    return None
+
+
+Fresh = Depends(fresh)
+
+
+async def look(gateway: Gateway, query: Callable[[sa.Connection], T]) -> tuple[T, int]:
+    """Run a query over the read models.
+
+    Returns:
+        Its result, and the control offset up to which everything is included (-1: nothing yet).
+    """
+
+    def with_position(connection: sa.Connection) -> tuple[T, int]:
+        position = position_of(connection)
+        return query(connection), position - 1
+
+    return await gateway.database.read(with_position)
+
+
+def answer(
+    content: Any, status: int = 200, *, offset: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A JSON answer; `offset` is told in `Sanjaya-Offset`."""
+    all_headers = dict(headers or {})
+    if offset is not None:
+        all_headers[OFFSET_HEADER] = str(offset)
+    return Response(msgspec.json.encode(content), status, all_headers, "application/json")
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For the document: which problems a route answers with, besides those that every route has."""
+    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {"description": "Problem", "content": problem} for status in sorted({*statuses, 401, 403, 422, 503})
+    }
+
+
+def responses(name: str, *other: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """For the document: the answer of a route, and its problems."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    return {status: {"description": name, "content": content}} | problems(*other)
+
+
+def media(description: str, content: Mapping[str, Any], *other: int) -> dict[int | str, dict[str, Any]]:
+    """For the document: an answer in several media types, and the route's problems."""
+    return {200: {"description": description, "content": dict(content)}, **problems(*other)}
+
+
+def scoped(key: str | None, who: Principal) -> str:
+    """What names a request: its key, within the realm of whoever sends it; without a key it is one of a kind."""
+    if key is None:
+        return uuid.uuid4().hex
+    return f"{who.name}/{key}" if who.authenticated else key
+
+
+async def append(gateway: Gateway, key: str, event: Event) -> Taken:
+    """Put a request on the log.
+
+    Raises:
+        Problem: 422 for a key that stands for something else, 413, or 503 with what is known of the outcome.
+    """
+    try:
+        return await gateway.intake.take(gateway.envelope(key, event))
+    except KeyReused as error:
+        raise Problem("key-reused", str(error)) from None
+    except OutcomeInDoubt as error:
+        raise Problem("unknown-outcome", str(error), headers={"Retry-After": "2"}) from None
+    except MessageTooLarge as error:
+        raise Problem("too-large", str(error)) from None
+    except (NotTaken, BusUnavailable) as error:
+        raise unavailable(f"{error}; nothing was appended") from None
+
+
+async def find_job(gateway: Gateway, reference: str) -> JobRow:
+    """The job that a reference means: its id, the beginning of its id, or its name.
+
+    A job that was accepted a moment ago is waited for.
+
+    Raises:
+        Problem: 404, or 409 when the reference is ambiguous.
+    """
+    row = await gateway.database.read(lambda connection: job_queries.job(connection, reference))
+    arrival = gateway.intake.index.arrival_of(reference)
+    if row is None and arrival is not None:
+        try:
+            await gateway.database.wait_for(arrival + 1, _OWN_WRITE_WAIT_S)
+        except TooFarBehind as error:
+            raise unavailable(f"job {reference} was accepted; {error}", 1) from None
+        row = await gateway.database.read(lambda connection: job_queries.job(connection, reference))
+    if row is not None:
+        return row
+    found = await gateway.database.read(lambda connection: job_queries.like_named(connection, reference))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = [candidate.id for candidate in found]
+        detail = f'"{shown(reference)}" means {len(ids)} jobs: {", ".join(ids)}'
+        raise Problem("conflict", detail, more={"candidates": ids})
+    known = await gateway.database.read(_recent_names)
+    raise not_found("job", reference, known)
+
+
+def _recent_names(connection: sa.Connection) -> list[str]:
+    rows = job_queries.page(connection, job_queries.JobFilter(), limit=200, after=None, newest_first=True)
+    return [name for row in rows for name in (row.id, row.name)]
+
+
+def cursor_of(offset: int) -> str:
+    """An opaque cursor for the page behind an offset."""
+    return f"o{offset:x}"
+
+
+def offset_of(cursor: str | None) -> int | None:
+    """What `cursor_of` was given.
+
+    Raises:
+        Problem: 422: not one of ours.
+    """
+    if cursor is None:
+        return None
+    try:
+        if not cursor.startswith("o") or len(cursor) > 17:
+            raise ValueError
+        return int(cursor[1:], 16)
+    except ValueError:
+        error = {"pointer": "cursor", "in": "query", "message": "no cursor of this list", "value": shown(cursor)}
+        raise Problem("invalid", "cursor: no cursor of this list", errors=[error]) from None
+
+
+def one_of(names: list[str], known: tuple[str, ...], parameter: str) -> None:
+    """Refuse names that are none of the known.
+
+    Raises:
+        Problem: 422, with what was probably meant.
+    """
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            message = f"unknown; expected one of {', '.join(known)}"
+            error = {"pointer": parameter, "in": "query", "message": message, "value": shown(name)}
+            if near:
+                error["did_you_mean"] = near
+            raise Problem("invalid", f"{parameter}: {shown(name)} is {message}", errors=[error], did_you_mean=near)

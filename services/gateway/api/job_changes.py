@@ -1,0 +1,178 @@
+"""What users may ask of a job: cancel, pause, resume, change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+
+from libs.contracts.base import Event
+from libs.contracts.gateway import (
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+)
+from libs.contracts.read_models import FINAL_STATES, JobRow
+from services.gateway.adapters.database import TooFarBehind
+from services.gateway.adapters.intake import CONTROL, Taken
+from services.gateway.adapters.tokens import Principal
+from services.gateway.api.common import (
+    Door,
+    IdempotencyKey,
+    JobReference,
+    Submitter,
+    answer,
+    append,
+    find_job,
+    responses,
+    scoped,
+)
+from services.gateway.api.jobs import detail, etag
+from services.gateway.door import Gateway
+from services.gateway.models.answers import Requested
+from services.gateway.models.requests import CancelRequest, JobPatch
+from services.gateway.problems import Problem, unavailable
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
+
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", description="The ETag that the change was decided on; another one: 412.")
+]
+_CATCH_UP_S = 5.0
+
+Needless = Callable[[JobRow], bool]
+
+
+@router.delete(
+    "", operation_id="deleteJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+)
+async def delete(
+    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+) -> Response:
+    """Cancel a job with the default grace. Nothing is ever deleted: the log keeps the job's story."""
+    return await _cancel(gateway, who, job, CancelRequest(), key, if_match)
+
+
+@router.post(
+    "/cancel",
+    operation_id="cancelJob",
+    status_code=202,
+    responses=responses("Requested", 400, 404, 409, 412, 413, 415, status=202),
+)
+async def cancel(
+    gateway: Door,
+    who: Submitter,
+    job: JobReference,
+    body: CancelRequest | None = None,
+    key: IdempotencyKey = None,
+    if_match: IfMatch = None,
+) -> Response:
+    """Cancel a job. 200 when that was asked for before, 409 when it has ended."""
+    return await _cancel(gateway, who, job, body or CancelRequest(), key, if_match)
+
+
+async def _cancel(
+    gateway: Gateway, who: Principal, job: str, body: CancelRequest, key: str | None, if_match: str | None
+) -> Response:
+    row = await find_job(gateway, job)
+    event = JobCancelRequested(job_id=row.id, requested_by=who.name, grace_s=body.grace_s, note=body.note)
+    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: now.cancel_requested)
+
+
+@router.post(
+    "/pause", operation_id="pauseJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+)
+async def pause(
+    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+) -> Response:
+    """Hold a job: one that waits is not placed, one that runs is suspended where it is."""
+    row = await find_job(gateway, job)
+    event = JobPauseRequested(job_id=row.id, requested_by=who.name)
+    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: now.held)
+
+
+@router.post(
+    "/resume", operation_id="resumeJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+)
+async def resume(
+    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+) -> Response:
+    """Let a held job go on."""
+    row = await find_job(gateway, job)
+    event = JobResumeRequested(job_id=row.id, requested_by=who.name)
+    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: not now.held)
+
+
+@router.patch("", operation_id="changeJob", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415))
+async def change(
+    gateway: Door,
+    who: Submitter,
+    job: JobReference,
+    body: JobPatch,
+    key: IdempotencyKey = None,
+    if_match: IfMatch = None,
+) -> Response:
+    """Change a job's priority; with `If-Match` only if nothing has changed since. Answers the changed job."""
+    row = await find_job(gateway, job)
+    event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=who.name)
+    async with gateway.lock(row.id):
+        taken = await _append_once(gateway, row, scoped(key, who), event, if_match, lambda now: False)
+        if taken is not None:
+            await _caught_up(gateway, taken.offset + 1)
+    return await detail(gateway, row.id)
+
+
+async def _ask(
+    gateway: Gateway, row: JobRow, key: str, event: Event, if_match: str | None, needless: Needless
+) -> Response:
+    async with gateway.lock(row.id):
+        taken = await _append_once(gateway, row, key, event, if_match, needless)
+    if taken is None:
+        return answer(Requested(id=row.id, event=None, offset=None), 200)
+    body = Requested(id=row.id, event=event.wire_type, offset=taken.offset)
+    headers = {"Location": f"/v1/jobs/{row.id}"} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
+    return answer(body, 202, offset=taken.offset, headers=headers)
+
+
+async def _append_once(
+    gateway: Gateway, row: JobRow, key: str, event: Event, if_match: str | None, needless: Needless
+) -> Taken | None:
+    """Append the request unless it is needless; a repeated one is answered as before, whatever has happened since.
+
+    Raises:
+        Problem: 409: the job has ended; 412: it has changed.
+    """
+    if gateway.intake.index.get(gateway.envelope(key, event).id) is None:
+        if if_match is not None:
+            await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))
+            row = await find_job(gateway, row.id)
+            _require_match(row, if_match)
+        if row.state in FINAL_STATES:
+            raise Problem(
+                "conflict", f"job {row.id} has ended ({row.state.value}); nothing can be asked of it any more"
+            )
+        if needless(row):
+            return None
+    return await append(gateway, key, event)
+
+
+def _require_match(row: JobRow, if_match: str) -> None:
+    tags = [tag.strip() for tag in if_match.split(",")]
+    if etag(row) not in tags and "*" not in tags:
+        detail = f"job {row.id} is at version {etag(row)}, the change was decided on {if_match[:100]}"
+        raise Problem("changed", detail, headers={"ETag": etag(row)})
+
+
+async def _caught_up(gateway: Gateway, next_offset: int) -> None:
+    """Wait until the read models include what is on the log.
+
+    Raises:
+        Problem: 503: they are too far behind to tell.
+    """
+    try:
+        await gateway.database.wait_for(next_offset, _CATCH_UP_S)
+    except TooFarBehind as error:
+        raise unavailable(str(error), 1) from None

@@ -1,0 +1,103 @@
+"""Why a job is where it is, its story, its curves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import sqlalchemy as sa
+from fastapi import APIRouter, Query, Response
+
+from libs.contracts.read_models import EventRow, JobRow, JobState, ProfileRow
+from libs.inspect.story import story
+from libs.inspect.why import why
+from services.gateway.adapters import cluster_queries, job_queries
+from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, find_job, look, responses
+from services.gateway.core import views
+from services.gateway.core.records import records_of
+from services.gateway.core.why import checks
+from services.gateway.models.answers import Check, JobMetrics, Point, Story, Why
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
+
+
+@router.get("/why", operation_id="explainJob", dependencies=[Fresh], responses=responses("Why", 404, 409))
+async def explain(gateway: Door, who: Reader, job: JobReference) -> Response:
+    """Why a job waits, or is where it is: the reasons that stand on the log, and what each service has said last."""
+    job_id = (await find_job(gateway, job)).id
+
+    def query(connection: sa.Connection) -> tuple[JobRow | None, list[EventRow], dict[str, int]]:
+        row = job_queries.job(connection, job_id)
+        waits = row is not None and row.state is JobState.QUEUED
+        places = job_queries.queue_positions(connection) if waits else {}
+        return row, job_queries.events_of(connection, job_id), places
+
+    (row, events, places), offset = await look(gateway, query)
+    assert row is not None, "a job does not vanish"
+    explanation = why(records_of(events), job_id)
+    before = [msgspec.to_builtins(waited) for waited in explanation.before] if explanation else []
+    found = Why(
+        job_id=row.id,
+        name=row.name,
+        state=row.state,
+        since_s=explanation.since_s if explanation else row.queued_s,
+        attempt=row.attempt,
+        reason=row.reason,
+        message=row.message,
+        numbers=row.numbers,
+        rejected=row.rejected,
+        decided_by=row.reason_source,
+        offset=row.reason_offset,
+        where=views.where(row.placement),
+        failure=row.failure,
+        deciding_line=row.deciding_line,
+        queue_position=places.get(row.id),
+        checks=[Check(**vars(check)) for check in checks(row, events)],
+        before=before,
+    )
+    return answer(found, offset=offset)
+
+
+@router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))
+async def tell(gateway: Door, who: Reader, job: JobReference) -> Response:
+    """The job's events in sentences, each under its cause."""
+    job_id = (await find_job(gateway, job)).id
+
+    def query(connection: sa.Connection) -> list[EventRow]:
+        events = job_queries.events_of(connection, job_id)
+        known = {row.id for row in events}
+        causes = sorted({row.causation_id for row in events} - known - {""})
+        return sorted([*events, *cluster_queries.events_by_id(connection, causes)], key=lambda row: row.log_offset)
+
+    events, offset = await look(gateway, query)
+    told = story(records_of(events), job_id)
+    lines: list[dict[str, Any]] = [msgspec.to_builtins(line) for line in told.told]
+    return answer(Story(subject=job_id, told=lines, lines=told.lines()), offset=offset)
+
+
+@router.get(
+    "/metrics", operation_id="readJobMetrics", dependencies=[Fresh], responses=responses("JobMetrics", 404, 409)
+)
+async def metrics(
+    gateway: Door,
+    who: Reader,
+    job: JobReference,
+    limit: Annotated[int, Query(ge=1, le=20_000, description="Newest points.")] = 2000,
+) -> Response:
+    """The job's curves: rate, loss and memory over time."""
+    job_id = (await find_job(gateway, job)).id
+    rows, offset = await look(gateway, lambda connection: job_queries.profiles_of(connection, job_id, limit))
+    return answer(JobMetrics(job_id=job_id, points=[_point(row) for row in rows]), offset=offset)
+
+
+def _point(row: ProfileRow) -> Point:
+    return Point(
+        attempt=row.attempt,
+        time_s=row.window_start_s + row.window_s,
+        minibatches=row.minibatches_total,
+        rate_per_s=row.rate_per_s,
+        loss=row.loss,
+        memory_peak_bytes=row.memory_peak_bytes,
+        memory_min_bytes=row.memory_min_bytes,
+    )

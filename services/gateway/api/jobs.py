@@ -1,0 +1,188 @@
+"""Submitting and finding jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import sqlalchemy as sa
+from fastapi import APIRouter, Query, Response
+
+from libs.contracts.gateway import JobArrived
+from libs.contracts.jobs import JobSpec
+from libs.contracts.read_models import AttemptRow, JobRow, JobState, TenantRow
+from libs.kernel.ids import short_id
+from services.gateway.adapters import cluster_queries, job_queries
+from services.gateway.adapters.job_queries import JobFilter
+from services.gateway.api.common import (
+    REFERENCE,
+    Cursor,
+    Door,
+    Fresh,
+    IdempotencyKey,
+    JobReference,
+    Limit,
+    Reader,
+    Submitter,
+    answer,
+    append,
+    cursor_of,
+    find_job,
+    look,
+    offset_of,
+    one_of,
+    responses,
+    scoped,
+)
+from services.gateway.core import views
+from services.gateway.core.fit import Forecast, forecast
+from services.gateway.core.idempotency import request_digest
+from services.gateway.door import Gateway
+from services.gateway.models.answers import DryRun, Job, JobDetail, JobList, Submitted
+from services.gateway.models.job_request import JobRequest
+from services.gateway.problems import invalid
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
+
+_FIELDS = tuple(Job.__struct_encode_fields__)
+
+
+@router.post("", operation_id="submitJob", status_code=201, responses=responses("Submitted", 400, 413, 415, status=201))
+async def submit(
+    gateway: Door,
+    who: Submitter,
+    body: JobRequest,
+    key: IdempotencyKey = None,
+    dry_run: Annotated[bool, Query(description="Say what would become of it; append nothing.")] = False,
+) -> Response:
+    """Accept a job. From the answer on it is never lost; what becomes of it is decided by the services.
+
+    With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`.
+    """
+    if body.code_id is not None and gateway.code.path(body.code_id) is None:
+        raise invalid("/code_id", "no such upload; send it with POST /v1/code first", body.code_id)
+    spec = body.spec(who.name)
+    if dry_run:
+        return await _dry_run(gateway, spec)
+    key = scoped(key, who)
+    job_id = short_id("j", key)
+    event = JobArrived(job_id=job_id, spec=spec, submitted_by=who.name, request_digest=request_digest(body.canonical()))
+    taken = await append(gateway, key, event)
+    accepted = Submitted(
+        id=job_id,
+        name=spec.name,
+        tenant=spec.tenant,
+        gpus=spec.gpus.count,
+        state=JobState.QUEUED,
+        offset=taken.offset,
+        url=f"/v1/jobs/{job_id}",
+    )
+    headers = {"Location": accepted.url} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
+    return answer(accepted, 201, offset=taken.offset, headers=headers)
+
+
+async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
+    def query(connection: sa.Connection) -> Forecast:
+        tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
+        ahead = [
+            row
+            for row in job_queries.live(connection)
+            if row.state is JobState.QUEUED and row.priority >= spec.priority
+        ]
+        tenant: TenantRow | None = tenants.get(spec.tenant)
+        nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
+        return forecast(spec, nodes, gpus, tenant, len(ahead))
+
+    found, offset = await look(gateway, query)
+    plan = DryRun(
+        verdict=found.verdict,
+        reason=found.reason,
+        message=found.message,
+        numbers=found.numbers,
+        where=found.where,
+        spec=msgspec.to_builtins(spec),
+    )
+    return answer(plan, offset=offset)
+
+
+@router.get("", operation_id="listJobs", dependencies=[Fresh], responses=responses("JobList"))
+async def list_jobs(
+    gateway: Door,
+    who: Reader,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    state: Annotated[list[JobState], Query(description="Repeat for alternatives.")] = [],  # noqa: B006
+    tenant: Annotated[list[Annotated[str, Query(pattern=REFERENCE)]], Query()] = [],  # noqa: B006
+    user: Annotated[list[Annotated[str, Query(pattern=REFERENCE)]], Query()] = [],  # noqa: B006
+    name: Annotated[list[Annotated[str, Query(pattern=REFERENCE)]], Query()] = [],  # noqa: B006
+    label: Annotated[
+        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,256}$")]],
+        Query(description="`name=value`; all must hold.", examples=[["project=imagenet"]]),
+    ] = [],  # noqa: B006
+    submitted_after_s: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
+    fields: Annotated[list[str], Query(description="Only these members, by name, separated by commas.")] = [],  # noqa: B006
+    order: Annotated[str, Query(pattern="^(newest|oldest)$")] = "newest",
+) -> Response:
+    """Jobs in order of arrival, page by page."""
+    after = offset_of(cursor)
+    names = [part.strip() for item in fields for part in item.split(",") if part.strip()]
+    one_of(names, _FIELDS, "fields")
+    wanted = JobFilter(
+        states=state,
+        tenants=tenant,
+        users=user,
+        names=name,
+        labels=[(part[0], part[2]) for part in (item.partition("=") for item in label)],
+        submitted_after_s=submitted_after_s,
+    )
+
+    def query(connection: sa.Connection) -> tuple[list[JobRow], dict[str, int]]:
+        rows = job_queries.page(connection, wanted, limit=limit + 1, after=after, newest_first=order == "newest")
+        waits = any(row.state is JobState.QUEUED for row in rows)
+        return rows, job_queries.queue_positions(connection) if waits else {}
+
+    (rows, places), offset = await look(gateway, query)
+    more = len(rows) > limit
+    rows = rows[:limit]
+    items = [msgspec.to_builtins(Job(**views.job(row, places.get(row.id)))) for row in rows]
+    if names:
+        items = [{field: item[field] for field in names} for item in items]
+    next_cursor = cursor_of(rows[-1].arrived_offset) if more else None
+    headers = {"Link": f'</v1/jobs?cursor={next_cursor}&limit={limit}>; rel="next"'} if next_cursor else None
+    return answer(JobList(items=items, next_cursor=next_cursor), offset=offset, headers=headers)
+
+
+@router.get("/{job}", operation_id="getJob", dependencies=[Fresh], responses=responses("JobDetail", 404, 409))
+async def get_job(gateway: Door, who: Reader, job: JobReference) -> Response:
+    """One job, with everything that is known of it. Its version is the ETag."""
+    row = await find_job(gateway, job)
+    return await detail(gateway, row.id)
+
+
+async def detail(gateway: Gateway, job_id: str, status: int = 200) -> Response:
+    """The answer for one job that exists."""
+
+    def query(connection: sa.Connection) -> tuple[JobRow | None, list[AttemptRow], dict[str, int]]:
+        row = job_queries.job(connection, job_id)
+        waits = row is not None and row.state is JobState.QUEUED
+        places = job_queries.queue_positions(connection) if waits else {}
+        return row, job_queries.attempts_of(connection, job_id), places
+
+    (row, attempts, places), offset = await look(gateway, query)
+    assert row is not None, "a job does not vanish"
+    fields: dict[str, Any] = views.job(row, places.get(row.id)) | {
+        "spec": row.spec,
+        "submitted_by": row.submitted_by,
+        "rejected": row.rejected,
+        "reason_source": row.reason_source,
+        "reason_offset": row.reason_offset,
+        "reserved_nodes": row.reserved_nodes,
+        "attempts": attempts,
+    }
+    return answer(JobDetail(**fields), status, offset=offset, headers={"ETag": etag(row)})
+
+
+def etag(row: JobRow) -> str:
+    """The job's version as an entity tag."""
+    return f'"{row.version}"'

@@ -1,0 +1,62 @@
+"""The raw log, for `sanjaya export` and `replay`: every kept record of control and orders, headers included."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from libs.bus.port import Partition
+from libs.contracts.base import Topic
+from libs.inspect.jsonl import header_line, record_line
+from libs.inspect.logs import AUDITED, Header
+from services.gateway.api.common import Door, Reader, media
+from services.gateway.api.streams import NDJSON, stream
+from services.gateway.door import Gateway
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1/log", tags=["log"], route_class=StrictRoute)
+
+_BATCH = 500
+_SILENCE_S = 10.0
+_DOCUMENT = media("`sanjaya-log/1`: a header line, then a line per record.", {NDJSON: {"schema": {"type": "string"}}})
+
+
+@router.get("/export", operation_id="exportLog", responses=_DOCUMENT)
+async def export_log(
+    gateway: Door,
+    who: Reader,
+    topic: Annotated[list[Topic], Query(description="Default: control and orders.")] = [],  # noqa: B006
+) -> Response:
+    """The log up to its present end, record by record, as it can be replayed.
+
+    The orders' ends are asked before control's: so the decision behind every exported order is exported too.
+    """
+    topics = tuple(dict.fromkeys(topic)) or AUDITED
+    ends: dict[Partition, int] = {}
+    for name in sorted(topics, key=lambda name: name is Topic.CONTROL):
+        for partition in await gateway.bus.partitions(name):
+            ends[partition] = await gateway.bus.end_offset(partition)
+    in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
+    header = Header(cell=gateway.bus.cell, created_s=gateway.now(), topics=topics)
+    return stream(gateway, _lines(gateway, header, {partition: ends[partition] for partition in in_order}), NDJSON)
+
+
+async def _lines(gateway: Gateway, header: Header, ends: dict[Partition, int]) -> AsyncIterator[bytes]:
+    """A record that does not come breaks the stream off: a short export must not look like a whole one."""
+    yield header_line(header)
+    for partition, end in ends.items():
+        reader = await gateway.bus.reader({partition: 0})
+        try:
+            position = 0
+            while position < end:
+                messages = await reader.next_batch(_BATCH, _SILENCE_S)
+                if not messages:
+                    raise TimeoutError(
+                        f"{partition.topic}/{partition.index}@{position}: nothing came for {_SILENCE_S:g} s"
+                    )
+                yield b"".join(record_line(message) for message in messages if message.offset < end)
+                position = messages[-1].offset + 1
+        finally:
+            await reader.close()

@@ -1,0 +1,118 @@
+"""The operator's light: every job in exactly one state, every GPU accounted for, no quota held by nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, JobState, TaskStatus, TenantRow
+
+SHOWN = 5
+"""So many violations of one law are spelled out."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """One thing that must hold, and what contradicts it."""
+
+    name: str
+    holds: bool
+    checked: int
+    violations: list[str]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the tables add up to."""
+
+    arrived: int
+    """JobArrived events."""
+    ended: int
+    """Terminal events."""
+    by_state: Mapping[str, int]
+    """Jobs by state."""
+
+
+def check(live: Sequence[JobRow], gpus: Sequence[GpuRow], tenants: Sequence[TenantRow], counts: Counts) -> list[Law]:
+    """Judge the read models as of one position.
+
+    Args:
+        live: every job that has not ended.
+        gpus: every GPU.
+        tenants: every tenant.
+        counts: of all jobs and events.
+    """
+    jobs = {job.id: job for job in live}
+    return [
+        _law("every job is in exactly one state", sum(counts.by_state.values()), _one_state(live, counts)),
+        _law("every job ends once", counts.ended, _ends_once(counts)),
+        _law("every held GPU is held by a job that has it", len(gpus), _held(jobs, gpus)),
+        _law("every job holds the GPUs it was given", len(live), _given(live, gpus)),
+        _law("every tenant is charged what its jobs were granted", len(tenants), _charged(live, tenants)),
+    ]
+
+
+def _law(name: str, checked: int, violations: Iterable[str]) -> Law:
+    found = list(violations)
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return Law(name, not found, checked, found[:SHOWN] + more)
+
+
+def _one_state(live: Sequence[JobRow], counts: Counts) -> Iterable[str]:
+    unknown = [state for state in counts.by_state if state not in JobState.__members__]
+    if unknown:
+        yield f"unknown states: {', '.join(unknown)}"
+    total = sum(counts.by_state.values())
+    if total != counts.arrived:
+        yield f"{counts.arrived} jobs have arrived, {total} are known"
+    alive = sum(n for state, n in counts.by_state.items() if state not in FINAL_STATES)
+    if alive != len(live):
+        yield f"{alive} jobs are in a state that is not final, {len(live)} are found"
+
+
+def _ends_once(counts: Counts) -> Iterable[str]:
+    final = sum(n for state, n in counts.by_state.items() if state in FINAL_STATES)
+    if final != counts.ended:
+        yield f"{final} jobs have ended, {counts.ended} ends are on the log"
+
+
+def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
+    for gpu in gpus:
+        if gpu.job_id is None:
+            continue
+        job = jobs.get(gpu.job_id)
+        if job is None:
+            yield f"GPU {gpu.id} is held by {gpu.job_id}, which has ended or never was"
+        elif gpu.id not in _placement(job):
+            yield f"GPU {gpu.id} is held by {gpu.job_id}, whose place is {', '.join(_placement(job)) or 'nowhere'}"
+        elif gpu.attempt != job.attempt:
+            yield f"GPU {gpu.id} is held by attempt {gpu.attempt} of {gpu.job_id}, which is at attempt {job.attempt}"
+
+
+def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
+    held: dict[str, list[str]] = {}
+    for gpu in gpus:
+        if gpu.job_id is not None:
+            held.setdefault(gpu.job_id, []).append(gpu.id)
+    for job in live:
+        has = sorted(held.get(job.id, []))
+        running = [status for status in job.tasks.values() if status is not TaskStatus.EXITED]
+        due = sorted(_placement(job)) if running else []
+        if has != due:
+            yield f"job {job.id} should hold {', '.join(due) or 'nothing'} and holds {', '.join(has) or 'nothing'}"
+        elif due and len(due) != job.gpus:
+            yield f"job {job.id} asked for {job.gpus} GPUs and holds {len(due)}"
+
+
+def _charged(live: Sequence[JobRow], tenants: Sequence[TenantRow]) -> Iterable[str]:
+    granted: dict[str, int] = {}
+    for job in live:
+        granted[job.tenant] = granted.get(job.tenant, 0) + job.granted_gpus
+    for tenant in tenants:
+        due = granted.get(tenant.name, 0)
+        if tenant.granted_gpus != due:
+            yield f"tenant {tenant.name} is charged {tenant.granted_gpus} GPUs, its jobs were granted {due}"
+
+
+def _placement(job: JobRow) -> list[str]:
+    return [f"{task['node_id']}:{index}" for task in job.placement for index in task["gpu_indices"]]

@@ -1,0 +1,114 @@
+"""The dry run: what would become of a job if it came now, as far as the read models tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from libs.contracts.jobs import JobSpec
+from libs.contracts.read_models import GpuRow, NodeRow, NodeState, TenantRow
+from libs.contracts.reasons import Number, PendingReason
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What would happen, and why."""
+
+    verdict: str
+    """`starts`, `waits`, `rejected`, or `unknown` while no node has joined."""
+    reason: str
+    message: str
+    numbers: dict[str, Number] = field(default_factory=dict)
+    where: dict[str, int] = field(default_factory=dict)
+    """{node: GPUs} it would probably get."""
+
+
+def forecast(
+    spec: JobSpec,
+    nodes: Sequence[NodeRow],
+    gpus: Sequence[GpuRow],
+    tenant: TenantRow | None,
+    queued_ahead: int,
+) -> Forecast:
+    """Judge a job against the cluster as it is.
+
+    Args:
+        queued_ahead: waiting jobs of at least its priority.
+    """
+    wanted = spec.gpus.count
+    usable = _by_type(spec, nodes, gpus, free_only=False)
+    if not nodes:
+        return Forecast("unknown", PendingReason.NOT_YET_EVALUATED, "no node has joined the cell yet")
+    largest = max((_largest(spec, per_node) for per_node in usable.values()), default=0)
+    numbers: dict[str, Number] = {"gpus": wanted, "largest_gang_gpus": largest}
+    if largest < wanted:
+        return Forecast(
+            "rejected", PendingReason.NEVER_FITS, f"{wanted} GPUs asked for, a gang can have {largest}", numbers
+        )
+    limit = tenant.gpu_limit if tenant is not None else None
+    if tenant is not None and limit is not None:
+        numbers |= {"limit_gpus": limit, "granted_gpus": tenant.granted_gpus}
+        if wanted > limit:
+            return Forecast(
+                "rejected", PendingReason.EXCEEDS_QUOTA, f"tenant {tenant.name} may use {limit} GPUs", numbers
+            )
+        if tenant.granted_gpus + wanted > limit:
+            message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {limit} GPUs"
+            return Forecast("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
+    return _now(spec, nodes, gpus, numbers, queued_ahead)
+
+
+def _now(
+    spec: JobSpec, nodes: Sequence[NodeRow], gpus: Sequence[GpuRow], numbers: dict[str, Number], queued_ahead: int
+) -> Forecast:
+    wanted = spec.gpus.count
+    free = _by_type(spec, nodes, gpus, free_only=True)
+    places = [place for per_node in free.values() if (place := _place(spec, per_node))]
+    most_free = max((sum(per_node.values()) for per_node in free.values()), default=0)
+    numbers |= {"free_gpus": most_free, "queued_ahead": queued_ahead}
+    if places:
+        best = min(places, key=len)
+        if queued_ahead:
+            message = f"it fits now, and {queued_ahead} waiting jobs go first"
+            return Forecast("waits", PendingReason.FAIR_SHARE, message, numbers, best)
+        return Forecast("starts", "Fits", f"{wanted} GPUs are free on {', '.join(best)}", numbers, best)
+    if most_free >= wanted:
+        message = f"{most_free} GPUs are free, but not on {spec.gpus.max_nodes} servers"
+        return Forecast("waits", PendingReason.GANG_FRAGMENTED, message, numbers)
+    message = f"{wanted} GPUs asked for, {most_free} of one type are free"
+    return Forecast("waits", PendingReason.INSUFFICIENT_GPUS, message, numbers)
+
+
+def _by_type(
+    spec: JobSpec, nodes: Sequence[NodeRow], gpus: Sequence[GpuRow], *, free_only: bool
+) -> dict[str, dict[str, int]]:
+    """{GPU type: {node: GPUs}} that the job accepts."""
+    up = {node.id for node in nodes if node.state is NodeState.UP}
+    found: dict[str, dict[str, int]] = {}
+    for gpu in gpus:
+        accepted = gpu.gpu_type not in spec.gpus.excluded_types
+        accepted = accepted and (not spec.gpus.types or gpu.gpu_type in spec.gpus.types)
+        there = gpu.present and (not free_only or (gpu.node_id in up and gpu.healthy and gpu.job_id is None))
+        if accepted and there:
+            per_node = found.setdefault(gpu.gpu_type, {})
+            per_node[gpu.node_id] = per_node.get(gpu.node_id, 0) + 1
+    return found
+
+
+def _largest(spec: JobSpec, per_node: Mapping[str, int]) -> int:
+    return sum(sorted(per_node.values(), reverse=True)[: spec.gpus.max_nodes])
+
+
+def _place(spec: JobSpec, per_node: Mapping[str, int]) -> dict[str, int]:
+    """The fewest servers that hold the gang, {} when none do; of those that hold it alone, the fullest."""
+    wanted = spec.gpus.count
+    alone = [(count, node) for node, count in per_node.items() if count >= wanted]
+    if alone:
+        return {min(alone)[1]: wanted}
+    place: dict[str, int] = {}
+    for node, count in sorted(per_node.items(), key=lambda item: (-item[1], item[0]))[: spec.gpus.max_nodes]:
+        place[node] = min(count, wanted)
+        wanted -= place[node]
+        if wanted == 0:
+            return place
+    return {}

@@ -1,0 +1,204 @@
+"""Rows of the read models, as the gateway answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from libs.contracts import settings as known_settings
+from libs.contracts.gateway import POLICY_NAMES
+from libs.contracts.read_models import (
+    GpuRow,
+    JobRow,
+    JobState,
+    NodeRow,
+    NodeState,
+    SettingRow,
+    TenantRow,
+)
+
+
+def where(placement: Sequence[Mapping[str, Any]]) -> str:
+    """`n1:0-3, n2:0,2` for a gang; empty for none."""
+    return ", ".join(f"{task['node_id']}:{ranges(task['gpu_indices'])}" for task in placement)
+
+
+def ranges(indices: Sequence[int]) -> str:
+    """`0-2,5` for 0, 1, 2, 5."""
+    parts: list[list[int]] = []
+    for index in sorted(indices):
+        if parts and parts[-1][-1] == index - 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def job(row: JobRow, queue_position: int | None) -> dict[str, Any]:
+    """The fields of a `Job` answer."""
+    return {
+        "id": row.id,
+        "name": row.name,
+        "tenant": row.tenant,
+        "user": row.user_name,
+        "job_class": row.job_class,
+        "queue_position": queue_position,
+        "where": where(row.placement),
+        "max_retries": row.spec.get("max_retries", 0),
+    } | {name: getattr(row, name) for name in _SAME_NAME}
+
+
+_SAME_NAME = (
+    "priority",
+    "gpus",
+    "gpu_types",
+    "labels",
+    "state",
+    "reason",
+    "message",
+    "numbers",
+    "attempt",
+    "placement",
+    "held",
+    "submitted_s",
+    "queued_s",
+    "placed_s",
+    "started_s",
+    "first_started_s",
+    "finished_s",
+    "not_before_s",
+    "exit_code",
+    "signal",
+    "failure",
+    "failure_category",
+    "deciding_line",
+    "failed_attempts",
+    "preemptions",
+    "minibatches",
+    "rate_per_s",
+    "loss",
+    "memory_peak_bytes",
+    "version",
+)
+
+
+def gpu_state(row: GpuRow, node: NodeRow | None) -> str:
+    """`busy`, `away`, `unhealthy`, `draining` or `free`."""
+    if row.job_id is not None:
+        return "busy"
+    if node is None or not node.present or not row.present:
+        return "away"
+    if not row.healthy:
+        return "unhealthy"
+    return "free" if node.state is NodeState.UP else "draining"
+
+
+def gpu(row: GpuRow, node: NodeRow | None) -> dict[str, Any]:
+    """The fields of a `Gpu` answer."""
+    return {
+        "id": row.id,
+        "node_id": row.node_id,
+        "index": row.gpu_index,
+        "gpu_type": row.gpu_type,
+        "memory_bytes": row.memory_bytes,
+        "uuid": row.uuid,
+        "state": gpu_state(row, node),
+        "job_id": row.job_id,
+        "tenant": row.tenant,
+        "note": row.note,
+    }
+
+
+def nodes(rows: Sequence[NodeRow], gpus: Sequence[GpuRow]) -> list[dict[str, Any]]:
+    """The fields of each `Node` answer."""
+    of_node: dict[str, list[GpuRow]] = {}
+    for row in gpus:
+        if row.present:
+            of_node.setdefault(row.node_id, []).append(row)
+    return [_node(node, of_node.get(node.id, [])) for node in rows]
+
+
+def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
+    states = [gpu_state(gpu, row) for gpu in gpus]
+    return {
+        "id": row.id,
+        "state": row.state,
+        "gpus": len(gpus),
+        "free": states.count("free"),
+        "unhealthy": sum(not gpu.healthy for gpu in gpus),
+        "gpu_types": sorted({gpu.gpu_type for gpu in gpus}),
+        "jobs": sorted({gpu.job_id for gpu in gpus if gpu.job_id is not None}),
+        "address": row.address,
+        "rack": row.rack,
+        "virtual": row.virtual,
+        "incarnation": row.incarnation,
+        "agent_version": row.agent_version,
+        "note": row.note,
+        "joined_s": row.joined_s,
+        "version": row.version,
+    }
+
+
+def tenants(rows: Sequence[TenantRow], gpus: Sequence[GpuRow], live: Sequence[JobRow]) -> list[dict[str, Any]]:
+    """The fields of each `Tenant` answer."""
+    held: dict[str, int] = {}
+    for gpu in gpus:
+        if gpu.job_id is not None and gpu.tenant is not None:
+            held[gpu.tenant] = held.get(gpu.tenant, 0) + 1
+    jobs: dict[str, dict[str, int]] = {}
+    for row in live:
+        of_tenant = jobs.setdefault(row.tenant, {})
+        of_tenant[row.state.value] = of_tenant.get(row.state.value, 0) + 1
+    return [
+        {
+            "name": row.name,
+            "gpu_limit": row.gpu_limit,
+            "weight": row.weight,
+            "granted_gpus": row.granted_gpus,
+            "held_gpus": held.get(row.name, 0),
+            "configured": row.configured,
+            "jobs": jobs.get(row.name, {}),
+        }
+        for row in rows
+    ]
+
+
+def policy(rows: Sequence[SettingRow]) -> dict[str, Any]:
+    """The fields of a `Policy` answer."""
+    changed = next((row for row in rows if (row.service, row.name) == ("placement", "policy")), None)
+    return {
+        "policy": str(changed.value) if changed else POLICY_NAMES[0],
+        "available": list(POLICY_NAMES),
+        "changed_by": changed.changed_by if changed else None,
+        "changed_s": changed.changed_s if changed else None,
+        "note": changed.note if changed else "",
+    }
+
+
+def settings(rows: Sequence[SettingRow]) -> list[dict[str, Any]]:
+    """The fields of each `Setting` answer, in the order in which they are declared."""
+    changed = {(row.service, row.name): row for row in rows}
+    found = []
+    for setting in known_settings.SETTINGS:
+        row = changed.get((setting.service, setting.name))
+        found.append(
+            {
+                "service": setting.service,
+                "name": setting.name,
+                "value": row.value if row else setting.default,
+                "default": setting.default,
+                "describes": setting.describes,
+                "changed_by": row.changed_by if row else None,
+                "changed_s": row.changed_s if row else None,
+            }
+        )
+    return found
+
+
+def oldest_waiting(live: Sequence[JobRow]) -> dict[str, Any] | None:
+    """The job that waits longest, and for what."""
+    waiting = [row for row in live if row.state is JobState.QUEUED]
+    if not waiting:
+        return None
+    oldest = min(waiting, key=lambda row: (row.queued_s, row.id))
+    return {"id": oldest.id, "since_s": oldest.queued_s, "reason": oldest.reason}

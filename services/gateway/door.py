@@ -1,0 +1,106 @@
+"""The gateway as a whole: its parts, wired, and their common life."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+from libs.bus.port import Bus, Fenced
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.contracts.gateway import OWNER
+from libs.kernel.ids import request_id
+from libs.runtime.exits import StopRequested
+from services.gateway.adapters.code_store import CodeStore
+from services.gateway.adapters.database import Database
+from services.gateway.adapters.feed import Feed
+from services.gateway.adapters.intake import Intake, OnAppended
+from services.gateway.adapters.light import Lamp
+from services.gateway.adapters.metrics import Metrics
+from services.gateway.adapters.tokens import Tokens
+from services.gateway.settings import GatewaySettings
+
+
+class Gateway:
+    """What the HTTP layer works with.
+
+    Args:
+        settings: of this process.
+        bus: the cell's log, topics in place.
+        tokens: who may do what; None: everybody everything.
+        now: seconds since the epoch.
+        on_appended: for traces.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        bus: Bus,
+        *,
+        tokens: Tokens | None = None,
+        now: Callable[[], float] = time.time,
+        on_appended: OnAppended | None = None,
+    ) -> None:
+        self.settings, self.bus, self.tokens, self.now = settings, bus, tokens, now
+        self.stop = asyncio.Event()
+        self.metrics = Metrics()
+        self.intake = Intake(
+            bus,
+            self.stop,
+            timeout_s=settings.commit_timeout_s,
+            on_batch=self.metrics.committed,
+            on_appended=on_appended,
+        )
+        self.feed = Feed(bus, self.stop)
+        self.database = Database(settings.database)
+        self.lamp = Lamp(self.database, settings.conservation_every_s)
+        self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.fenced: Fenced | None = None
+        """Another gateway has taken over: the process has to end."""
+
+    def envelope(self, key: str, event: Event) -> Envelope:
+        """The envelope of a request that is named by a key."""
+        return Envelope(id=request_id(OWNER, key), source=OWNER, time_s=whole_microseconds(self.now()), event=event)
+
+    def lock(self, job_id: str) -> asyncio.Lock:
+        """Held while a change of the job is decided and appended: two with the same `If-Match` must not both pass."""
+        lock = self._locks.get(job_id)
+        if lock is None:
+            lock = self._locks[job_id] = asyncio.Lock()
+        return lock
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Gateway]:
+        """The parts at work; at the end nothing of them is left. `stop` is set when one of them cannot go on."""
+        intake = asyncio.create_task(self._guarded(self.intake.run()), name="intake")
+        lookers = [
+            asyncio.create_task(self._guarded(work), name=name)
+            for name, work in (("feed", self.feed.run()), ("lamp", self.lamp.run(self.stop)))
+        ]
+        try:
+            yield self
+        finally:
+            self.stop.set()
+            for looker in lookers:
+                looker.cancel()
+            results = await asyncio.gather(intake, *lookers, return_exceptions=True)
+            await self.database.close()
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except StopRequested:
+            return
+        except Fenced as error:
+            self.fenced = error
+            raise
+        finally:
+            self.stop.set()

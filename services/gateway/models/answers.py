@@ -1,0 +1,387 @@
+"""What the gateway answers. Times are seconds since the epoch; their names say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from libs.contracts.read_models import AttemptRow, JobState, NodeState
+from libs.contracts.reasons import Number
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """The base of all answers."""
+
+
+class Task(Answer):
+    """One node's part of a gang."""
+
+    node_id: str
+    gpu_indices: list[int]
+    first_rank: int
+
+
+class Job(Answer):
+    """A job, as lists show it."""
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    job_class: str = msgspec.field(name="class")
+    priority: int
+    gpus: int
+    gpu_types: list[str]
+    labels: dict[str, str]
+    state: JobState
+    reason: str
+    """CamelCase token: why it is in this state."""
+    message: str
+    numbers: dict[str, Number]
+    queue_position: int | None
+    """Place among all waiting jobs, from 1; null for a job that does not wait."""
+    attempt: int
+    where: str
+    """`n1:0-3, n2:0`: where it runs or last ran."""
+    placement: list[Task]
+    held: bool
+    submitted_s: float
+    queued_s: float
+    placed_s: float | None
+    started_s: float | None
+    first_started_s: float | None
+    finished_s: float | None
+    not_before_s: float | None
+    exit_code: int | None
+    signal: int | None
+    failure: str | None
+    failure_category: str | None
+    deciding_line: str | None
+    failed_attempts: int
+    max_retries: int
+    preemptions: int
+    minibatches: int
+    rate_per_s: float | None
+    """Mini-batches per second."""
+    loss: float | None
+    memory_peak_bytes: int | None
+    version: int
+    """Offset of its last event; also its ETag."""
+
+
+class JobDetail(Job):
+    """A job with everything that is known of it."""
+
+    spec: dict[str, Any]
+    submitted_by: str
+    rejected: list[dict[str, Any]]
+    """Alternatives that the last decision did not take."""
+    reason_source: str
+    reason_offset: int
+    reserved_nodes: list[str]
+    attempts: list[AttemptRow]
+
+
+class JobList(Answer):
+    """One page of jobs."""
+
+    items: list[dict[str, Any]]
+    """Jobs (`Job`), or of each the asked-for fields."""
+    next_cursor: str | None
+
+
+class Submitted(Answer):
+    """A job that was accepted. The same for a repeated request."""
+
+    id: str
+    name: str
+    tenant: str
+    gpus: int
+    state: JobState
+    offset: int
+    """Of its JobArrived on the control topic."""
+    url: str
+
+
+class Requested(Answer):
+    """A request about a job, a node, a tenant or a setting that is on the log now."""
+
+    id: str
+    """What it is about."""
+    event: str | None
+    """Type of the event; null when nothing had to be asked any more."""
+    offset: int | None
+
+
+class DryRun(Answer):
+    """What would become of a job; nothing was appended."""
+
+    verdict: str
+    """`starts`, `waits`, `rejected`, or `unknown` while no node has joined."""
+    reason: str
+    message: str
+    numbers: dict[str, Number]
+    where: dict[str, int]
+    """{node: GPUs} it would probably get."""
+    spec: dict[str, Any]
+
+
+class Check(Answer):
+    """What one service has said of the job last."""
+
+    check: str
+    verdict: str
+    code: str
+    message: str
+    numbers: dict[str, Any]
+    rejected: list[dict[str, Any]]
+    event: str
+    offset: int | None
+    time_s: float | None
+
+
+class Why(Answer):
+    """Why a job is where it is, from the reasons on the log."""
+
+    job_id: str
+    name: str
+    state: JobState
+    since_s: float
+    attempt: int
+    reason: str
+    message: str
+    numbers: dict[str, Number]
+    rejected: list[dict[str, Any]]
+    decided_by: str
+    offset: int
+    where: str
+    failure: str | None
+    deciding_line: str | None
+    queue_position: int | None
+    checks: list[Check]
+    before: list[dict[str, Any]]
+    """Earlier reasons, oldest first: `code, message, by, offset, since_s`."""
+
+
+class Story(Answer):
+    """The events about something, in sentences, each under its cause."""
+
+    subject: str
+    told: list[dict[str, Any]]
+    """`place, offset, time_s, source, event, id, text, depth, cause_offset, aside`."""
+    lines: list[str]
+    """The same, ready to print."""
+
+
+class Point(Answer):
+    """One measured window."""
+
+    attempt: int
+    time_s: float
+    """End of the window."""
+    minibatches: int
+    rate_per_s: float
+    loss: float | None
+    memory_peak_bytes: int
+    memory_min_bytes: int
+
+
+class JobMetrics(Answer):
+    """A job's curves."""
+
+    job_id: str
+    points: list[Point]
+
+
+class Node(Answer):
+    """A node and what it has free."""
+
+    id: str
+    state: NodeState
+    gpus: int
+    free: int
+    unhealthy: int
+    gpu_types: list[str]
+    jobs: list[str]
+    address: str
+    rack: str
+    virtual: bool
+    incarnation: int
+    agent_version: str
+    note: str
+    joined_s: float | None
+    version: int
+
+
+class NodeList(Answer):
+    """All nodes."""
+
+    items: list[Node]
+
+
+class Gpu(Answer):
+    """One GPU and who has it."""
+
+    id: str
+    node_id: str
+    index: int
+    gpu_type: str
+    memory_bytes: int
+    uuid: str
+    state: str
+    """`free`, `busy`, `unhealthy`, `draining` (free, on a draining node) or `away` (its node, or it, is gone)."""
+    job_id: str | None
+    tenant: str | None
+    note: str
+
+
+class GpuList(Answer):
+    """All GPUs."""
+
+    items: list[Gpu]
+
+
+class Tenant(Answer):
+    """A tenant, its limit and its use."""
+
+    name: str
+    gpu_limit: int | None
+    weight: float
+    granted_gpus: int
+    held_gpus: int
+    configured: bool
+    jobs: dict[str, int]
+    """{state: number} of its jobs that have not ended."""
+
+
+class TenantList(Answer):
+    """All tenants."""
+
+    items: list[Tenant]
+
+
+class Setting(Answer):
+    """A setting, with its author when it was changed."""
+
+    service: str
+    name: str
+    value: Number
+    default: Number
+    describes: str
+    changed_by: str | None
+    changed_s: float | None
+
+
+class SettingList(Answer):
+    """All settings."""
+
+    items: list[Setting]
+
+
+class Policy(Answer):
+    """The placement policy."""
+
+    policy: str
+    available: list[str]
+    changed_by: str | None
+    changed_s: float | None
+    note: str
+
+
+class EventList(Answer):
+    """One page of events, as structured CloudEvents."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+class LogLines(Answer):
+    """Lines of a job's output."""
+
+    items: list[dict[str, Any]]
+    """`offset, time_s, attempt, node_id, rank, stream, text`."""
+
+
+class Code(Answer):
+    """An uploaded working directory."""
+
+    code_id: str
+    bytes: int
+    files: int
+
+
+class Law(Answer):
+    """One law of conservation."""
+
+    name: str
+    holds: bool
+    checked: int
+    violations: list[str]
+
+
+class Conservation(Answer):
+    """The operator's light."""
+
+    light: str
+    """`green` or `red`; `dark` before the first check."""
+    offset: int | None
+    """The check was made of the read models at this offset."""
+    checked_s: float | None
+    laws: list[Law]
+
+
+class Status(Answer):
+    """How the cell is."""
+
+    cell: str
+    version: str
+    next_offset: int
+    """Of control, as far as the gateway has seen it."""
+    read_models_offset: int
+    """Everything up to it is in the read models; -1 before the first event."""
+    lag: int
+    """Events on control that are not in the read models yet."""
+    ready: bool
+    accepted: int
+    """Requests on the log."""
+    jobs: dict[str, int]
+    gpus: dict[str, int]
+    nodes: dict[str, int]
+    oldest_waiting: dict[str, Any] | None
+    """`id, since_s, reason` of the job that waits longest."""
+    newest_by_source: dict[str, int]
+    conservation: Conservation
+
+
+class Health(Answer):
+    """Whether the gateway does its work."""
+
+    ok: bool
+    checks: dict[str, str]
+
+
+ANSWERS: tuple[type[Answer], ...] = (
+    Code,
+    Conservation,
+    DryRun,
+    EventList,
+    GpuList,
+    Health,
+    JobDetail,
+    JobList,
+    Job,
+    JobMetrics,
+    LogLines,
+    NodeList,
+    Policy,
+    Requested,
+    SettingList,
+    Setting,
+    Status,
+    Story,
+    Submitted,
+    TenantList,
+    Tenant,
+    Why,
+)

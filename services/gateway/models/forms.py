@@ -1,0 +1,94 @@
+"""Short forms that people write, turned into the full ones: `gpus: v100:2`, `elastic: 2:8`, `time_limit_s: 4:00:00`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import BaseModel
+
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d{1,4}):([0-5]\d)(?::([0-5]\d))?")
+_UNITS = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+def gpus(value: Any) -> Any:
+    """`4`, `"4"`, `"v100"`, `"v100:2"`, `"v100,a100:2"` or the object `{count, types, …}`.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if isinstance(value, dict | BaseModel):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"count": value}
+    if not isinstance(value, str):
+        raise _unexpected('a number of GPUs, "type:number" or an object', value)
+    types, _, count = value.strip().rpartition(":")
+    if not types and not re.fullmatch(r"[+-]?\d+", count):
+        types, count = count, "1"
+    if not re.fullmatch(r"[+-]?\d{1,18}", count):
+        raise _unexpected('a number of GPUs, "type:number" or an object', value)
+    return {"count": int(count), "types": [part.strip() for part in types.split(",") if part.strip()]}
+
+
+def elastic(value: Any) -> Any:
+    """`"2:8"` or the object `{min_gpus, max_gpus}`.
+
+    Raises:
+        ValueError: neither of these.
+    """
+    if isinstance(value, dict | BaseModel):
+        return value
+    found = re.fullmatch(r"\s*(\d{1,9})\s*:\s*(\d{1,9})\s*", value) if isinstance(value, str) else None
+    if found is None:
+        raise _unexpected('"least:most" GPUs or an object', value)
+    return {"min_gpus": int(found[1]), "max_gpus": int(found[2])}
+
+
+def command(value: Any) -> Any:
+    """A list is run as it is; a string, also of several lines, is run by `/bin/sh -c`.
+
+    Raises:
+        ValueError: neither of these, or an empty string.
+    """
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str) or not value.strip():
+        raise _unexpected("a list of words or a line for the shell", value)
+    return ["/bin/sh", "-c", value]
+
+
+def seconds(value: Any) -> Any:
+    """A number of seconds, `"90m"`, `"1h30m"`, `"4:00"` (hours:minutes) or `"2-12:00:00"` (days-hours:minutes:seconds).
+
+    Raises:
+        ValueError: a string of another form.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(max(min(value, 2**63), -(2**63)))
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    if found := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+    if text and (found := _UNITS.fullmatch(text)):
+        parts = [float(part or 0) for part in found.groups()]
+        return sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1), strict=True))
+    raise _unexpected('seconds, "1h30m" or "4:00:00"', value)
+
+
+def _unexpected(expected: str, value: Any) -> ValueError:
+    seen = f'"{value[:100]}"' if isinstance(value, str) else f"{value!r:.100}"
+    return ValueError(f"expected {expected}, got {seen}")
+
+
+def job_name(command: list[str]) -> str:
+    """A name for a job without one: of its script, else of its program."""
+    words = command[2].split() if command[:2] == ["/bin/sh", "-c"] and len(command) > 2 else command
+    scripts = [word for word in words if re.search(r"\.(py|sh)$", word)]
+    stem = PurePath((scripts or words or ["job"])[0]).stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:63] or "job"

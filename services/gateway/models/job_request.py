@@ -1,0 +1,176 @@
+"""What a user may submit, and the specification that follows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from libs.contracts.jobs import ElasticRange, GpuRequest, JobClass, JobSpec, SimulatedWork
+from services.gateway.models import forms
+
+MAX_GPUS = 65_536
+_YEARS_S = 1e9
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+TenantName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+GpuType = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$"),
+    BeforeValidator(lambda v: v.lower() if isinstance(v, str) else v, json_schema_input_type=Name),
+]
+GpusText = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62}:)?[1-9][0-9]{0,3}$")]
+ElasticText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
+CommandText = Annotated[str, Field(pattern=r"\S", max_length=131_072)]
+SecondsText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}(:[0-5][0-9]){1,2}$|^[1-9][0-9]{0,5}[smhd]$")]
+Word = Annotated[StrictStr, Field(max_length=131_072)]
+Seconds = Annotated[
+    StrictFloat,
+    Field(gt=0, le=_YEARS_S, allow_inf_nan=False),
+    BeforeValidator(
+        forms.seconds,
+        json_schema_input_type=Annotated[float, Field(gt=0, le=_YEARS_S, allow_inf_nan=False)] | SecondsText,
+    ),
+]
+
+
+class Strict(BaseModel):
+    """Unknown members are refused: a misspelt field would otherwise be ignored in silence."""
+
+    model_config = ConfigDict(extra="forbid", str_max_length=131_072)
+
+
+class Gpus(Strict):
+    """How many GPUs, and of which types."""
+
+    count: Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)] = 1
+    types: Annotated[list[GpuType], Field(max_length=32)] = []
+    excluded_types: Annotated[list[GpuType], Field(max_length=32)] = []
+    max_nodes: Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)] | None = None
+
+    @model_validator(mode="after")
+    def _some_type_is_left(self) -> Self:
+        if self.types and set(self.types) <= set(self.excluded_types):
+            raise ValueError("every type that is asked for is excluded as well")
+        return self
+
+
+class Elastic(Strict):
+    """World sizes between which the job may be grown and shrunk."""
+
+    min_gpus: Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)]
+    max_gpus: Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)]
+
+
+class Simulated(Strict):
+    """For simulated nodes: what the job would do."""
+
+    model: Annotated[str, Field(max_length=128)] = ""
+    batch_size: Annotated[StrictInt, Field(ge=1, le=2**31)] | None = None
+    total_steps: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = None
+    duration_s: Seconds | None = None
+
+
+EXAMPLE: dict[str, Any] = {
+    "name": "resnet",
+    "command": ["python", "train.py", "--epochs", "3"],
+    "gpus": "v100:2",
+    "tenant": "vision",
+    "priority": 5,
+    "max_retries": 2,
+    "env": {"OMP_NUM_THREADS": "2"},
+    "time_limit_s": "4:00:00",
+    "labels": {"project": "imagenet"},
+}
+
+
+class JobRequest(Strict):
+    """A job to be run. Only `command` is required."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+
+    command: Annotated[
+        list[Word],
+        BeforeValidator(forms.command, json_schema_input_type=list[Word] | CommandText),
+        Field(min_length=1, max_length=4096, description="A list is run as it is; a string is run by `/bin/sh -c`."),
+    ]
+    name: Name | None = Field(None, description="Default: the name of the script.")
+    gpus: Annotated[
+        Gpus,
+        BeforeValidator(forms.gpus, json_schema_input_type=Annotated[int, Field(ge=1, le=MAX_GPUS)] | GpusText | Gpus),
+        Field(description='A number, `"v100:2"`, or an object.'),
+    ] = Gpus()
+    tenant: TenantName = "default"
+    user: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")] | None = Field(
+        None, description="Default: the name that the token stands for."
+    )
+    job_class: Literal["guaranteed", "opportunistic"] = Field("guaranteed", alias="class")
+    priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)] = 0
+    max_retries: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)
+    working_dir: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    code_id: Annotated[str, Field(pattern=r"^c-[a-z2-7]{32}$")] | None = Field(
+        None, description="Of an uploaded working directory (`POST /v1/code`)."
+    )
+    elastic: Annotated[Elastic, BeforeValidator(forms.elastic, json_schema_input_type=ElasticText | Elastic)] | None = (
+        Field(None, description='`"2:8"` or an object.')
+    )
+    deadline_s: Seconds | None = Field(None, description="After submission.")
+    time_limit_s: Seconds | None = Field(None, description="Of one attempt.")
+    labels: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")], Annotated[str, Field(max_length=256)]
+    ] = Field({}, max_length=64)
+    launcher: Literal["ranks", "command"] = Field(
+        "ranks", description="`ranks`: a process per GPU; `command`: a process per node."
+    )
+    simulated: Simulated | None = None
+
+    @field_validator("elastic")
+    @classmethod
+    def _elastic_holds_gpus(cls, value: Elastic | None, info: ValidationInfo) -> Elastic | None:
+        wanted = info.data.get("gpus")
+        if value and wanted and not value.min_gpus <= wanted.count <= value.max_gpus:
+            raise ValueError(f"{value.min_gpus}:{value.max_gpus} does not hold the {wanted.count} GPUs asked for")
+        return value
+
+    def canonical(self) -> bytes:
+        """The same bytes for the same request, in whatever order and form it was written."""
+        return msgspec.json.encode(self.model_dump(mode="json", by_alias=True, exclude_unset=True), order="sorted")
+
+    def spec(self, user: str) -> JobSpec:
+        """The specification that goes on the log.
+
+        Args:
+            user: who asks, for a request that names nobody.
+        """
+        return JobSpec(
+            name=self.name or forms.job_name(self.command),
+            command=self.command,
+            gpus=GpuRequest(**self.gpus.model_dump()),
+            tenant=self.tenant,
+            user=self.user or user,
+            job_class=JobClass(self.job_class),
+            priority=self.priority,
+            max_retries=self.max_retries,
+            env=self.env,
+            working_dir=self.working_dir,
+            code_id=self.code_id,
+            elastic=ElasticRange(**self.elastic.model_dump()) if self.elastic else None,
+            deadline_s=self.deadline_s,
+            time_limit_s=self.time_limit_s,
+            labels=self.labels,
+            launcher=self.launcher,
+            simulated=SimulatedWork(**self.simulated.model_dump()) if self.simulated else None,
+        )

@@ -1,0 +1,51 @@
+"""The gateway's settings: the cell's own, and where and for whom the door is open."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from libs.runtime.settings import Settings
+
+
+class GatewaySettings(Settings):
+    """Read once at the start, from the environment."""
+
+    listen: str = ""
+    """`host:port` to listen on; empty: that of the `gateway` URL."""
+    tokens_file: Path | None = None
+    """Who may do what (`adapters/tokens.py`); none: everybody may do everything, from this machine only."""
+    anonymous: bool = False
+    """Open without tokens to other machines too. Whoever reaches the port can then run programs on the nodes."""
+    max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
+    """Largest JSON body."""
+    max_code_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Largest uploaded working directory, packed."""
+    max_unpacked_code_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024)
+    """Largest uploaded working directory, unpacked."""
+    longest_wait_s: float = Field(default=30.0, gt=0)
+    """Most that a read waits for the read models (`Prefer: wait`, `at_least_offset`)."""
+    commit_timeout_s: float = Field(default=30.0, gt=0)
+    """A request that the log has not taken by then is answered with 503."""
+    heartbeat_s: float = Field(default=15.0, gt=0)
+    """A stream without events says so this often."""
+    conservation_every_s: float = Field(default=5.0, gt=0)
+    """How often it is checked that every job and every GPU is accounted for."""
+    asyncapi_file: Path = Path("schemas/asyncapi.yaml")
+    """Served at `/asyncapi.json`, when it exists."""
+
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        parts = urlsplit(f"//{self.listen}" if self.listen else self.gateway)
+        return parts.hostname or "127.0.0.1", parts.port if parts.port is not None else 8420
+
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the gateway."""
+        host = self.address()[0]
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"

@@ -1,0 +1,1 @@
+"""Introspection: what is going on? Measures progress from telemetry, and notices nodes that fell silent."""

@@ -1,0 +1,69 @@
+"""`python -m services.introspection`: the windows shell and the ingest shell, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+
+from libs.bus.port import Bus
+from libs.contracts.introspection import OWNER
+from libs.runtime.clock import WallClock
+from libs.runtime.process import cell_bus, read_settings, run
+from libs.runtime.serving import metrics, traces
+from libs.runtime.snapshots import Snapshots
+from libs.runtime.stats import Stats
+from libs.runtime.tasks import all_or_none
+from services.introspection.adapters.control import Control
+from services.introspection.adapters.embedded_windows import EmbeddedWindows
+from services.introspection.adapters.ingest import Ingest
+from services.introspection.settings import IntrospectionSettings
+
+
+def main() -> int:
+    """Run until stopped; returns the exit code (`libs.runtime.exits`)."""
+    settings = read_settings(IntrospectionSettings)
+    return run(lambda stop: _serve(settings, stop), OWNER, settings)
+
+
+async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
+    stats, clock = Stats(OWNER), WallClock()
+    with ExitStack() as closing:
+        metrics(stats, settings, closing)
+        snapshots = Snapshots(settings.database, settings.cell)
+        closing.callback(snapshots.close)
+        async with cell_bus(settings, stop) as bus:
+            control = Control(
+                bus,
+                snapshots,
+                clock,
+                stats,
+                every_records=settings.snapshot_every_records,
+                every_s=settings.snapshot_every_s,
+            )
+            ingest = Ingest(
+                bus,
+                control,
+                clock,
+                stats,
+                interval_s=settings.profile_interval_s,
+                node_timeout_s=settings.node_timeout_s,
+                tracer=traces(OWNER, settings, closing),
+            )
+            await all_or_none(stop, ingest.run(stop), _windows(settings, bus, stop))
+
+
+async def _windows(settings: IntrospectionSettings, bus: Bus, stop: asyncio.Event) -> None:
+    """The windowed aggregation: on Faust when the bus is Kafka, by itself otherwise."""
+    if settings.bus.startswith("kafka:"):
+        from services.introspection.adapters.faust_windows import (
+            FaustWindows,
+        )  # Faust is loaded on Kafka alone
+
+        await FaustWindows(settings.bus, settings.cell, settings.rules, WallClock()).run(stop)
+    else:
+        await EmbeddedWindows(bus, settings.rules, WallClock()).run(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

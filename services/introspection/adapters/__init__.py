@@ -1,0 +1,1 @@
+"""Where introspection touches the world: the windows shells (embedded, Faust) and the ingest shell."""

@@ -1,0 +1,185 @@
+"""The ingest shell: what telemetry shows becomes facts on control, each exactly once.
+
+Three readers share one session. Control says which jobs and nodes there are, and what was reported already;
+closed windows become JobProfiled; heartbeats that fail to come become NodeLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from libs.bus import codec
+from libs.bus.port import Bus, Message, Outgoing, Partition
+from libs.contracts.base import Topic
+from libs.contracts.introspection import OWNER, WindowClosed
+from libs.contracts.wire import Undecodable
+from libs.runtime.clock import Clock
+from libs.runtime.committer import Committer
+from libs.runtime.deadletter import dead_letter
+from libs.runtime.log import fields
+from libs.runtime.stats import Phase, Stats
+from libs.runtime.tail import Tail, all_partitions, ends
+from libs.runtime.tasks import all_or_none
+from services.introspection.adapters.control import Control
+from services.introspection.adapters.telemetry import HEARTBEAT, header, wire_type
+from services.introspection.core import liveness, profiles
+from services.introspection.core.held import Held
+from services.introspection.core.liveness import Liveness
+from services.introspection.core.profiles import Profiles
+
+log = logging.getLogger(__name__)
+
+BATCH = 1000
+COMMIT_EVERY_S = 2.0
+LOOK_EVERY_S = 1.0
+DEAF_AFTER_S = 5.0
+"""A listener that did not come round for so long (a stopped process, a machine asleep) has heard nothing."""
+
+
+class Ingest:
+    """Appends JobProfiled and NodeLost to control."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        control: Control,
+        clock: Clock,
+        stats: Stats,
+        *,
+        interval_s: float,
+        node_timeout_s: float,
+    ) -> None:
+        """Wire the pure parts to a bus.
+
+        Args:
+            bus: the cell's.
+            control: follows control.
+            clock: the listener's.
+            stats: kept up to date.
+            interval_s: least measured time between two JobProfiled of a job.
+            node_timeout_s: a node that is silent so long is lost.
+        """
+        self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
+        self._profiles = Profiles(interval_s)
+        self._liveness = Liveness(node_timeout_s, clock.now_s())
+        self._held = Held()
+        self._next: dict[Partition, int] = {}
+        self._tails: list[Tail] = []
+        self._committer: Committer
+        self._committing = asyncio.Lock()
+        self._committed_at_s = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set.
+
+        Raises:
+            StopRequested: asked to stop while the log could not be reached.
+            Fenced: a newer instance has taken over.
+            CoreFailed: a control record could not be taken.
+        """
+        partitions = await all_partitions(self._bus, Topic.PROFILES, stop)
+        self._committer = await Committer.open(self._bus, OWNER, partitions, stop)
+        try:
+            await self._control.catch_up(stop)
+            self._stats.phase = Phase.LIVE
+            await all_or_none(stop, self._control.follow(stop), self._profile(stop), self._listen(stop))
+        finally:
+            self._stats.phase = Phase.STOPPED
+            await self._control.close()
+            await self._committer.close()
+
+    async def _profile(self, stop: asyncio.Event) -> None:
+        """Closed windows in, JobProfiled out, in one commit with the positions behind them."""
+        starts = {partition: position.next_offset for partition, position in self._committer.committed.items()}
+        self._next = dict(starts)
+        tail = self._tail(starts, stop)
+        try:
+            while not stop.is_set():
+                await self._take_windows(await tail.next() or [])
+        finally:
+            await tail.close()
+
+    async def _take_windows(self, messages: list[Message]) -> None:
+        outputs: list[Outgoing] = []
+        for message in messages:
+            outputs += self._take_window(message)
+            self._next[message.partition] = message.offset + 1
+        for job_id in self._profiles.forget_all_but(self._control.state.running):
+            self._held.release(job_id)
+        now_s = self._clock.now_s()
+        if outputs or now_s - self._committed_at_s >= COMMIT_EVERY_S:
+            self._committed_at_s = now_s
+            await self._commit(outputs, self._moved())
+
+    def _take_window(self, message: Message) -> list[Outgoing]:
+        try:
+            cause = codec.record(message).envelope
+        except Undecodable as error:
+            log.warning("profiles record goes to the dead letters", extra=fields(error=error))
+            return [dead_letter(message, OWNER, error)]
+        window = cause.event
+        if not isinstance(window, WindowClosed):
+            return []
+        self._stats.events += 1
+        profile = self._profiles.take(window, self._control.state.running.get(window.job_id))
+        if self._profiles.gathers(window.job_id):
+            self._held.hold(window.job_id, message.partition.index, message.offset)
+        else:
+            self._held.release(window.job_id)
+        return [] if profile is None else [codec.outgoing(profiles.envelope(profile, cause))]
+
+    def _moved(self) -> dict[Partition, int]:
+        moved = {}
+        for partition, next_offset in self._next.items():
+            done = self._held.position(partition.index, next_offset)
+            if done > self._committer.committed[partition].next_offset:
+                moved[partition] = done
+        return moved
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        """Heartbeats in, NodeLost out when they stop coming although the log delivers."""
+        starts = await ends(self._bus, Topic.TELEMETRY, stop)
+        tail = self._tail(starts, stop)
+        turned_s = self._clock.now_s()
+        interruptions = self._interruptions
+        self._liveness.not_listening(turned_s)
+        try:
+            while not stop.is_set():
+                messages = await tail.next(turned_s + LOOK_EVERY_S)
+                now_s = self._clock.now_s()
+                behind = messages is not None and len(messages) == BATCH
+                if behind or now_s - turned_s > DEAF_AFTER_S or self._interruptions != interruptions:
+                    self._liveness.not_listening(now_s)
+                turned_s, interruptions = now_s, self._interruptions
+                for message in messages or []:
+                    if wire_type(message) == HEARTBEAT:
+                        self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
+                await self._report_lost(now_s)
+        finally:
+            await tail.close()
+
+    def _tail(self, starts: Mapping[Partition, int], stop: asyncio.Event) -> Tail:
+        tail = Tail(self._bus, starts, BATCH, self._clock, stop)
+        self._tails.append(tail)
+        return tail
+
+    @property
+    def _interruptions(self) -> int:
+        return self._control.interruptions + sum(tail.interruptions for tail in self._tails)
+
+    async def _report_lost(self, now_s: float) -> None:
+        lost = self._liveness.lost(self._control.state.nodes, now_s)
+        for event in lost:
+            log.warning("node is lost", extra=fields(node=event.node_id, silent_s=event.silent_s))
+        if lost:
+            await self._commit([codec.outgoing(liveness.envelope(event, now_s)) for event in lost], {})
+
+    async def _commit(self, outputs: list[Outgoing], offsets: dict[Partition, int]) -> None:
+        if not outputs and not offsets:
+            return
+        async with self._committing:
+            await self._committer.commit_numbered(outputs, offsets)
+        self._stats.commits += 1
+        self._stats.decisions += len(outputs)

@@ -1,0 +1,1 @@
+"""Where the projection touches the world: SQL, the bus, the metrics port."""

@@ -1,0 +1,53 @@
+"""SQL engines for the read models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine for a `sqlite:///` or `postgresql+psycopg://` URL; a SQLite file's folder is made.
+
+    SQLite runs in WAL mode, so that readers never wait for the projection. A power cut may lose its last
+    commits; the log has them, and the checkpoint goes back with them.
+    """
+    parsed = make_url(url)
+    engine = sa.create_engine(
+        parsed,
+        json_serializer=_to_json,
+        json_deserializer=msgspec.json.decode,
+        pool_pre_ping=parsed.get_backend_name() != "sqlite",
+    )
+    if parsed.get_backend_name() == "sqlite":
+        if parsed.database and parsed.database != ":memory:":
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        sa.event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _to_json(value: Any) -> str:
+    encoded = msgspec.json.encode(value)
+    if b"\\u0000" in encoded:
+        encoded = msgspec.json.encode(without_nul(value))
+    return encoded.decode()
+
+
+def without_nul(value: Any) -> Any:
+    """The same value with NUL characters replaced: PostgreSQL can store none, and jobs do write them."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, dict):
+        return {without_nul(key): without_nul(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_nul(item) for item in value]
+    return value

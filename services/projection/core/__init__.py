@@ -1,0 +1,13 @@
+"""From events to row changes. Pure: the SQL read models and any in-memory view are made by the same fold."""
+
+from services.projection.core import arrivals, attempts, cluster, outcomes
+from services.projection.core.fold import apply, prefetch
+from services.projection.core.rows import Rows
+
+HANDLERS = (arrivals, attempts, cluster, outcomes)
+"""The modules whose import fills the fold's table."""
+
+FOLD_VERSION = 1
+"""Raised when the fold makes other rows of the same events: read models of another version are made anew."""
+
+__all__ = ["FOLD_VERSION", "HANDLERS", "Rows", "apply", "prefetch"]

@@ -1,0 +1,165 @@
+"""Requests for jobs, and the verdicts before a job gets GPUs: admission, quota, the queue."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.gateway import (
+    JobArrived,
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+)
+from libs.contracts.placement import GangReleased, GangReserved, JobQueued
+from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.read_models import JobRow, JobState, LabelRow
+from libs.contracts.reasons import PendingReason
+from services.projection.core.fold import At, explain, note, on
+from services.projection.core.rows import Rows
+from services.projection.core.states import (
+    end_attempt,
+    finish,
+    grant,
+    live_job,
+    save,
+    tenant_row,
+    withdraw_placement,
+)
+
+
+@on(JobArrived)
+def arrived(rows: Rows, event: JobArrived, at: At) -> None:
+    if rows.get(JobRow, event.job_id) is not None:
+        return
+    spec = event.spec
+    job = JobRow(
+        id=event.job_id,
+        name=spec.name,
+        tenant=spec.tenant,
+        user_name=spec.user,
+        job_class=spec.job_class.value,
+        priority=spec.priority,
+        gpus=spec.gpus.count,
+        gpu_types=list(spec.gpus.types),
+        labels=dict(spec.labels),
+        spec=msgspec.to_builtins(spec),
+        submitted_by=event.submitted_by,
+        submitted_s=at.time_s,
+        queued_s=at.time_s,
+        arrived_offset=at.offset,
+    )
+    note(job, PendingReason.NOT_YET_EVALUATED, "accepted; admission looks at it next", at)
+    for name, value in spec.labels.items():
+        rows.put(LabelRow(job_id=job.id, name=name, value=value))
+    tenant = tenant_row(rows, spec.tenant, at)
+    rows.put(tenant)
+    save(rows, job, at)
+
+
+@on(JobAdmitted)
+def admitted(rows: Rows, event: JobAdmitted, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and not job.cancel_requested:
+        note(job, PendingReason.NOT_YET_EVALUATED, "admitted; quota looks at it next", at)
+        save(rows, job, at)
+
+
+@on(JobRejected)
+def rejected(rows: Rows, event: JobRejected, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        explain(job, event.reason, at)
+        finish(rows, job, JobState.REJECTED, at)
+
+
+@on(QuotaGranted)
+def granted(rows: Rows, event: QuotaGranted, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None or event.attempt < job.attempt:
+        return
+    withdraw_placement(rows, job, at)
+    job.attempt, job.not_before_s = event.attempt, None
+    grant(rows, job, event.gpus, at)
+    if not job.cancel_requested:
+        note(job, PendingReason.NOT_YET_EVALUATED, "quota is granted; placement looks at it next", at)
+    save(rows, job, at)
+
+
+@on(QuotaDeferred)
+def deferred(rows: Rows, event: QuotaDeferred, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None or event.attempt < job.attempt:
+        return
+    withdraw_placement(rows, job, at)
+    job.attempt = event.attempt
+    if not job.cancel_requested:
+        explain(job, event.reason, at)
+    save(rows, job, at)
+
+
+@on(JobQueued)
+def queued(rows: Rows, event: JobQueued, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None or event.attempt < job.attempt:
+        return
+    if event.attempt > job.attempt:
+        end_attempt(rows, job, "preempted", at)
+    withdraw_placement(rows, job, at)
+    job.attempt = event.attempt
+    if not job.cancel_requested:
+        explain(job, event.reason, at)
+    save(rows, job, at)
+
+
+@on(GangReserved)
+def reserved(rows: Rows, event: GangReserved, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and event.attempt == job.attempt:
+        job.reserved_nodes = list(event.node_ids)
+        save(rows, job, at)
+
+
+@on(GangReleased)
+def reservation_ended(rows: Rows, event: GangReleased, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and event.attempt == job.attempt:
+        job.reserved_nodes = []
+        save(rows, job, at)
+
+
+@on(JobCancelRequested)
+def cancel_requested(rows: Rows, event: JobCancelRequested, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        job.cancel_requested = True
+        why = f": {event.note}" if event.note else ""
+        note(job, "CancelRequested", f"{event.requested_by or 'a user'} wants it cancelled{why}", at)
+        save(rows, job, at)
+
+
+@on(JobPauseRequested)
+def pause_requested(rows: Rows, event: JobPauseRequested, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and not job.cancel_requested:
+        job.held = True
+        note(job, PendingReason.ON_HOLD, f"{event.requested_by or 'a user'} has paused it", at)
+        save(rows, job, at)
+
+
+@on(JobResumeRequested)
+def resume_requested(rows: Rows, event: JobResumeRequested, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and not job.cancel_requested:
+        job.held = False
+        note(job, PendingReason.NOT_YET_EVALUATED, f"{event.requested_by or 'a user'} has released it", at)
+        save(rows, job, at)
+
+
+@on(JobPriorityChanged)
+def priority_changed(rows: Rows, event: JobPriorityChanged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        job.priority = event.priority
+        save(rows, job, at)

@@ -1,0 +1,171 @@
+"""Nodes, their GPUs, tenants and settings."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.cluster import GpuInfo
+from libs.contracts.gateway import (
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    PolicyChanged,
+    SettingChanged,
+    TenantConfigured,
+)
+from libs.contracts.introspection import NodeLost
+from libs.contracts.migration import NodeDrained
+from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow, TaskStatus
+from services.projection.core.fold import At, on
+from services.projection.core.rows import Rows
+from services.projection.core.states import live_job, save, task_is, tenant_row
+
+
+def node_state_of(node: NodeRow) -> NodeState:
+    """The one state that the facts of a node amount to."""
+    if not node.present:
+        return node.state if node.state in (NodeState.LOST, NodeState.LEFT) else NodeState.LOST
+    if node.draining:
+        return NodeState.DRAINED if node.drained else NodeState.DRAINING
+    return NodeState.UP
+
+
+def _save_node(rows: Rows, node: NodeRow, at: At) -> None:
+    node.state = node_state_of(node)
+    node.changed_s, node.version = at.time_s, at.offset
+    rows.put(node)
+
+
+def _gpus(rows: Rows, node: NodeRow) -> list[GpuRow]:
+    return rows.fetch(GpuRow, [(f"{node.id}:{index}",) for index in node.gpu_indices])
+
+
+@on(NodeJoined)
+def joined(rows: Rows, event: NodeJoined, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id) or NodeRow(id=event.node_id, state=NodeState.UP)
+    running = {(task.job_id, task.attempt) for task in event.tasks}
+    _end_tasks_but(rows, node, running, at)
+    for gpu in _gpus(rows, node):
+        gpu.present, gpu.version = False, at.offset
+        rows.put(gpu)
+    node.incarnation, node.address, node.rack = event.incarnation, event.address, event.rack
+    node.virtual, node.agent_version = event.virtual, event.agent_version
+    node.gpu_indices = sorted({*node.gpu_indices, *(gpu.index for gpu in event.gpus)})
+    node.present, node.joined_s = True, at.time_s
+    if not node.draining:
+        node.note = ""
+    for info in event.gpus:
+        _offer(rows, event.node_id, info, at)
+    _save_node(rows, node, at)
+
+
+def _offer(rows: Rows, node_id: str, info: GpuInfo, at: At) -> None:
+    gpu_id = f"{node_id}:{info.index}"
+    gpu = rows.get(GpuRow, gpu_id) or GpuRow(
+        id=gpu_id, node_id=node_id, gpu_index=info.index, gpu_type=info.gpu_type, memory_bytes=info.memory_bytes
+    )
+    gpu.gpu_type, gpu.memory_bytes, gpu.uuid = info.gpu_type, info.memory_bytes, info.uuid
+    gpu.present, gpu.version = True, at.offset
+    rows.put(gpu)
+
+
+def _end_tasks_but(
+    rows: Rows, node: NodeRow, running: set[tuple[str, int]], at: At, *, node_is_gone: bool = False
+) -> None:
+    """Tasks of the node that its agent does not know any more have ended.
+
+    A task that was placed but not started yet is left: its order may still be on the way.
+    """
+    holders = {gpu.job_id: gpu.attempt for gpu in _gpus(rows, node) if gpu.job_id is not None}
+    for job_id, attempt in holders.items():
+        job = live_job(rows, job_id)
+        if job is None or attempt != job.attempt or (job_id, attempt) in running:
+            continue
+        if not node_is_gone and job.tasks.get(node.id) is TaskStatus.PLACED:
+            continue
+        task_is(job, node.id, TaskStatus.EXITED)
+        save(rows, job, at)
+
+
+@on(NodeLost, NodeLeft)
+def gone(rows: Rows, event: NodeLost | NodeLeft, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is None or event.incarnation < node.incarnation:
+        return
+    _end_tasks_but(rows, node, set(), at, node_is_gone=True)
+    node.present = False
+    if isinstance(event, NodeLost):
+        node.state, node.note = NodeState.LOST, f"silent for {event.silent_s:.1f} s"
+    else:
+        node.state, node.note = NodeState.LEFT, event.note
+    _save_node(rows, node, at)
+
+
+@on(NodeDrainRequested)
+def drain_requested(rows: Rows, event: NodeDrainRequested, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is not None:
+        node.draining, node.drained, node.note = True, False, event.note
+        _save_node(rows, node, at)
+
+
+@on(NodeUndrainRequested)
+def undrain_requested(rows: Rows, event: NodeUndrainRequested, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is not None:
+        node.draining = node.drained = False
+        node.note = ""
+        _save_node(rows, node, at)
+
+
+@on(NodeDrained)
+def drained(rows: Rows, event: NodeDrained, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is not None and node.draining:
+        node.drained = True
+        _save_node(rows, node, at)
+
+
+@on(GpuUnhealthy, GpuRecovered)
+def gpu_health(rows: Rows, event: GpuUnhealthy | GpuRecovered, at: At) -> None:
+    gpu = rows.get(GpuRow, f"{event.node_id}:{event.index}")
+    if gpu is not None:
+        gpu.healthy = isinstance(event, GpuRecovered)
+        gpu.note = event.note if isinstance(event, GpuUnhealthy) else ""
+        gpu.version = at.offset
+        rows.put(gpu)
+
+
+@on(TenantConfigured)
+def tenant_configured(rows: Rows, event: TenantConfigured, at: At) -> None:
+    tenant = tenant_row(rows, event.tenant, at)
+    tenant.gpu_limit, tenant.weight, tenant.configured = event.gpu_limit, event.weight, True
+    tenant.version = at.offset
+    rows.put(tenant)
+
+
+@on(PolicyChanged)
+def policy_changed(rows: Rows, event: PolicyChanged, at: At) -> None:
+    rows.put(
+        SettingRow(
+            service="placement",
+            name="policy",
+            value=event.policy,
+            changed_by=event.requested_by,
+            changed_s=at.time_s,
+            note=event.note,
+            version=at.offset,
+        )
+    )
+
+
+@on(SettingChanged)
+def setting_changed(rows: Rows, event: SettingChanged, at: At) -> None:
+    rows.put(
+        SettingRow(
+            service=event.service,
+            name=event.name,
+            value=event.value,
+            changed_by=event.requested_by,
+            changed_s=at.time_s,
+            version=at.offset,
+        )
+    )

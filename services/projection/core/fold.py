@@ -1,0 +1,95 @@
+"""The fold: one control record, applied to the rows.
+
+`apply` keeps the event itself and then asks the handler of its type, if there is one, to change what the
+event is about. Handlers are in `arrivals`, `attempts`, `outcomes` and `cluster`, by subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from libs.contracts.base import Event
+from libs.contracts.envelope import Record
+from libs.contracts.read_models import EventRow, JobRow, NodeRow
+from libs.contracts.reasons import Reason
+from services.projection.core.rows import Rows
+
+
+@dataclass(frozen=True)
+class At:
+    """Where and when a record stands, and who says so."""
+
+    offset: int
+    time_s: float
+    source: str
+
+
+Handler = Callable[[Rows, Any, At], None]
+
+_HANDLERS: dict[type[Event], Handler] = {}
+
+
+def on(*types: type[Event]) -> Callable[[Handler], Handler]:
+    """Register what events of these types change.
+
+    Raises:
+        ValueError: a type has a handler already.
+    """
+
+    def register(handler: Handler) -> Handler:
+        for cls in types:
+            if cls in _HANDLERS:
+                raise ValueError(f"{cls.__name__} has two handlers: {_HANDLERS[cls]} and {handler}")
+            _HANDLERS[cls] = handler
+        return handler
+
+    return register
+
+
+def apply(rows: Rows, record: Record) -> None:
+    """Fold one control record into the rows. Records must come in order of offset, each once."""
+    envelope = record.envelope
+    event = envelope.event
+    at = At(record.offset, envelope.time_s, envelope.source)
+    rows.put(
+        EventRow(
+            log_offset=record.offset,
+            id=envelope.id,
+            type=event.wire_type,
+            source=envelope.source,
+            subject=event.subject,
+            job_id=getattr(event, "job_id", None),
+            node_id=getattr(event, "node_id", None),
+            time_s=envelope.time_s,
+            appended_at_s=record.appended_at_s,
+            causation_id=envelope.causation_id,
+            data=msgspec.to_builtins(event),
+        )
+    )
+    handler = _HANDLERS.get(type(event))
+    if handler is not None:
+        handler(rows, event, at)
+
+
+def prefetch(rows: Rows, records: Iterable[Record]) -> None:
+    """Load what a batch is about in a few queries, before it is folded one by one."""
+    events = [record.envelope.event for record in records]
+    rows.fetch(JobRow, [(event.job_id,) for event in events if hasattr(event, "job_id")])
+    rows.fetch(NodeRow, [(event.node_id,) for event in events if hasattr(event, "node_id")])
+
+
+def explain(job: JobRow, reason: Reason, at: At) -> None:
+    """Take over a decision's reason as the job's own."""
+    job.reason, job.message = reason.code, reason.message
+    job.numbers = dict(reason.numbers)
+    job.rejected = [msgspec.to_builtins(rejected) for rejected in reason.rejected]
+    job.reason_source, job.reason_offset = at.source, at.offset
+
+
+def note(job: JobRow, code: str, message: str, at: At) -> None:
+    """Give the job a reason for an event that carries none of its own."""
+    explain(job, Reason(code=code, message=message), at)

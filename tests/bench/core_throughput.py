@@ -1,0 +1,138 @@
+"""Events per second through one service core: bare, with decoding and encoding, and in its shell on a bus.
+
+    python -m tests.bench.core_throughput [--bus URL] [--service NAME] [--events N] [--batch N]
+
+The input is the life of many small jobs, as the other services would put it on control.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from libs.bus import codec
+from libs.bus.connect import connect
+from libs.bus.port import Bus, Message, Outgoing, Partition, Position, TopicLayout
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Envelope, Record
+from libs.contracts.gateway import TenantConfigured
+from libs.contracts.reasons import Reason
+from libs.kernel.ids import request_id
+from libs.kernel.replica import Replica
+from libs.kernel.service import Service
+from libs.runtime.feeder import Feeder
+from libs.runtime.recovery import CONTROL
+from libs.runtime.shell import Options, Shell
+from libs.runtime.stats import Stats
+from libs.testing.core_case import arrival, node
+from services import roster
+
+LOAD = 500
+"""Messages per append when the log is filled."""
+
+
+def history(service: Service[Any], events: int) -> list[Envelope]:
+    """Facts that make the service decide: jobs that arrive (and are admitted, where the service reads that)."""
+    from libs.contracts.admission import JobAdmitted
+
+    facts: list[Event] = [node("n1", 8), TenantConfigured(tenant="default", gpu_limit=None, requested_by="bench")]
+    per_job = [JobAdmitted] if JobAdmitted in service.machine.inputs else []
+    number = 0
+    while len(facts) < events:
+        job_id = f"j{number}"
+        facts.append(arrival(job_id))
+        if per_job:
+            facts.append(JobAdmitted(job_id=job_id, reason=Reason(code="Fits", message="one GPU of eight")))
+        number += 1
+    return [
+        Envelope(id=request_id("bench", str(n)), source=fact.owner, time_s=1e9 + n / 1000, event=fact)
+        for n, fact in enumerate(facts)
+    ]
+
+
+def bare(service: Service[Any], envelopes: list[Envelope]) -> float:
+    """Seconds for the core alone, on decoded records."""
+    replica = Replica(service)
+    records = [
+        Record(topic="control", partition=0, offset=n, appended_at_s=0.0, envelope=envelope)
+        for n, envelope in enumerate(envelopes)
+    ]
+    started = time.perf_counter()
+    for record in records:
+        replica.step(record)
+    return time.perf_counter() - started
+
+
+def fed(service: Service[Any], messages: list[Outgoing]) -> float:
+    """Seconds for the core with decoding of its inputs and encoding of its decisions, no log."""
+    feeder = Feeder(Replica(service), Position(0), Stats(service.name), check_every=10**9, strict=False, traced=False)
+    raw = [Message(Partition(Topic.CONTROL, 0), n, m.key, m.headers, m.value, 0.0) for n, m in enumerate(messages)]
+    started = time.perf_counter()
+    for message in raw:
+        feeder.feed(message)
+        if len(feeder.outbox) >= 500:
+            feeder.emptied()
+    return time.perf_counter() - started
+
+
+async def in_shell(service: Service[Any], bus: Bus, messages: list[Outgoing], batch: int) -> tuple[float, Stats]:
+    """Seconds until the shell has handled and committed everything that was on the log when it started."""
+    for first in range(0, len(messages), LOAD):
+        await bus.append(messages[first : first + LOAD])
+    stats, stop, finished = Stats(service.name), asyncio.Event(), asyncio.Event()
+    end = await bus.end_offset(CONTROL)
+
+    def committed(seconds: float) -> None:
+        if stats.next_offset >= end:
+            finished.set()
+
+    stats.on_commit = committed
+    shell = Shell(service, bus, options=Options(batch_records=batch), stats=stats)
+    started = time.perf_counter()
+    running = asyncio.create_task(shell.run(stop))
+    waiting = asyncio.create_task(finished.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    took = time.perf_counter() - started
+    stop.set()
+    await running
+    return took, stats
+
+
+async def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bus", default="", help="bus URL; default: a new embedded log in a temporary folder")
+    parser.add_argument("--service", default="", help="one service of the roster; default: admission and quota")
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--batch", type=int, default=Options.batch_records)
+    options = parser.parse_args()
+    print(f"{'service':<12}{'what':<28}{'events/s':>12}{'decisions/s':>14}{'commits':>9}")
+    for name in [options.service] if options.service else ["admission", "quota"]:
+        service = roster.service(name)
+        envelopes = history(service, options.events)
+        messages = [codec.outgoing(envelope) for envelope in envelopes]
+        _line(name, "core", len(envelopes), bare(service, envelopes))
+        _line(name, "core, decode, encode", len(envelopes), fed(service, messages))
+        with tempfile.TemporaryDirectory() as folder:
+            url = options.bus or f"sqlite:///{Path(folder) / 'log.db'}"
+            bus = await connect(url, f"bench-{uuid.uuid4().hex[:8]}")
+            try:
+                await bus.create_topics(TopicLayout())
+                took, stats = await in_shell(service, bus, messages, options.batch)
+            finally:
+                await bus.close()
+        _line(name, f"shell on {url.split(':')[0]}", len(envelopes), took, stats)
+
+
+def _line(service: str, what: str, events: int, took_s: float, stats: Stats | None = None) -> None:
+    decisions = f"{stats.decisions / took_s:>14,.0f}{stats.commits:>9}" if stats else ""
+    print(f"{service:<12}{what:<28}{events / took_s:>12,.0f}{decisions}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

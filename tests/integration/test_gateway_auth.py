@@ -1,0 +1,98 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.gateway.adapters.tokens import Tokens
+from tests.integration.gateway_cell import CONTROL, Cell, running_cell
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+    file = tmp_path / "tokens.yaml"
+    reader = hashlib.sha256(b"the-reader's-token").hexdigest()
+    entries = [
+        {"name": "rita", "sha256": reader, "scopes": ["read"]},
+        {"name": "sam", "token": "the-submitter's-token", "scopes": ["read", "submit"]},
+        {"name": "eve", "token": "another-submitter's-token", "scopes": ["read", "submit"]},
+        {"name": "olga", "token": "the-operator's-token", "scopes": ["operate"]},
+        {"name": "ada", "token": "the-admin's-token", "scopes": ["admin"]},
+    ]
+    file.write_text(yaml.safe_dump({"tokens": entries}))
+    async with running_cell(tmp_path, tokens=Tokens.read(file)) as cell:
+        yield cell
+
+
+def bearer(who: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer the-{who}'s-token"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic dXNlcjpwdw=="}])
+async def test_strangers_are_asked_who_they_are(cell: Cell, headers: dict[str, str]) -> None:
+    answer = await cell.client.get("/v1/jobs", headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthenticated")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/problems/invalid"])
+async def test_probes_and_the_page_itself_are_open(cell: Cell, path: str) -> None:
+    assert (await cell.client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("who", "method", "path", "body", "status"),
+    [
+        ("reader", "GET", "/v1/jobs", None, 200),
+        ("reader", "POST", "/v1/jobs", {"command": ["x"]}, 403),
+        ("submitter", "POST", "/v1/jobs", {"command": ["x"]}, 201),
+        ("submitter", "POST", "/v1/nodes/n1/drain", {"reason": "r"}, 403),
+        ("submitter", "PUT", "/v1/tenants/vision", {"gpu_limit": 1}, 403),
+        ("operator", "POST", "/v1/nodes/n1/drain", {"reason": "r"}, 404),
+        ("operator", "GET", "/v1/jobs", None, 403),
+        ("operator", "PUT", "/v1/policy", {"policy": "fifo"}, 403),
+        ("admin", "PUT", "/v1/tenants/vision", {"gpu_limit": 1}, 202),
+        ("admin", "POST", "/v1/jobs", {"command": ["x"]}, 201),
+    ],
+)
+async def test_scopes(cell: Cell, who: str, method: str, path: str, body: object, status: int) -> None:
+    answer = await cell.client.request(method, path, json=body, headers=bearer(who))
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert answer.json()["type"] == "/problems/forbidden"
+
+
+async def test_what_somebody_asks_carries_their_name(cell: Cell) -> None:
+    answer = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=bearer("submitter"))
+    job = await cell.client.get(answer.json()["url"], headers=bearer("reader"))
+    assert (job.json()["user"], job.json()["submitted_by"]) == ("sam", "sam")
+
+
+async def test_keys_belong_to_whoever_sends_them(cell: Cell) -> None:
+    key = {"Idempotency-Key": "1"}
+    first = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=key | bearer("submitter"))
+    other = {"Authorization": "Bearer another-submitter's-token"}
+    second = await cell.client.post("/v1/jobs", json={"command": ["y"]}, headers=key | other)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] != second.json()["id"]
+
+
+async def test_strangers_append_nothing(cell: Cell) -> None:
+    await cell.client.post("/v1/jobs", json={"command": ["x"]})
+    await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=bearer("reader"))
+    assert await cell.bus.end_offset(CONTROL) == 0
+
+
+async def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
+    async with running_cell(tmp_path) as cell:
+        answer = await cell.client.get("/v1/jobs", headers={"Host": "evil.example:8420"})
+        assert (answer.status_code, answer.json()["type"]) == (403, "/problems/forbidden")
+        for host in ("localhost:8420", "127.0.0.1", "[::1]:8420"):
+            assert (await cell.client.get("/v1/jobs", headers={"Host": host})).status_code == 200
+        posted = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert posted.status_code == 403

@@ -1,0 +1,235 @@
+"""Jobs over HTTP: each once, found again, changed with care."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.gateway import JobArrived
+from libs.contracts.placement import JobQueued, JobSucceeded
+from libs.contracts.reasons import Reason
+from libs.testing.core_case import node
+from tests.integration.gateway_cell import CONTROL, Cell, running_cell
+from tests.unit.projection.story import grant, placed, started
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+    async with running_cell(tmp_path) as cell:
+        yield cell
+
+
+async def test_a_job_is_on_the_log_when_it_is_answered(cell: Cell) -> None:
+    body = {"command": "python train.py", "gpus": "v100:2", "tenant": "vision", "labels": {"team": "a"}}
+    answer = await cell.client.post("/v1/jobs", json=body)
+    assert answer.status_code == 201
+    accepted = answer.json()
+    assert answer.headers["location"] == accepted["url"] == f"/v1/jobs/{accepted['id']}"
+    assert answer.headers["sanjaya-offset"] == str(accepted["offset"]) == "0"
+    reader = await cell.bus.reader({CONTROL: 0})
+    from libs.bus import codec
+
+    event = codec.record((await reader.next_batch(1, 1.0))[0]).envelope.event
+    assert isinstance(event, JobArrived)
+    assert (event.job_id, event.spec.name, event.spec.gpus.types) == (accepted["id"], "train", ["v100"])
+    assert event.spec.command == ["/bin/sh", "-c", "python train.py"]
+
+
+async def test_ones_own_writes_can_be_read_at_once(cell: Cell) -> None:
+    for _ in range(5):
+        job_id = await cell.submit()
+        answer = await cell.client.get(f"/v1/jobs/{job_id}")
+        assert (answer.status_code, answer.json()["state"]) == (200, "QUEUED")
+        assert answer.headers["etag"] == f'"{answer.json()["version"]}"'
+
+
+async def test_a_repeated_key_is_the_same_request(cell: Cell) -> None:
+    body = {"command": ["true"], "gpus": 2}
+    first = await cell.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+    again = await cell.client.post("/v1/jobs", json={"gpus": 2, "command": ["true"]}, headers={"Idempotency-Key": "k"})
+    assert again.json() == first.json()
+    assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
+    other = await cell.client.post("/v1/jobs", json=body | {"gpus": 3}, headers={"Idempotency-Key": "k"})
+    assert (other.status_code, other.json()["type"]) == (422, "/problems/key-reused")
+    assert await cell.bus.end_offset(CONTROL) == 1
+
+
+async def test_many_clients_with_the_same_keys_at_once_make_each_job_once(cell: Cell) -> None:
+    keys = [f"k{number}" for number in range(40)] * 3
+    ids = await asyncio.gather(*(cell.submit(key=key) for key in keys))
+    assert len(set(ids)) == 40
+    assert ids[:40] == ids[40:80] == ids[80:]
+    assert await cell.bus.end_offset(CONTROL) == 40
+
+
+async def test_requests_that_come_together_share_a_commit(cell: Cell) -> None:
+    await asyncio.gather(*(cell.submit() for _ in range(64)))
+    commits = cell.gateway.metrics.registry.get_sample_value("sanjaya_gateway_commit_requests_count")
+    assert commits is not None and commits < 64
+
+
+async def test_lists_are_paged_in_order_of_arrival(cell: Cell) -> None:
+    ids = [await cell.submit(name=f"job{number}") for number in range(7)]
+    await cell.get("/v1/jobs")
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = (await cell.client.get("/v1/jobs", params={"limit": 3} | ({"cursor": cursor} if cursor else {}))).json()
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+    oldest = await cell.get("/v1/jobs", order="oldest", limit=2)
+    assert [item["id"] for item in oldest["items"]] == ids[:2]
+
+
+async def test_lists_can_be_filtered(cell: Cell) -> None:
+    a = await cell.submit(name="a", tenant="vision", labels={"team": "x", "kind": "cnn"}, user="bob")
+    b = await cell.submit(name="b", tenant="nlp", labels={"team": "x"}, user="eve")
+    await cell.say(node("n1", 2), JobSucceeded(job_id=b, attempt=1))
+
+    async def found(**params: object) -> set[str]:
+        return {item["id"] for item in (await cell.get("/v1/jobs", **params))["items"]}
+
+    assert await found(tenant=["vision", "nlp"]) == {a, b}
+    assert await found(tenant="vision") == await found(user="bob") == await found(state="QUEUED") == {a}
+    assert await found(label="team=x") == {a, b}
+    assert await found(label=["team=x", "kind=cnn"]) == {a}
+    assert await found(state=["SUCCEEDED", "FAILED"]) == await found(name="b") == {b}
+    assert await found(label="team=y") == await found(submitted_after_s=1e11) == set()
+
+
+async def test_fields_can_be_chosen(cell: Cell) -> None:
+    job_id = await cell.submit(name="a")
+    assert (await cell.get("/v1/jobs", fields="id,state"))["items"] == [{"id": job_id, "state": "QUEUED"}]
+    answer = await cell.client.get("/v1/jobs", params={"fields": "stat"})
+    assert (answer.status_code, answer.json()["did_you_mean"]) == (422, "state")
+
+
+async def test_waiting_jobs_know_their_place(cell: Cell) -> None:
+    await cell.submit(name="first")
+    await cell.submit(name="second")
+    await cell.submit(name="urgent", priority=5)
+    found = await cell.get("/v1/jobs", fields="name,queue_position")
+    assert {item["name"]: item["queue_position"] for item in found["items"]} == {"urgent": 1, "first": 2, "second": 3}
+
+
+async def test_a_job_is_found_by_the_beginning_of_its_id_or_its_name(cell: Cell) -> None:
+    job_id = await cell.submit(name="resnet")
+    for reference in (job_id, job_id[:6], "resnet"):
+        assert (await cell.get(f"/v1/jobs/{reference}"))["id"] == job_id
+    other = await cell.submit(name="resnet")
+    await cell.get("/v1/jobs")
+    answer = await cell.client.get("/v1/jobs/resnet")
+    assert (answer.status_code, set(answer.json()["candidates"])) == (409, {job_id, other})
+    answer = await cell.client.get("/v1/jobs/resnat")
+    assert (answer.status_code, answer.json()["did_you_mean"]) == (404, "resnet")
+
+
+async def test_a_running_job_says_where_and_how_it_runs(cell: Cell) -> None:
+    job_id = await cell.submit(name="resnet", gpus=2)
+    await cell.say(node("n1", 2), node("n2", 2), grant(job_id), placed(job_id))
+    await cell.say(started("n1", job_id=job_id), started("n2", job_id=job_id))
+    job = await cell.get(f"/v1/jobs/{job_id}")
+    assert (job["state"], job["where"], job["attempt"]) == ("RUNNING", "n1:0, n2:0", 1)
+    assert [(attempt["attempt"], attempt["outcome"]) for attempt in job["attempts"]] == [(1, "")]
+    gpus = await cell.get("/v1/gpus")
+    assert {gpu["id"]: gpu["state"] for gpu in gpus["items"]} == {
+        "n1:0": "busy",
+        "n1:1": "free",
+        "n2:0": "busy",
+        "n2:1": "free",
+    }
+    nodes = await cell.get("/v1/nodes")
+    assert [(item["id"], item["gpus"], item["free"], item["jobs"]) for item in nodes["items"]] == [
+        ("n1", 2, 1, [job_id]),
+        ("n2", 2, 1, [job_id]),
+    ]
+
+
+async def test_why_gives_the_reasons_of_the_log(cell: Cell) -> None:
+    job_id = await cell.submit(gpus=2, tenant="vision")
+    reason = Reason(code="GangFragmented", message="2 free, not together", numbers={"free_gpus": 2})
+    await cell.say(node("n1", 2), grant(job_id), JobQueued(job_id=job_id, attempt=1, reason=reason))
+    why = await cell.get(f"/v1/jobs/{job_id}/why")
+    assert (why["state"], why["reason"], why["numbers"]) == ("QUEUED", "GangFragmented", {"free_gpus": 2})
+    verdicts = {check["check"]: (check["verdict"], check["code"]) for check in why["checks"]}
+    assert verdicts == {
+        "admission": ("not asked yet", ""),
+        "quota": ("not the cause", "WithinQuota"),
+        "placement": ("the cause", "GangFragmented"),
+    }
+    assert [waited["code"] for waited in why["before"]] == ["NotYetEvaluated", "NotYetEvaluated"]
+
+
+async def test_a_job_is_cancelled_once(cell: Cell) -> None:
+    job_id = await cell.submit()
+    first = await cell.client.post(f"/v1/jobs/{job_id}/cancel", json={"grace_s": 3, "note": "wrong data"})
+    assert (first.status_code, first.json()["event"]) == (202, "job.cancel_requested.v1")
+    await cell.get("/v1/jobs")
+    again = await cell.client.delete(f"/v1/jobs/{job_id}")
+    assert (again.status_code, again.json()["event"]) == (200, None)
+    assert (await cell.get(f"/v1/jobs/{job_id}"))["message"] == "anonymous wants it cancelled: wrong data"
+
+
+async def test_nothing_can_be_asked_of_a_job_that_has_ended_but_repeats_are_answered(cell: Cell) -> None:
+    job_id = await cell.submit()
+    key = {"Idempotency-Key": "stop"}
+    asked = await cell.client.delete(f"/v1/jobs/{job_id}", headers=key)
+    await cell.say(JobSucceeded(job_id=job_id, attempt=1))
+    await cell.get("/v1/jobs")
+    answer = await cell.client.delete(f"/v1/jobs/{job_id}")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/conflict")
+    assert "SUCCEEDED" in answer.json()["detail"]
+    repeated = await cell.client.delete(f"/v1/jobs/{job_id}", headers=key)
+    assert (repeated.status_code, repeated.json()) == (202, asked.json())
+
+
+async def test_a_job_is_paused_and_resumed(cell: Cell) -> None:
+    job_id = await cell.submit()
+    assert (await cell.client.post(f"/v1/jobs/{job_id}/pause")).status_code == 202
+    job = await cell.get(f"/v1/jobs/{job_id}")
+    assert (job["held"], job["reason"]) == (True, "OnHold")
+    assert (await cell.client.post(f"/v1/jobs/{job_id}/pause")).status_code == 200
+    assert (await cell.client.post(f"/v1/jobs/{job_id}/resume")).status_code == 202
+    assert (await cell.get(f"/v1/jobs/{job_id}"))["held"] is False
+
+
+async def test_a_change_decided_on_an_older_version_is_refused(cell: Cell) -> None:
+    job_id = await cell.submit()
+    seen = (await cell.client.get(f"/v1/jobs/{job_id}")).headers["etag"]
+    changed = await cell.client.patch(f"/v1/jobs/{job_id}", json={"priority": 7}, headers={"If-Match": seen})
+    assert (changed.status_code, changed.json()["priority"]) == (200, 7)
+    late = await cell.client.patch(f"/v1/jobs/{job_id}", json={"priority": 9}, headers={"If-Match": seen})
+    assert (late.status_code, late.headers["etag"]) == (412, changed.headers["etag"])
+    anyway = await cell.client.patch(f"/v1/jobs/{job_id}", json={"priority": 9}, headers={"If-Match": "*"})
+    assert anyway.json()["priority"] == 9
+
+
+async def test_of_two_changes_decided_on_the_same_version_one_is_made(cell: Cell) -> None:
+    job_id = await cell.submit()
+    seen = {"If-Match": (await cell.client.get(f"/v1/jobs/{job_id}")).headers["etag"]}
+    answers = await asyncio.gather(
+        *(cell.client.patch(f"/v1/jobs/{job_id}", json={"priority": n}, headers=seen) for n in (1, 2, 3))
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 412, 412]
+
+
+async def test_a_dry_run_appends_nothing(cell: Cell) -> None:
+    await cell.say(node("n1", 4), node("n2", 4))
+    await cell.get("/v1/nodes")
+    end = await cell.bus.end_offset(CONTROL)
+
+    async def plan(**body: object) -> tuple[str, str]:
+        answer = await cell.client.post("/v1/jobs", params={"dry_run": True}, json={"command": ["x"], **body})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["verdict"], answer.json()["reason"]
+
+    assert await plan(gpus=4) == ("starts", "Fits")
+    assert await plan(gpus=9) == ("rejected", "NeverFits")
+    assert await plan(gpus="a100:1") == ("rejected", "NeverFits")
+    assert await cell.bus.end_offset(CONTROL) == end

@@ -1,0 +1,183 @@
+"""Introspection on a real Kafka: the Faust shell folds as the embedded one does."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from libs.bus import codec
+from libs.bus.connect import connect
+from libs.bus.port import Bus, Outgoing, TopicLayout
+from libs.contracts.base import Event, Topic
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.contracts.introspection import JobProfiled
+from libs.contracts.placement import JobPlaced
+from libs.contracts.reasons import Reason
+from libs.kernel.ids import request_id
+from libs.runtime.clock import WallClock
+from libs.testing.core_case import node
+from libs.testing.introspection import minibatches
+from libs.testing.processes import Processes
+from libs.testing.shells import messages
+from services.introspection.adapters.embedded_windows import EmbeddedWindows
+from services.introspection.adapters.faust_windows import FaustWindows
+from services.introspection.core.windows import Rules
+
+pytest_plugins = ("libs.testing.kafka",)
+
+JOBS = [f"j{number}" for number in range(6)]
+RULES = Rules(window_s=2.0, grace_s=1.0)
+Window = tuple[str, bytes]
+
+
+@pytest.fixture
+def cell() -> str:
+    return f"faust-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+async def kafka(kafka_bootstrap: str, cell: str) -> AsyncIterator[Bus]:
+    bus = await connect(f"kafka://{kafka_bootstrap}", cell)
+    await bus.create_topics(TopicLayout())
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+async def memory(cell: str) -> AsyncIterator[Bus]:
+    bus = await connect("memory:", cell)
+    await bus.create_topics(TopicLayout())
+    yield bus
+    await bus.close()
+
+
+async def give(bus: Bus, *facts: tuple[float, Event]) -> None:
+    envelopes = [
+        Envelope(id=request_id("test", f"{time_s}/{event.subject}"), source="test", time_s=time_s, event=event)
+        for time_s, event in facts
+    ]
+    await bus.append([codec.outgoing(envelope) for envelope in envelopes])
+
+
+def seconds(first: int, last: int) -> list[tuple[float, Event]]:
+    """Every job reports once a second."""
+    return [(1000.1 + second, minibatches(job, second * 5)) for second in range(first, last) for job in JOBS]
+
+
+async def windows(bus: Bus) -> dict[Window, int]:
+    """{(id, data): how often} of the windows on profiles."""
+    found: dict[Window, int] = {}
+    for message in await messages(bus, Topic.PROFILES):
+        window = (codec.record(message).envelope.id, message.value)
+        found[window] = found.get(window, 0) + 1
+    return found
+
+
+async def run_until(run: Callable[[asyncio.Event], Awaitable[None]], reached: Callable[[], Awaitable[bool]]) -> None:
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(run(stop))
+    async with asyncio.timeout(90):
+        while not await reached():
+            assert not running.done(), await running
+            await asyncio.sleep(0.1)
+    stop.set()
+    await running
+
+
+async def embedded_windows(memory: Bus, *facts: tuple[float, Event]) -> dict[Window, int]:
+    await give(memory, *facts)
+
+    async def all_closed() -> bool:
+        found = await memory.partitions(Topic.PROFILES)
+        return sum([await memory.end_offset(partition) for partition in found]) == 6 * len(JOBS)
+
+    await run_until(EmbeddedWindows(memory, RULES, WallClock()).run, all_closed)
+    return await windows(memory)
+
+
+async def test_both_shells_close_identical_windows(kafka: Bus, memory: Bus, kafka_bootstrap: str, cell: str):
+    expected = await embedded_windows(memory, *seconds(1, 12))
+    assert len(expected) == 6 * len(JOBS)
+    await give(kafka, *seconds(1, 12))
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+
+    async def same() -> bool:
+        return await windows(kafka) == expected
+
+    await run_until(shell.run, same)
+
+
+async def test_a_restarted_shell_builds_the_open_windows_again(
+    kafka: Bus, memory: Bus, kafka_bootstrap: str, cell: str
+):
+    expected = await embedded_windows(memory, *seconds(1, 12))
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, Rules(window_s=2.0, grace_s=1000.0), WallClock())
+    await give(kafka, *seconds(1, 7))
+    running = asyncio.create_task(run_until(shell.run, lambda: asyncio.sleep(3, True)))
+    await running  # has read everything and closed nothing
+    assert await windows(kafka) == {}
+    await give(kafka, *seconds(7, 12))
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+
+    async def all_there() -> bool:
+        return set(await windows(kafka)) == set(expected)
+
+    await run_until(shell.run, all_there)
+
+
+async def test_a_bad_record_goes_to_the_dead_letters_and_the_rest_goes_on(kafka: Bus, kafka_bootstrap: str, cell: str):
+    bad = Outgoing(Topic.TELEMETRY, "j0", [("ce_type", b"minibatch.profiled.v1")], b"\xff")
+    await kafka.append([bad])
+    await give(kafka, *seconds(1, 12))
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+
+    async def all_there() -> bool:
+        return len(await windows(kafka)) == 6 * len(JOBS)
+
+    await run_until(shell.run, all_there)
+    [dead] = await messages(kafka, Topic.DEADLETTER)
+    headers = dict(dead.headers)
+    assert (dead.key, dead.value, headers["x-topic"]) == ("j0", b"\xff", b"telemetry")
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[Processes]:
+    processes = Processes({})
+    yield processes
+    await processes.kill_all()
+
+
+async def test_the_process_measures_a_running_job(
+    kafka: Bus, processes: Processes, kafka_bootstrap: str, cell: str, tmp_path: Path
+):
+    environment = {
+        "SANJAYA_BUS": f"kafka://{kafka_bootstrap}",
+        "SANJAYA_CELL": cell,
+        "SANJAYA_STATE_DIR": str(tmp_path),
+        "SANJAYA_WINDOW_S": "0.5",
+        "SANJAYA_WINDOW_GRACE_S": "0.2",
+        "SANJAYA_PROFILE_INTERVAL_S": "1",
+    }
+    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
+    placed = JobPlaced(job_id="j", attempt=1, gang=gang, reason=Reason(code="Test", message="test"))
+    await give(kafka, (0.0, node("n1", 1)), (0.0, placed))
+    process = await processes.start("services.introspection", **environment)
+    said = asyncio.create_task(process.communicate())
+    profiles: list[JobProfiled] = []
+    total = 0
+    async with asyncio.timeout(60):
+        while len(profiles) < 3:
+            assert not said.done(), (await said)[1]
+            total += 5
+            await give(kafka, (whole_microseconds(time.time()), minibatches("j", total)))
+            facts = [codec.record(message).envelope.event for message in await messages(kafka, Topic.CONTROL)]
+            profiles = [fact for fact in facts if isinstance(fact, JobProfiled)]
+            await asyncio.sleep(0.1)
+    process.terminate()
+    _, text = await said
+    assert process.returncode == 0, text
+    assert [p.minibatches_total for p in profiles] == sorted({p.minibatches_total for p in profiles})

@@ -1,0 +1,238 @@
+"""The projection over a log: follows, resumes, is made anew, and survives what is around it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from libs.bus import codec
+from libs.bus.connect import connect
+from libs.bus.port import Bus, BusUnavailable, Outgoing, Partition, Reader, TopicLayout
+from libs.contracts.read_models import ROW_TYPES, EventRow, JobRow, Row
+from libs.contracts.wire import Undecodable
+from libs.testing.faults import Faults, FaultyBus
+from services.projection.adapters.follow import Projection
+from services.projection.adapters.store import Store
+from services.projection.core import FOLD_VERSION, Rows, apply
+from services.projection.core.rows import key_of
+from services.projection.tables import TABLES, checkpoint
+from tests.integration.gateway_cell import CONTROL, eventually, memory_bus
+from tests.unit.projection.story import Story
+
+pytest_plugins = ["libs.testing.postgres"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'read_models.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = Store(url, "lab")
+    yield store
+    store.close()
+
+
+async def told(story: Story, bus: Bus | None = None) -> Bus:
+    """A log with the story on it."""
+    bus = bus or await memory_bus()
+    await bus.append([codec.outgoing(record.envelope) for record in story.records])
+    return bus
+
+
+def stored(store: Store, row_type: type[Row]) -> list[Row]:
+    with store.engine.connect() as connection:
+        keys = [tuple(row) for row in connection.execute(sa.select(*TABLES[row_type].primary_key.columns))]
+    return sorted(store.load(row_type, keys), key=key_of)
+
+
+async def expected(bus: Bus, row_type: type[Row]) -> list[Row]:
+    """The rows by a fold of the whole log in memory."""
+    rows = Rows()
+    reader = await bus.reader({CONTROL: 0})
+    for message in await reader.next_batch(10_000, 0.1):
+        apply(rows, codec.record(message))
+    return sorted(rows.all(row_type), key=key_of)
+
+
+async def assert_up_to_date(store: Store, bus: Bus) -> None:
+    for row_type in ROW_TYPES:
+        assert stored(store, row_type) == await expected(bus, row_type), row_type.__name__
+
+
+async def test_a_rebuild_makes_the_same_rows(store: Store) -> None:
+    bus = await told(Story().running())
+    projection = Projection(bus, store, asyncio.Event(), batch=3)
+    assert await projection.catch_up() == 7
+    await assert_up_to_date(store, bus)
+    with store.engine.begin() as connection:
+        connection.execute(TABLES[JobRow].update().values(name="tampered with"))
+    assert await Projection(bus, store, asyncio.Event()).catch_up(rebuild=True) == 7
+    await assert_up_to_date(store, bus)
+
+
+async def test_it_goes_on_where_it_was(store: Store) -> None:
+    story = Story().two_nodes()
+    bus = await told(story)
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    more = Story()
+    more.records = story.granted().records[2:]
+    await told(more, bus)
+    assert await Projection(bus, store, asyncio.Event()).catch_up() == 4
+    await assert_up_to_date(store, bus)
+
+
+async def test_it_follows_while_it_runs_and_stops_when_told(store: Store) -> None:
+    bus, stop = await told(Story().two_nodes()), asyncio.Event()
+    task = asyncio.create_task(Projection(bus, store, stop).run())
+
+    async def at(offset: int) -> bool:
+        return store.checkpoint().next_offset == offset
+
+    store.migrate()
+    await eventually(lambda: at(2))
+    more = Story().two_nodes().granted()
+    more.records = more.records[2:]
+    await told(more, bus)
+    await eventually(lambda: at(4))
+    stop.set()
+    await asyncio.wait_for(task, 5)
+    await assert_up_to_date(store, bus)
+
+
+@pytest.mark.parametrize("cause", ["another log", "a shorter log", "another fold"])
+async def test_rows_that_cannot_be_continued_are_made_anew(store: Store, cause: str) -> None:
+    await Projection(await told(Story().running()), store, asyncio.Event()).catch_up()
+    story = Story().running() if cause != "a shorter log" else Story().two_nodes()
+    if cause == "another log":
+        story = Story().granted().two_nodes().two_nodes().two_nodes()
+        first = story.records[0]
+        envelope = msgspec.structs.replace(first.envelope, id="another-first-event")
+        story.records[0] = msgspec.structs.replace(first, envelope=envelope)
+    if cause == "another fold":
+        with store.engine.begin() as connection:
+            connection.execute(checkpoint.update().values(fold_version=FOLD_VERSION - 1))
+            connection.execute(TABLES[JobRow].update().values(name="of another fold"))
+    bus = await told(story)
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    await assert_up_to_date(store, bus)
+
+
+async def test_a_log_that_is_away_is_waited_for(store: Store) -> None:
+    faults = Faults()
+    bus = FaultyBus(await told(Story().running()), faults)
+    faults.fail("read", BusUnavailable("no broker answers (injected)"))
+    faults.fail("read", BusUnavailable("no broker answers (injected)"))
+    assert await Projection(bus, store, asyncio.Event()).catch_up() == 7
+    await assert_up_to_date(store, bus)
+
+
+async def test_two_of_them_do_no_harm(store: Store) -> None:
+    bus, stop = await told(Story().running()), asyncio.Event()
+    other = Store(store.engine.url.render_as_string(hide_password=False), "lab")
+    store.migrate()
+    tasks = [asyncio.create_task(Projection(bus, each, stop, batch=1).run()) for each in (store, other)]
+
+    async def at_end() -> bool:
+        return store.checkpoint().next_offset == 7
+
+    await eventually(at_end)
+    stop.set()
+    await asyncio.gather(*tasks)
+    other.close()
+    await assert_up_to_date(store, bus)
+
+
+async def test_an_altered_record_stops_it_at_its_place(store: Store) -> None:
+    bus = await memory_bus()
+    story = Story().running()
+    for number, record in enumerate(story.records):
+        outgoing = codec.outgoing(record.envelope)
+        value = outgoing.value.replace(b"n1", b"n7") if number == 4 else outgoing.value
+        await bus.append([Outgoing(outgoing.topic, outgoing.key, outgoing.headers, value)])
+    with pytest.raises(Undecodable, match="control/0@4"):
+        await Projection(bus, store, asyncio.Event(), batch=2).catch_up()
+    assert store.checkpoint().next_offset == 4
+
+
+async def test_history_is_there_after_a_restart_ray_44218(store: Store) -> None:
+    """Ray #44218: the history of jobs was gone after the head had restarted. Here it is made of the log again."""
+    bus = await told(Story().running())
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    before = {row_type: stored(store, row_type) for row_type in ROW_TYPES}
+    with store.engine.begin() as connection:
+        for name in ("alembic_version", *(table.name for table in TABLES.values()), checkpoint.name):
+            connection.execute(sa.text(f"DROP TABLE {name}"))
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    assert {row_type: stored(store, row_type) for row_type in ROW_TYPES} == before
+    assert len(before[EventRow]) == 7
+
+
+async def test_it_survives_being_killed_at_any_moment(tmp_path: Path) -> None:
+    """The process is killed again and again while the log grows; the rows are those of one undisturbed fold."""
+    log, database = f"sqlite:///{tmp_path / 'log.db'}", f"sqlite:///{tmp_path / 'read_models.db'}"
+    bus = await connect(log, "lab")
+    await bus.create_topics(TopicLayout())
+    environment = {**os.environ, "SANJAYA_BUS": log, "SANJAYA_DATABASE": database, "SANJAYA_CELL": "lab"}
+    environment |= {"SANJAYA_STATE_DIR": str(tmp_path), "SANJAYA_PROJECTION_BATCH": "5"}
+    store = Store(database, "lab")
+    store.migrate()
+    try:
+        for life in range(3):
+            process = subprocess.Popen([sys.executable, "-m", "services.projection"], env=environment)
+            before = store.checkpoint().next_offset
+            for number in range(30):
+                await told(_jobs(life, number), bus)
+
+            async def moved(before: int = before) -> bool:
+                return store.checkpoint().next_offset > before
+
+            await eventually(moved, 60)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        await Projection(bus, store, asyncio.Event()).catch_up()
+        await assert_up_to_date(store, bus)
+        assert store.checkpoint().next_offset == 180
+    finally:
+        store.close()
+        await bus.close()
+
+
+def _jobs(life: int, number: int) -> Story:
+    story = Story()
+    story.granted(f"j-{life}-{number}")
+    for place, record in enumerate(story.records):
+        envelope = msgspec.structs.replace(record.envelope, id=f"{life}-{number}-{place}")
+        story.records[place] = msgspec.structs.replace(record, envelope=envelope)
+    return story
+
+
+class Watched(FaultyBus):
+    """Notes which partitions are read."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus, Faults())
+        self.read: set[Partition] = set()
+
+    async def reader(self, starts: Mapping[Partition, int]) -> Reader:
+        self.read |= set(starts)
+        return await super().reader(starts)
+
+
+async def test_only_the_control_topic_is_read(store: Store) -> None:
+    bus = Watched(await told(Story().two_nodes()))
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    assert bus.read == {CONTROL}

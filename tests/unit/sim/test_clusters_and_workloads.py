@@ -1,0 +1,80 @@
+"""The simulated cluster, and generated workloads."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.contracts.bad_input import BadInput
+from libs.sim.clusters import parse_cluster
+from libs.sim.throughputs import parse_throughputs
+from libs.sim.traces import TraceJob
+from libs.sim.workloads import generate, workload_of
+
+TABLE = parse_throughputs(
+    {
+        "format": "throughputs/1",
+        "gpu_types": ["k80", "v100"],
+        "isolated": [
+            {"model": "LM", "batch_size": 5, "gpus": 1, "consolidated": True, "steps_per_s": {"k80": 0, "v100": 9.0}}
+        ],
+    },
+    "t.json",
+)
+
+
+def test_a_cluster_is_cut_into_servers():
+    cluster = parse_cluster("v100=10,k80=4", gpus_per_server=4)
+    assert [(s.node_id, s.gpus) for s in cluster.servers] == [
+        ("v100-000", 4),
+        ("v100-001", 4),
+        ("v100-002", 2),
+        ("k80-000", 4),
+    ]
+    assert cluster.gpus == {"v100": 10, "k80": 4}
+    assert cluster.total_gpus == 14
+
+
+@pytest.mark.parametrize("text", ["", "v100", "v100=", "v100=0", "v100=-4", "v100=4.5", "V100=4", "=4", "v100=٤"])
+def test_a_cluster_that_cannot_be_understood(text):
+    with pytest.raises(BadInput, match=r"--cluster: .*; expected TYPE=COUNT"):
+        parse_cluster(text)
+
+
+def test_a_type_twice_and_a_server_without_gpus():
+    with pytest.raises(BadInput, match="type 'v100' twice"):
+        parse_cluster("v100=4,v100=4")
+    with pytest.raises(BadInput, match="--gpus-per-server: 0"):
+        parse_cluster("v100=4", gpus_per_server=0)
+
+
+def test_the_same_seed_gives_the_same_jobs():
+    assert generate(50, seed=1) == generate(50, seed=1)
+    assert generate(50, seed=1) != generate(50, seed=2)
+
+
+def test_one_distribution_can_be_changed_without_shifting_the_others():
+    some, others = generate(50, seed=1), generate(50, seed=1, median_s=5.0, tenants=("a", "b", "c"))
+    assert [job.submit_time_s for job in some] == [job.submit_time_s for job in others]
+    assert [job.gpus for job in some] == [job.gpus for job in others]
+
+
+def test_the_mix_is_roughly_as_asked():
+    jobs = generate(2000, seed=4, jobs_per_hour=60.0)
+    shares = {count: sum(job.gpus == count for job in jobs) / len(jobs) for count in (1, 2, 4, 8)}
+    assert shares == pytest.approx({1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}, abs=0.03)
+    assert jobs[-1].submit_time_s / 3600 == pytest.approx(2000 / 60, rel=0.1)
+
+
+def test_types_without_a_rate_are_excluded_by_the_job():
+    job = TraceJob(job_id="a", submit_time_s=0.0, gpus=1, model="LM", batch_size=5, total_steps=10)
+    (arrived,) = workload_of([job], TABLE).jobs
+    assert arrived.spec.gpus.excluded_types == ["k80"]
+
+
+def test_a_job_without_any_rate_is_an_error_or_left_out():
+    job = TraceJob(job_id="a", submit_time_s=0.0, gpus=2, model="LM", batch_size=5, total_steps=10)
+    with pytest.raises(BadInput, match="job a: no rate for model 'LM', batch size 5, 2 GPUs"):
+        workload_of([job], TABLE)
+    told: list[str] = []
+    assert workload_of([job], TABLE, told.append).jobs == []
+    assert told == ["job a is left out: no rate for model 'LM', batch size 5, 2 GPUs"]

@@ -1,0 +1,97 @@
+"""What a simulation says it has measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from libs.sim.options import FaultKind
+from libs.testing.builders import Scenario
+from services.roster import SERVICES
+
+
+def summary_of(scenario: Scenario, **prices: float):
+    result = scenario.run(SERVICES).result(policy="backfill", options={}, cost_per_hour=prices or None, wall_s=1.5)
+    return result["summary"]
+
+
+def test_the_document_has_all_fields_of_the_format():
+    scenario = Scenario(seed=3).servers(v100=4).job("a", gpus=2, at=5, runs_s=100)
+    result = scenario.run(SERVICES).result(policy="backfill", options={"round_s": 360}, wall_s=0.1)
+    assert json.loads(json.dumps(result)) == result
+    assert list(result) == ["format", "policy", "options", "cluster", "seed", "jobs", "summary"]
+    assert (result["format"], result["cluster"], result["seed"]) == ("simulation-result/1", {"v100": 4}, 3)
+    assert result["jobs"] == [
+        {
+            "job_id": "a",
+            "submit_s": 5,
+            "first_start_s": 5,
+            "steps_100_s": None,
+            "finish_s": 105,
+            "jct_s": 100,
+            "gpu_s": 200,
+            "preemptions": 0,
+            "migrations": 0,
+            "status": "SUCCEEDED",
+        }
+    ]
+    assert list(result["summary"]) == [
+        "jobs",
+        "completed",
+        "avg_jct_s",
+        "p50_jct_s",
+        "p99_jct_s",
+        "makespan_s",
+        "avg_queue_s",
+        "avg_time_to_100_steps_s",
+        "fair_share_delay_s",
+        "fragmentation_delay_s",
+        "gpu_utilisation",
+        "cost",
+        "wall_s",
+        "simulated_s",
+        "events",
+    ]
+
+
+def test_times_and_utilisation():
+    scenario = Scenario().servers(v100=1).job("a", runs_s=100).job("b", runs_s=50).job("c", at=10, runs_s=50)
+    summary = summary_of(scenario)
+    assert (summary["avg_jct_s"], summary["p50_jct_s"], summary["p99_jct_s"]) == pytest.approx((440 / 3, 150, 190))
+    assert (summary["makespan_s"], summary["gpu_utilisation"]) == (200, 1.0)
+    assert summary["avg_queue_s"] == pytest.approx((100 + 140) / 3)
+
+
+def test_cost_is_by_gpu_type_and_unknown_without_prices():
+    scenario = Scenario().servers(v100=4).job("a", gpus=4, runs_s=1800)
+    assert summary_of(scenario)["cost"] is None
+    assert summary_of(scenario, v100=2.0)["cost"] == pytest.approx(4.0)
+
+
+def test_waiting_for_quota_is_fair_share_delay():
+    scenario = Scenario().tenant("default", 1).servers(v100=4).job("a", runs_s=100).job("b", runs_s=10)
+    summary = summary_of(scenario)
+    assert summary["fair_share_delay_s"] == pytest.approx(50)
+    assert summary["fragmentation_delay_s"] == 0
+
+
+def test_waiting_for_locality_is_fragmentation_delay():
+    scenario = Scenario().servers(2, v100=4).job("a", gpus=1, runs_s=1000).job("b", gpus=2, runs_s=30)
+    scenario.job("c", gpus=2, at=1, runs_s=10, max_retries=0).job("d", gpus=1, at=0, runs_s=1000)
+    result = scenario.run(SERVICES).outcomes.jobs["c"]
+    assert result.fair_share_s == 0
+    assert result.queue_s >= result.fragmentation_s >= 0
+
+
+def test_preemptions_and_migrations_are_counted():
+    moved = Scenario().servers(1, v100=2).job("a", runs_s=100).drain("v100-000", at=40).run(SERVICES)
+    assert (moved.outcomes.jobs["a"].preemptions, moved.outcomes.jobs["a"].migrations) == (1, 1)
+    lost = Scenario().servers(1, v100=2).job("a", runs_s=100)
+    crashed = lost.fault(FaultKind.CRASH, "v100-000", at=50, for_s=300).run(SERVICES)
+    assert (crashed.outcomes.jobs["a"].preemptions, crashed.outcomes.jobs["a"].migrations) == (1, 0)
+
+
+def test_a_run_without_jobs_has_no_averages():
+    summary = summary_of(Scenario().servers(v100=1))
+    assert (summary["jobs"], summary["avg_jct_s"], summary["gpu_utilisation"]) == (0, None, None)
