@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from libs.contracts import wire
 from libs.contracts.base import Topic
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope, Record, whole_microseconds
@@ -151,8 +152,8 @@ class Simulation:
             self.dispatcher.append(fact)
 
     def _accept(self, planned: Planned) -> None:
-        """The gateway accepts a request."""
-        event = planned.event
+        """The gateway accepts a request: it stands on the log as if it had come over the wire."""
+        event = wire.decode_data(planned.event.wire_type, wire.encode_data(planned.event))
         key = event.job_id if isinstance(event, JobArrived) else f"request/{self._requests}"
         self._requests += 1
         if isinstance(event, JobArrived):

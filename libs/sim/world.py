@@ -150,7 +150,7 @@ class World:
                 job_id=key[0],
                 attempt=key[1],
                 window_start_s=now_s - every_s,
-                window_s=every_s,
+                window_s=float(every_s),
                 minibatches_total=attempt.steps_at(now_s),
                 rate_per_s=attempt.rate if attempt.job.in_steps else 0.0,
                 loss=None,
@@ -195,7 +195,8 @@ class World:
         else:
             node.cut_off()
         if fault.duration_s > self._options.detect_s:
-            lost = NodeLost(node_id=node.node_id, silent_s=self._options.detect_s, incarnation=node.incarnation)
+            silent_s = float(self._options.detect_s)
+            lost = NodeLost(node_id=node.node_id, silent_s=silent_s, incarnation=node.incarnation)
             self._agenda.after(self._options.detect_s, self._find_lost, lost)
 
     def _relieve(self, fault: Fault, incarnation: int) -> None:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from fastapi import Request, Response
+from fastapi import Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
-from services.gateway.problems import Problem, shown
+from services.gateway.problems import Problem, nearest, shown
 
 MAX_DEPTH = 32
 _DISCARDED_BYTES = 256 * 1024 * 1024
@@ -52,13 +53,32 @@ class StrictRoute(APIRoute):
     """The route class of every endpoint."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint, called with a `StrictRequest`."""
+        """The endpoint, called with a `StrictRequest`.
+
+        A query parameter that it does not know is refused: a misspelt filter would otherwise show everything.
+        """
         handler = super().get_route_handler()
+        known = tuple(f.alias for f in get_flat_params(self.dependant) if isinstance(f.field_info, params.Query))
 
         async def strict(request: Request) -> Response:
+            _require_known(list(request.query_params), known)
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _require_known(names: list[str], known: tuple[str, ...]) -> None:
+    errors: list[dict[str, Any]] = []
+    for name in names:
+        if name not in known:
+            error = {"pointer": shown(name), "in": "query", "message": "unknown parameter", "value": shown(name)}
+            near = nearest(name, known)
+            errors.append(error | ({"did_you_mean": near} if near else {}))
+    if errors:
+        meant = errors[0].get("did_you_mean")
+        hint = f' (did you mean "{meant}"?)' if meant else ""
+        detail = f"{errors[0]['pointer']}: unknown parameter{hint}"
+        raise Problem("invalid", detail, errors=errors, did_you_mean=meant)
 
 
 async def limited(request: Request, limit: int) -> Any:

@@ -39,4 +39,12 @@ def test_the_golden_log_has_a_bit_of_everything():
         seen = {type(record.envelope.event).__name__ for record in log.records()}
     assert {cls.__name__ for cls in TERMINAL} <= seen
     assert {"JobPreempted", "MigrationCompleted", "NodeDrained", "NodeLost", "GangReserved", "QuotaDeferred"} <= seen
-    assert {"JobSuspended", "JobResumed", "RetryScheduled", "JobProfiled", "LaunchTask", "StopTask", "TimerFired"} <= seen
+    assert {
+        "JobSuspended",
+        "JobResumed",
+        "RetryScheduled",
+        "JobProfiled",
+        "LaunchTask",
+        "StopTask",
+        "TimerFired",
+    } <= seen

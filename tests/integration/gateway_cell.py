@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +101,15 @@ async def running_cell(
     gateway = Gateway(chosen, bus, tokens=tokens)
     async with running_projection(bus, chosen.database), gateway.running():
         app = create_app(gateway)
-        async with (_served if serve else _direct)(app) as client:
+        async with (_served if serve else direct)(app) as client:
             cell = Cell(gateway, bus, client)
             await eventually(lambda: _is_ready(client))
             yield cell
 
 
 @asynccontextmanager
-async def _direct(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def direct(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client that calls the application without a socket."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -118,7 +119,7 @@ async def _direct(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
 async def _served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
-    server.capture_signals = _no_signals  # type: ignore[method-assign]
+    server.capture_signals = nullcontext  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve([listener]))
     host, port = listener.getsockname()
     try:
@@ -127,12 +128,6 @@ async def _served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     finally:
         server.should_exit = True
         await task
-
-
-def _no_signals() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 async def memory_bus(log: MemoryLog | None = None) -> MemoryBus:

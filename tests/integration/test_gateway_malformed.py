@@ -175,6 +175,8 @@ async def test_another_media_type_is_refused(cell: Cell, media_type: str | None)
         ("GET", "/v1/jobs?label=novalue", 422),
         ("GET", "/v1/jobs?tenant=a%00b", 422),
         ("GET", "/v1/jobs?at_least_offset=-1", 422),
+        ("GET", "/v1/jobs?tenat=vision", 422),
+        ("POST", "/v1/jobs?dryrun=1", 422),
         ("GET", "/v1/events?type=job.plced.v1", 422),
         ("GET", "/v1/log/export?topic=secrets", 422),
         ("GET", "/v1/code/c-" + "a" * 32, 404),

@@ -14,8 +14,17 @@ from libs.bus.memory import MemoryLog
 from libs.bus.port import BusUnavailable, Fenced
 from libs.contracts.gateway import OWNER
 from libs.testing.faults import Faults, FaultyBus, unknown
+from services.gateway.app import create_app
 from services.gateway.door import Gateway
-from tests.integration.gateway_cell import CONTROL, Cell, eventually, memory_bus, running_cell, settings
+from tests.integration.gateway_cell import (
+    CONTROL,
+    Cell,
+    direct,
+    eventually,
+    memory_bus,
+    running_cell,
+    settings,
+)
 
 
 class Broken:
@@ -132,26 +141,38 @@ async def test_keys_are_remembered_over_a_restart(tmp_path: Path) -> None:
 async def test_without_read_models_jobs_are_accepted_and_reads_say_why_not(tmp_path: Path) -> None:
     bus = await memory_bus()
     gateway = Gateway(settings(tmp_path, database=f"sqlite:///{tmp_path / 'none' / 'x.db'}"), bus)
-    import httpx2
+    async with gateway.running(), direct(create_app(gateway)) as client:
 
-    from services.gateway.app import create_app
+        async def taken() -> bool:
+            return (await client.post("/v1/jobs", json={"command": ["x"]})).status_code == 201
 
-    async with gateway.running():
-        transport = httpx2.ASGITransport(app=create_app(gateway))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-
-            async def taken() -> bool:
-                return (await client.post("/v1/jobs", json={"command": ["x"]})).status_code == 201
-
-            await eventually(taken)
-            answer = await client.get("/v1/jobs")
-            assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
-            ready = await client.get("/readyz")
-            assert (ready.status_code, ready.json()["checks"]["log"]) == (503, "ok")
-            assert (await client.get("/healthz")).status_code == 200
+        await eventually(taken)
+        answer = await client.get("/v1/jobs")
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["checks"]["log"]) == (503, "ok")
+        assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_an_offset_that_the_read_models_do_not_reach_is_not_pretended(broken: Broken) -> None:
-    answer = await broken.cell.client.get("/v1/jobs", params={"at_least_offset": 10**6}, headers={"Prefer": "wait=1"})
-    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
-    assert (await broken.cell.client.get("/v1/jobs", headers={"Prefer": "wait=1"})).status_code == 200
+async def test_an_offset_that_the_read_models_do_not_reach_is_not_pretended(tmp_path: Path) -> None:
+    bus = await memory_bus()
+    async with running_cell(tmp_path / "1", bus=bus) as cell:
+        await cell.submit()
+        await cell.get("/v1/jobs")
+        behind = settings(tmp_path / "1")
+    gateway = Gateway(behind, bus)
+    async with gateway.running(), direct(create_app(gateway)) as client:
+
+        async def taken() -> bool:
+            return (await client.post("/v1/jobs", json={"command": ["x"]})).status_code == 201
+
+        await eventually(taken)
+        answer = await client.get("/v1/jobs", params={"at_least_offset": 1}, headers={"Prefer": "wait=1"})
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+        late = await client.get("/v1/jobs", headers={"Prefer": "wait=1"})
+        assert (late.status_code, late.headers["sanjaya-offset"]) == (200, "0")
+
+
+async def test_an_offset_that_is_not_on_the_log_is_not_waited_for(broken: Broken) -> None:
+    answer = await broken.cell.client.get("/v1/jobs", params={"at_least_offset": 10**6})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "at_least_offset")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaError
 
 from libs.bus import codec
 from libs.bus.connect import connect
@@ -24,7 +25,7 @@ from libs.testing.introspection import minibatches
 from libs.testing.processes import Processes
 from libs.testing.shells import messages
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
-from services.introspection.adapters.faust_windows import FaustWindows
+from services.introspection.adapters.faust_windows import FaustWindows, Life
 from services.introspection.core.windows import Rules
 
 pytest_plugins = ("libs.testing.kafka",)
@@ -127,6 +128,28 @@ async def test_a_restarted_shell_builds_the_open_windows_again(
         return set(await windows(kafka)) == set(expected)
 
     await run_until(shell.run, all_there)
+
+
+async def test_windows_that_could_not_be_appended_are_folded_again(
+    kafka: Bus, memory: Bus, kafka_bootstrap: str, cell: str, monkeypatch: pytest.MonkeyPatch
+):
+    expected = await embedded_windows(memory, *seconds(1, 12))
+    await give(kafka, *seconds(1, 12))
+    send, failures = Life._send, [3, 7]
+
+    async def failing(self: Life, output: Outgoing) -> object:
+        failures[:] = [left - 1 for left in failures]
+        if 0 in failures:
+            raise KafkaError("not accepted (injected)")
+        return await send(self, output)
+
+    monkeypatch.setattr(Life, "_send", failing)
+
+    async def all_there() -> bool:
+        return set(await windows(kafka)) == set(expected)
+
+    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock()).run, all_there)
+    assert failures[-1] < 0
 
 
 async def test_a_bad_record_goes_to_the_dead_letters_and_the_rest_goes_on(kafka: Bus, kafka_bootstrap: str, cell: str):

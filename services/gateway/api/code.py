@@ -11,9 +11,9 @@ from services.gateway.adapters.code_store import CodeRefused
 from services.gateway.api.common import Door, Reader, Submitter, answer, media, responses
 from services.gateway.models.answers import Code
 from services.gateway.problems import Problem, not_found
-from services.gateway.strict import limited
+from services.gateway.strict import StrictRoute, limited
 
-router = APIRouter(prefix="/v1/code", tags=["code"])
+router = APIRouter(prefix="/v1/code", tags=["code"], route_class=StrictRoute)
 
 _MEDIA_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "application/x-tar+gzip")
 _FILE: dict[str, Any] = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}
@@ -23,7 +23,7 @@ _FILE: dict[str, Any] = {"content": {"application/gzip": {"schema": {"type": "st
     "",
     operation_id="uploadCode",
     status_code=201,
-    responses=responses("Code", 400, 413, 415, status=201),
+    responses=responses("Code", 400, 413, 415, status=201, also="Code"),
     openapi_extra={"requestBody": {"required": True, **_FILE}},
 )
 async def upload(gateway: Door, who: Submitter, request: Request) -> Response:

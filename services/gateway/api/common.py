@@ -16,10 +16,10 @@ from libs.contracts.base import Event
 from libs.contracts.read_models import JobRow
 from services.gateway.adapters import job_queries
 from services.gateway.adapters.database import TooFarBehind, position_of
-from services.gateway.adapters.intake import KeyReused, NotTaken, OutcomeInDoubt, Taken
+from services.gateway.adapters.intake import CONTROL, KeyReused, NotTaken, OutcomeInDoubt, Taken
 from services.gateway.adapters.tokens import ANYBODY, Principal, Scope
 from services.gateway.door import Gateway
-from services.gateway.problems import MEDIA_TYPE, Problem, nearest, not_found, shown, unavailable
+from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, not_found, shown, unavailable
 
 T = TypeVar("T")
 
@@ -110,9 +110,11 @@ async def fresh(
     """Wait for the read models, as far as the request asks for it.
 
     Raises:
-        Problem: 503: the offset that was demanded is not included in time.
+        Problem: 503: the offset that was demanded is not included in time; 422: it is not on the log.
     """
     patience_s = _preferred_wait(prefer)
+    if at_least_offset is not None:
+        await _require_on_log(gateway, at_least_offset)
     longest_s = gateway.settings.longest_wait_s
     try:
         if at_least_offset is not None:
@@ -122,6 +124,15 @@ async def fresh(
     except TooFarBehind as error:
         if at_least_offset is not None:
             raise unavailable(str(error), 1) from None
+
+
+async def _require_on_log(gateway: Gateway, offset: int) -> None:
+    """Waiting for what nobody has appended would be in vain."""
+    known = max(gateway.feed.next_offset, gateway.intake.index.next_offset)
+    if offset >= known:
+        known = await gateway.bus.end_offset(CONTROL)
+    if offset >= known:
+        raise invalid("at_least_offset", f"the log ends before {known}", offset, where="query")
 
 
 def _preferred_wait(prefer: str | None) -> float | None:
@@ -167,10 +178,22 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def responses(name: str, *other: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """For the document: the answer of a route, and its problems."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-    return {status: {"description": name, "content": content}} | problems(*other)
+def responses(name: str, *other: int, status: int = 200, also: str = "") -> dict[int | str, dict[str, Any]]:
+    """For the document: the answer of a route, and its problems.
+
+    Args:
+        name: schema of the answer with `status`.
+        also: schema of another answer, with status 200.
+    """
+
+    def document(schema: str) -> dict[str, Any]:
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+        return {"description": schema, "content": content}
+
+    answers: dict[int | str, dict[str, Any]] = {status: document(name)}
+    if also:
+        answers[200] = document(also)
+    return answers | problems(*other)
 
 
 def media(description: str, content: Mapping[str, Any], *other: int) -> dict[int | str, dict[str, Any]]:

@@ -47,7 +47,10 @@ Needless = Callable[[JobRow], bool]
 
 
 @router.delete(
-    "", operation_id="deleteJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+    "",
+    operation_id="deleteJob",
+    status_code=202,
+    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def delete(
     gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
@@ -60,7 +63,7 @@ async def delete(
     "/cancel",
     operation_id="cancelJob",
     status_code=202,
-    responses=responses("Requested", 400, 404, 409, 412, 413, 415, status=202),
+    responses=responses("Requested", 400, 404, 409, 412, 413, 415, status=202, also="Requested"),
 )
 async def cancel(
     gateway: Door,
@@ -83,7 +86,10 @@ async def _cancel(
 
 
 @router.post(
-    "/pause", operation_id="pauseJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+    "/pause",
+    operation_id="pauseJob",
+    status_code=202,
+    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def pause(
     gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
@@ -95,7 +101,10 @@ async def pause(
 
 
 @router.post(
-    "/resume", operation_id="resumeJob", status_code=202, responses=responses("Requested", 404, 409, 412, status=202)
+    "/resume",
+    operation_id="resumeJob",
+    status_code=202,
+    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def resume(
     gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None

@@ -48,7 +48,12 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
 _FIELDS = tuple(Job.__struct_encode_fields__)
 
 
-@router.post("", operation_id="submitJob", status_code=201, responses=responses("Submitted", 400, 413, 415, status=201))
+@router.post(
+    "",
+    operation_id="submitJob",
+    status_code=201,
+    responses=responses("Submitted", 400, 413, 415, status=201, also="DryRun"),
+)
 async def submit(
     gateway: Door,
     who: Submitter,

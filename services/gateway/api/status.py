@@ -18,8 +18,9 @@ from services.gateway.api.common import Door, Fresh, Reader, answer, look, probl
 from services.gateway.core import views
 from services.gateway.models.answers import Conservation, Health, Law, Status
 from services.gateway.problems import KINDS, not_found
+from services.gateway.strict import StrictRoute
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 def _version() -> str:

@@ -64,6 +64,7 @@ class Life:
         self._fold = TelemetryFold(rules)
         self._unacknowledged: dict[int, deque[EventT[bytes]]] = {}
         self._emitting = asyncio.Lock()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.app = _app(connection, cell)
         self._topics = {topic: self._topic(topic) for topic in (Topic.TELEMETRY, Topic.PROFILES, Topic.DEADLETTER)}
         self.app.agent(self._topics[Topic.TELEMETRY], name="fold")(self._read)
@@ -76,9 +77,15 @@ class Life:
         try:
             await self.app.start()
             log.info("windows started on Faust", extra=fields(group=self.app.conf.id))
-            await self.app.wait_for_stopped(stop.wait())
+            asked, over = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self.app.wait_until_stopped())
+            ends: list[asyncio.Future[Any]] = [asked, over, self._failed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            over.cancel()
         finally:
             await self.app.stop()
+        if self._failed.done():
+            self._failed.result()
         if self.app.crash_reason is not None:
             raise self.app.crash_reason
 
@@ -101,11 +108,20 @@ class Life:
                 self._unacknowledged.pop(place.partition, None)
 
     async def _emit(self, outputs: list[Outgoing], partitions: Iterable[int]) -> None:
-        """Append, wait until the brokers have it, and only then let go of the records behind it."""
+        """Append, wait until the brokers have it, and only then let go of the records behind it.
+
+        What could not be appended is out of the fold already: then nothing is acknowledged any more, and the
+        next life folds it again.
+        """
         async with self._emitting:
-            sent = [await self._send(output) for output in outputs]
-            for confirmation in sent:
-                await confirmation
+            if self._failed.done():
+                return
+            try:
+                for confirmation in [await self._send(output) for output in outputs]:
+                    await confirmation
+            except Exception as error:
+                self._failed.set_exception(error)
+                return
             for partition in partitions:
                 self._acknowledge(partition)
 

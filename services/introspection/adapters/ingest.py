@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 
 from libs.bus import codec
@@ -18,6 +19,7 @@ from libs.contracts.wire import Undecodable
 from libs.runtime.clock import Clock
 from libs.runtime.committer import Committer
 from libs.runtime.deadletter import dead_letter
+from libs.runtime.handled import Handled, Tracer
 from libs.runtime.log import fields
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail, all_partitions, ends
@@ -50,6 +52,7 @@ class Ingest:
         *,
         interval_s: float,
         node_timeout_s: float,
+        tracer: Tracer | None = None,
     ) -> None:
         """Wire the pure parts to a bus.
 
@@ -60,11 +63,14 @@ class Ingest:
             stats: kept up to date.
             interval_s: least measured time between two JobProfiled of a job.
             node_timeout_s: a node that is silent so long is lost.
+            tracer: told what was reported; None when nobody listens.
         """
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)
         self._liveness = Liveness(node_timeout_s, clock.now_s())
         self._held = Held()
+        self._tracer = tracer
+        self._reported: list[Handled] = []
         self._next: dict[Partition, int] = {}
         self._tails: list[Tail] = []
         self._committer: Committer
@@ -112,6 +118,10 @@ class Ingest:
         if outputs or now_s - self._committed_at_s >= COMMIT_EVERY_S:
             self._committed_at_s = now_s
             await self._commit(outputs, self._moved())
+        if self._tracer is not None:
+            for reported in self._reported:
+                self._tracer.handled(reported)
+            self._reported.clear()
 
     def _take_window(self, message: Message) -> list[Outgoing]:
         try:
@@ -128,7 +138,12 @@ class Ingest:
             self._held.hold(window.job_id, message.partition.index, message.offset)
         else:
             self._held.release(window.job_id)
-        return [] if profile is None else [codec.outgoing(profiles.envelope(profile, cause))]
+        if profile is None:
+            return []
+        envelope = profiles.envelope(profile, cause)
+        if self._tracer is not None:
+            self._reported.append(Handled(cause, [envelope], time.time_ns()))
+        return [codec.outgoing(envelope)]
 
     def _moved(self) -> dict[Partition, int]:
         moved = {}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from libs.bus.embedded import EmbeddedBus, keeper, reader
-from libs.bus.port import BusError, Message, OffsetLost, Partition
+from libs.bus.port import BusError, Message, OffsetLost, Outgoing, Partition
 from libs.contracts.base import Topic
 from libs.testing.bus_contract import LAYOUT
-from libs.testing.bus_contract.log import CONTROL, Outgoing, text, texts
+from libs.testing.bus_contract.log import CONTROL, text, texts
 from libs.testing.shared_file import leave_socket
 
 PROFILES = Partition(Topic.PROFILES, 0)
@@ -90,7 +90,7 @@ async def test_short_lived_topics_keep_their_newest_messages(tmp_path: Path, mon
         await bus.append([text(Topic.PROFILES, "k", str(first + number)) for number in range(10)])
         await bus.append([text(Topic.CONTROL, "k", str(first + number)) for number in range(10)])
         await settled(bus)
-    with pytest.raises(OffsetLost, match="lab.profiles/0 begins at 75, asked for 5"):
+    with pytest.raises(OffsetLost, match=r"lab\.profiles/0 begins at 75, asked for 5"):
         await late.next_batch(100, 1.0)
     assert texts(await all_of(bus, PROFILES)) == [str(number) for number in range(75, 100)]
     assert texts(await all_of(bus, CONTROL)) == [str(number) for number in range(100)]

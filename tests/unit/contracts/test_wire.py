@@ -13,7 +13,9 @@ from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.gateway import JobCancelRequested
 from libs.testing.core_case import arrival
 
-ENVELOPE = Envelope(id="e-1", source="gateway", time_s=1763677.25, event=arrival("j-1", 2), causation_id="e-0", sequence=7)
+ENVELOPE = Envelope(
+    id="e-1", source="gateway", time_s=1763677.25, event=arrival("j-1", 2), causation_id="e-0", sequence=7
+)
 
 
 def test_round_trip():

@@ -26,7 +26,7 @@ def small_cell() -> Simulation:
     scenario.tenant("default", 6).job("gang", 4, runs_s=50.0).job("small", runs_s=30.0).job("huge", 9)
     scenario.job("long", 2, at=60.0, runs_s=400.0, max_retries=1).job("late", 3, at=65.0, runs_s=20.0)
     scenario.job("gone", at=70.0, runs_s=500.0).cancel("gone", at=90.0).pause("long", at=75.0, until=80.0)
-    scenario.drain("v100-000", at=100.0, until=150.0)
+    scenario.drain("v100-000", at=85.0, until=150.0)
     scenario.fault(FaultKind.CRASH, "v100-001", at=300.0, for_s=60.0)
     return scenario.run(SERVICES)
 

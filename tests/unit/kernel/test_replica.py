@@ -76,7 +76,9 @@ def test_a_damaged_snapshot_is_refused():
 
 
 def test_an_output_that_the_door_plate_does_not_list_is_refused():
-    broken = Service(name="admission", question="", machine=ADMISSION.machine, state_type=ADMISSION.state_type, emits=())
+    broken = Service(
+        name="admission", question="", machine=ADMISSION.machine, state_type=ADMISSION.state_type, emits=()
+    )
     replica = Replica(broken)
     replica.step(RECORDS[0])
     with pytest.raises(UndeclaredOutput, match="JobAdmitted"):

@@ -1,0 +1,220 @@
+"""The log as a whole: replay and verify, compare, look at a state, export, simulate."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from libs.cli.context import DONE, FAILED, USAGE, Gateway, client, configured, fail
+from libs.cli.output import Form, is_terminal, show_document
+
+if TYPE_CHECKING:
+    from libs.inspect.logs import Log
+
+Source = Annotated[
+    str | None, typer.Argument(help="An exported file, a log.db, a bus URL, or -; default: the live cell.")
+]
+Cell = Annotated[str | None, typer.Option(help="Which cell of a bus.")]
+AsJson = Annotated[bool, typer.Option("--json")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (replay, diff, state, export, simulate):
+        app.command()(command)
+
+
+@contextmanager
+def opened(source: str | None, cell: str | None, gateway: str | None) -> Iterator[Log]:
+    """The log to look at; a live cell's is fetched from its gateway first."""
+    from libs.bus.port import BusError
+    from libs.inspect.sources import open_log
+    from services.roster import SERVICES
+
+    name = configured("cell", cell, "local").value
+    names = [service.name for service in SERVICES]
+    try:
+        if source is not None:
+            with open_log(source, cell=name, sessions=names) as log:
+                yield log
+            return
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            with client(gateway) as live:
+                file.writelines(live.export())
+            file.flush()
+            with open_log(file.name, cell=name) as log:
+                yield log
+    except FileNotFoundError as error:
+        fail(f"{error.filename}: no such file", USAGE)
+    except BusError as error:
+        fail(str(error), USAGE)
+
+
+def replay(
+    log: Source = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every decision; exit 1 at a difference.")] = False,
+    as_json: AsJson = False,
+    cell: Cell = None,
+    gateway: Gateway = None,
+) -> None:
+    """Feed the whole log to the cores again; with --verify, compare every decision byte by byte."""
+    from libs.inspect.verify import verify as audit
+    from services.roster import SERVICES
+
+    began = time.perf_counter()
+    with opened(log, cell, gateway) as found, _progress("replaying") as watch:
+        result = audit(found, SERVICES, watch=watch)
+    if as_json:
+        import msgspec
+
+        show_document(msgspec.to_builtins(result), Form.JSON)
+    else:
+        pending = f", {result.pending} pending" if result.pending else ""
+        typer.echo(
+            f"{result.events} events, {result.decisions} decisions, {result.differences} differences{pending}"
+            f"  ({time.perf_counter() - began:.1f} s)"
+        )
+        if not verify or result.ok:
+            for service, state_hash in result.state_hashes.items():
+                typer.echo(f"  {service:<17} state {state_hash[:16]}")
+    if not result.ok:
+        if not as_json and result.first is not None:
+            typer.echo("\n".join(result.first.lines()))
+        sys.exit(FAILED)
+    sys.exit(DONE)
+
+
+def diff(
+    a: Annotated[str, typer.Argument()],
+    b: Annotated[str, typer.Argument()],
+    cell: Cell = None,
+) -> None:
+    """Where two logs tell different stories, job by job, without regard to times; exit 1 when they do."""
+    from libs.inspect.diff import diff as compare
+
+    with opened(a, cell, None) as left, opened(b, cell, None) as right:
+        found = compare(left.control(), right.control())
+    for difference in found:
+        typer.echo("\n".join(difference.lines()))
+    typer.echo(f"{len(found)} differences")
+    sys.exit(FAILED if found else DONE)
+
+
+def state(
+    log: Source = None,
+    at: Annotated[int | None, typer.Option("--at", help="After the record at this offset; default: the end.")] = None,
+    service: Annotated[str | None, typer.Option(help="Only this one's.")] = None,
+    cell: Cell = None,
+    gateway: Gateway = None,
+) -> None:
+    """The state of the cores at any offset, as JSON."""
+    import msgspec
+
+    from libs.inspect.replay import state_at
+    from services.roster import SERVICES
+
+    with opened(log, cell, gateway) as found:
+        states = state_at(found.control(), SERVICES, sys.maxsize if at is None else at)
+    if service is not None:
+        if service not in states:
+            fail(f"no service {service!r}; there are {', '.join(states)}", USAGE)
+        states = {service: states[service]}
+    typer.echo(json.dumps({name: msgspec.to_builtins(value) for name, value in states.items()}, indent=1))
+
+
+def export(
+    log: Source = None,
+    form: Annotated[str, typer.Option("--format", help="jsonl, parquet or chrome-trace.")] = "jsonl",
+    out: Annotated[str, typer.Option("--out", help="File; - for standard output (jsonl).")] = "-",
+    cell: Cell = None,
+    gateway: Gateway = None,
+) -> None:
+    """The log as a file: for replay, for analytics, for a timeline."""
+    from libs.inspect.chrome_trace import write_chrome_trace
+    from libs.inspect.jsonl import write_jsonl
+    from libs.inspect.parquet import ParquetMissing, write_parquet
+
+    if form not in ("jsonl", "parquet", "chrome-trace"):
+        fail(f"--format {form!r}: expected jsonl, parquet or chrome-trace", USAGE)
+    if out == "-" and form == "parquet":
+        fail("parquet needs a file", USAGE, "--out log.parquet")
+    with opened(log, cell, gateway) as found:
+        if form == "parquet":
+            try:
+                written = write_parquet(found, Path(out))
+            except ParquetMissing as error:
+                fail(str(error), FAILED)
+        elif out == "-":
+            written = _write(form, found, sys.stdout.buffer, write_jsonl, write_chrome_trace)
+        else:
+            with Path(out).open("wb") as file:
+                written = _write(form, found, file, write_jsonl, write_chrome_trace)
+    typer.echo(f"{written} records", err=True)
+
+
+def _write(form: str, log: Log, file: Any, jsonl: Callable[..., int], chrome: Callable[..., int]) -> int:
+    return jsonl(log, file) if form == "jsonl" else chrome(log.control(), file)
+
+
+def simulate(
+    trace: Annotated[str, typer.Option(help="traces/1, CSV; - for standard input.")],
+    cluster: Annotated[str, typer.Option(help="v100=36,p100=36")],
+    throughputs: Annotated[str | None, typer.Option(help="throughputs/1, JSON.")] = None,
+    gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
+    policy: Annotated[str, typer.Option()] = "backfill",
+    seed: Annotated[int, typer.Option()] = 0,
+    checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
+    measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
+    out: Annotated[str, typer.Option(help="simulation-result/1, JSON; - for standard output.")] = "-",
+    log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
+) -> None:
+    """Run a trace through the services on a virtual clock."""
+    from libs.cli.simulation import run
+
+    bounds = None
+    if measure is not None:
+        first, colon, end = measure.partition(":")
+        if not (colon and first.isdigit() and end.isdigit()):
+            fail(f"--measure {measure!r}: expected FIRST:END, such as 4000:5000", USAGE)
+        bounds = int(first), int(end)
+    with _progress("simulating") as watch:
+        run(
+            trace=trace,
+            throughputs=throughputs,
+            cluster=cluster,
+            gpus_per_server=gpus_per_server,
+            policy=policy,
+            seed=seed,
+            checkpoint_overhead_s=checkpoint_overhead_s,
+            measure=bounds,
+            out=out,
+            log=log,
+            watch=watch,
+        )
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int], None]]:
+    """A counter on stderr while a person watches; silent otherwise."""
+    if not (is_terminal() and sys.stderr.isatty()):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description} {task.completed:,}"),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,177 @@
+"""Nodes, GPUs, tenants, policy, settings, events."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from libs.cli.context import USAGE, Gateway, client, fail
+from libs.cli.output import Column, Form, show, show_document
+
+Output = Annotated[Form, typer.Option("-o", "--output")]
+AsJson = Annotated[bool, typer.Option("--json")]
+Node = Annotated[str, typer.Argument()]
+
+NODES = (
+    Column("ID", lambda n: n["id"]),
+    Column("STATE", lambda n: n["state"]),
+    Column("GPUS", lambda n: f"{n['gpus'] - n['free']}/{n['gpus']} {','.join(n['gpu_types'])}"),
+    Column("JOBS", lambda n: ", ".join(n["jobs"])),
+    Column("RACK", lambda n: n["rack"]),
+    Column("ADDRESS", lambda n: n["address"], wide=True),
+    Column("INCARNATION", lambda n: str(n["incarnation"]), wide=True),
+    Column("NOTE", lambda n: n["note"]),
+)
+GPUS = (
+    Column("ID", lambda g: g["id"]),
+    Column("TYPE", lambda g: g["gpu_type"]),
+    Column("MEMORY", lambda g: f"{g['memory_bytes'] / 2**30:.0f} GiB"),
+    Column("STATE", lambda g: g["state"]),
+    Column("JOB", lambda g: g["job_id"] or ""),
+    Column("TENANT", lambda g: g["tenant"] or ""),
+    Column("UUID", lambda g: g["uuid"], wide=True),
+    Column("NOTE", lambda g: g["note"]),
+)
+TENANTS = (
+    Column("NAME", lambda t: t["name"]),
+    Column("LIMIT", lambda t: "none" if t["gpu_limit"] is None else str(t["gpu_limit"])),
+    Column("GRANTED", lambda t: str(t["granted_gpus"])),
+    Column("HELD", lambda t: str(t["held_gpus"])),
+    Column("JOBS", lambda t: ", ".join(f"{n} {state}" for state, n in t["jobs"].items())),
+)
+SETTINGS = (
+    Column("SERVICE", lambda s: s["service"]),
+    Column("NAME", lambda s: s["name"]),
+    Column("VALUE", lambda s: f"{s['value']:g}"),
+    Column("DEFAULT", lambda s: f"{s['default']:g}"),
+    Column("MEANING", lambda s: s["describes"]),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (nodes, gpus, drain, undrain, tenants, events):
+        app.command()(command)
+    for name, help_text, commands in (
+        ("tenant", "Limits of tenants.", {"set": set_tenant}),
+        ("policy", "The placement policy.", {"show": show_policy, "set": set_policy}),
+        ("settings", "Numbers that the services decide by.", {"show": show_settings, "set": set_setting}),
+    ):
+        group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+        for verb, command in commands.items():
+            group.command(verb)(command)
+        app.add_typer(group, name=name)
+
+
+def nodes(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+    """List nodes."""
+    with client(gateway) as cell:
+        show(cell.nodes(), NODES, Form.JSON if as_json else output)
+
+
+def gpus(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+    """List GPUs and who has them."""
+    with client(gateway) as cell:
+        show(cell.gpus(), GPUS, Form.JSON if as_json else output)
+
+
+def drain(
+    node: Node,
+    reason: Annotated[str, typer.Option(help="Somebody will ask.")],
+    gateway: Gateway = None,
+) -> None:
+    """Move away what runs on a node, and give it nothing new."""
+    with client(gateway) as cell:
+        cell.drain(node, reason)
+        typer.echo(f"{node} is drained: {reason}")
+
+
+def undrain(node: Node, gateway: Gateway = None) -> None:
+    """Use a node again."""
+    with client(gateway) as cell:
+        cell.undrain(node)
+        typer.echo(f"{node} may be used again")
+
+
+def tenants(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+    """List tenants, their limits and their use."""
+    with client(gateway) as cell:
+        show(cell.tenants(), TENANTS, Form.JSON if as_json else output)
+
+
+def set_tenant(
+    name: Annotated[str, typer.Argument()],
+    quota: Annotated[str, typer.Option(help="Most GPUs together, or `none`.")],
+    weight: Annotated[float, typer.Option()] = 1.0,
+    gateway: Gateway = None,
+) -> None:
+    """Set a tenant's limit."""
+    if quota != "none" and not quota.isdigit():
+        fail(f"--quota {quota!r}: expected a number of GPUs, or none", USAGE)
+    with client(gateway) as cell:
+        cell.set_tenant(name, None if quota == "none" else int(quota), weight)
+        typer.echo(f"tenant {name}: limit {quota}")
+
+
+def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
+    """The policy, and those that can be chosen."""
+    with client(gateway) as cell:
+        found = cell.policy()
+    if as_json:
+        show_document(found, Form.JSON)
+    else:
+        typer.echo(f"{found['policy']}  (available: {', '.join(found['available'])})")
+
+
+def set_policy(
+    policy: Annotated[str, typer.Argument()],
+    reason: Annotated[str, typer.Option(help="Goes on the log.")] = "",
+    gateway: Gateway = None,
+) -> None:
+    """Switch the policy; it takes effect with the next decision."""
+    with client(gateway) as cell:
+        cell.set_policy(policy, reason)
+        typer.echo(f"policy {policy}")
+
+
+def show_settings(output: Output = Form.TABLE, gateway: Gateway = None) -> None:
+    """The settings and their values."""
+    with client(gateway) as cell:
+        show(cell.settings(), SETTINGS, output)
+
+
+def set_setting(
+    name: Annotated[str, typer.Argument(help="SERVICE.NAME")],
+    value: Annotated[float, typer.Argument()],
+    gateway: Gateway = None,
+) -> None:
+    """Change a setting; the change is an event."""
+    service, dot, setting = name.partition(".")
+    if not dot:
+        fail(f"{name!r} is no setting", USAGE, "placement.reserve_after_s")
+    with client(gateway) as cell:
+        cell.set_setting(service, setting, value)
+        typer.echo(f"{name} = {value:g}")
+
+
+def events(
+    follow: Annotated[bool, typer.Option("-f", "--follow")] = False,
+    job: Annotated[list[str] | None, typer.Option(help="Of this job; repeat.")] = None,
+    kind: Annotated[list[str] | None, typer.Option("--type", help="Such as job.placed.v1; repeat.")] = None,
+    from_offset: Annotated[int | None, typer.Option()] = None,
+    as_json: AsJson = False,
+    gateway: Gateway = None,
+) -> None:
+    """The control topic, oldest first."""
+    with client(gateway) as cell:
+        for event in cell.events(follow=follow, job=job, type=kind, from_offset=from_offset):
+            print(json.dumps(event) if as_json else _line(event), flush=True)
+
+
+def _line(event: dict[str, Any]) -> str:
+    data = event.get("data", {})
+    reason = data.get("reason")
+    why = f"  {reason['message']}" if isinstance(reason, dict) else ""
+    return f"{event['offset']:>7}  {event['time'][11:23]}  {event['type']:<28} {event['subject']:<14}{why}"

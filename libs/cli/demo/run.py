@@ -1,0 +1,175 @@
+"""From an empty directory to a verified log."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from libs.cli.cell import Cell, CellPlan
+from libs.cli.cell.plan import free_port
+from libs.cli.demo import workload
+from libs.cli.demo.view import FINAL, screen
+from libs.cli.output import STATE_STYLES
+from libs.client import Client
+from libs.inspect.sources import open_log
+from libs.inspect.verify import Verification, verify
+from services.roster import SERVICES
+
+ASK_EVERY_S = 0.5
+GIVE_UP_AFTER_S = 230.0
+AGENTS, GPUS = 2, 4
+
+
+def run(kafka: str | None, keep: Path | None) -> int:
+    """Run the demonstration.
+
+    Args:
+        kafka: None for the embedded log; the brokers; or an empty text for a broker of the cell's own.
+        keep: where the state stays; None: in a temporary directory that is removed.
+
+    Returns:
+        0 when every job ended as expected and the audit found no difference, else 1.
+    """
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    state_dir = keep or Path(tempfile.mkdtemp(prefix="sanjaya-demo-"))
+    plan = CellPlan(
+        state_dir=state_dir.absolute(),
+        cell=f"demo-{int(time.time())}" if kafka else "demo",
+        kafka=kafka,
+        agents=AGENTS,
+        gpus_per_agent=GPUS,
+        gateway_port=free_port(),
+    )
+    try:
+        return _run(plan, console)
+    finally:
+        if keep is None:
+            shutil.rmtree(state_dir, ignore_errors=True)
+
+
+def _run(plan: CellPlan, console: Console) -> int:
+    news: list[str] = []
+
+    def say(text: str) -> None:
+        news.append(text)
+        if not console.is_terminal:
+            console.print(text)
+
+    console.print(f"starting a cell with {AGENTS} nodes of {GPUS} virtual GPUs on {_bus_name(plan)} …")
+    with Cell(plan, say) as cell, Client(cell.plan.gateway_url) as client:
+        console.print(f"page: {cell.plan.gateway_url}")
+        expected = _submit(client)
+        began = time.monotonic()
+        _follow(client, expected, console, news, began)
+        jobs = {job["id"]: client.job(job["id"]) for job in client.jobs()}
+        _summary(console, jobs, expected, time.monotonic() - began)
+        _story(console, client, jobs)
+        result = _audit(client, console)
+    wrong = [job["name"] for job_id, job in jobs.items() if job["state"] != expected[job_id]]
+    if wrong:
+        console.print(f"[red]ended otherwise than expected: {', '.join(wrong)}[/red]")
+    return 0 if not wrong and result.ok else 1
+
+
+def _bus_name(plan: CellPlan) -> str:
+    return "the embedded log" if plan.kafka is None else "Apache Kafka"
+
+
+def _submit(client: Client) -> dict[str, str]:
+    """Set the tenants' limits and submit everything. Returns {job id: expected final state}."""
+    work = workload.read()
+    for name, gpus in work.tenants.items():
+        client.set_tenant(name, gpus)
+    return {client.submit(job.request)["id"]: job.expect for job in work.jobs}
+
+
+def _follow(client: Client, expected: dict[str, str], console: Console, news: list[str], began: float) -> None:
+    """Show the cell until every job has ended; cancel those that are there to be cancelled."""
+    told: dict[str, str] = {}
+    cancelled: list[str] = []
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            jobs = [job for job in client.jobs() if job["id"] in expected][::-1]
+            for job in jobs:
+                if job["labels"].get("demo") == "cancel" and job["minibatches"] and job["id"] not in cancelled:
+                    client.cancel(job["id"], grace_s=3, note="the demonstration has seen enough")
+                    cancelled.append(job["id"])
+            elapsed_s = time.monotonic() - began
+            if console.is_terminal:
+                live.update(screen(jobs, client.gpus(), elapsed_s, news), refresh=True)
+            else:
+                _tell_changes(jobs, told, elapsed_s)
+            if all(job["state"] in FINAL for job in jobs) or elapsed_s > GIVE_UP_AFTER_S:
+                return
+            time.sleep(ASK_EVERY_S)
+
+
+def _tell_changes(jobs: list[dict[str, Any]], told: dict[str, str], elapsed_s: float) -> None:
+    """One plain line per change of state."""
+    for job in jobs:
+        if told.get(job["id"]) != job["state"]:
+            told[job["id"]] = job["state"]
+            print(
+                f"{elapsed_s:6.1f} s  {job['name']:<18}{job['state']:<11}{job['where'] or ''}  {job['message']}",
+                flush=True,
+            )
+
+
+def _summary(console: Console, jobs: dict[str, dict[str, Any]], expected: dict[str, str], elapsed_s: float) -> None:
+    table = Table(title=f"{len(jobs)} jobs in {elapsed_s:.0f} s", title_justify="left", header_style="bold")
+    for head in ("job", "tenant", "gpus", "state", "attempts", "where", "waited", "ran", "mini-batches", "loss"):
+        table.add_column(head)
+    for job_id in expected:
+        job = jobs[job_id]
+        state = f"[{STATE_STYLES[job['state']]}]{job['state']}[/]"
+        table.add_row(
+            job["name"],
+            job["tenant"],
+            str(job["gpus"]),
+            state if job["state"] == expected[job_id] else f"{state} (expected {expected[job_id]})",
+            str(job["attempt"]),
+            job["where"],
+            _seconds(job["submitted_s"], job["first_started_s"]),
+            _seconds(job["started_s"], job["finished_s"]),
+            str(job["minibatches"]),
+            "–" if job["loss"] is None else f"{job['loss']:.4f}",
+        )
+    console.print(table)
+
+
+def _seconds(begin_s: float | None, end_s: float | None) -> str:
+    return "–" if begin_s is None or end_s is None else f"{end_s - begin_s:.1f} s"
+
+
+def _story(console: Console, client: Client, jobs: dict[str, dict[str, Any]]) -> None:
+    """Of the job with most attempts."""
+    chosen = max(jobs.values(), key=lambda job: (job["attempt"], job["submitted_s"]))
+    console.print(f"\nThe story of {chosen['name']} ({chosen['id']}):", style="bold")
+    for line in client.story(chosen["id"])["lines"]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _audit(client: Client, console: Console) -> Verification:
+    """Replay the whole log and compare."""
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.writelines(client.export())
+        file.flush()
+        with open_log(file.name, cell="demo") as log:
+            result = verify(log, SERVICES)
+    style = "bold green" if result.ok else "bold red"
+    console.print(
+        f"\naudit: {result.events} events replayed, {result.decisions} decisions derived again, "
+        f"{result.differences} differences",
+        style=style,
+    )
+    if result.first is not None:
+        console.print("\n".join(result.first.lines()), markup=False)
+    return result

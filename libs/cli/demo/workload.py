@@ -1,0 +1,43 @@
+"""The demonstration's jobs, from the agent's examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+EXAMPLES = Path(__file__).parents[3] / "torch_agent" / "examples"
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """A job, and how it is expected to end."""
+
+    request: dict[str, Any]
+    expect: str
+
+    @property
+    def to_cancel(self) -> bool:
+        """Whether the demonstration cancels it once it runs."""
+        return self.request.get("labels", {}).get("demo") == "cancel"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Tenants and jobs."""
+
+    tenants: dict[str, int]
+    """{name: most GPUs together}."""
+    jobs: list[DemoJob]
+
+
+def read(folder: Path = EXAMPLES) -> Workload:
+    """Read `workload.yaml`; the scripts are run where they lie."""
+    document = yaml.safe_load((folder / "workload.yaml").read_text())
+    jobs = []
+    for job in document["jobs"]:
+        request = {**job, "working_dir": str(folder), "user": "demo"}
+        jobs.append(DemoJob(request, request.pop("expect")))
+    return Workload({tenant["name"]: tenant["gpus"] for tenant in document["tenants"]}, jobs)

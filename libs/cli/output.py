@@ -1,0 +1,158 @@
+"""Tables for people, tab-separated lines for pipes, JSON and YAML for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+Row = dict[str, Any]
+
+
+class Form(StrEnum):
+    """Output forms."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its head, and the cell of a row."""
+
+    head: str
+    cell: Callable[[Row], str]
+    wide: bool = False
+    """Shown with `-o wide` only."""
+
+
+def show(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, headers: bool = True) -> None:
+    """Print rows in the asked-for form."""
+    if form is Form.JSON:
+        typer.echo(json.dumps(list(rows), indent=2))
+    elif form is Form.YAML:
+        import yaml
+
+        typer.echo(yaml.safe_dump(list(rows), sort_keys=False), nl=False)
+    elif form is Form.NAME:
+        for row in rows:
+            typer.echo(row.get("id") or row.get("name"))
+    else:
+        shown = [column for column in columns if form is Form.WIDE or not column.wide]
+        table([[c.cell(row) for c in shown] for row in rows], [c.head for c in shown] if headers else None)
+
+
+def table(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> None:
+    """Aligned on a terminal, tab-separated in a pipe."""
+    if not is_terminal():
+        for line in ([heads] if heads else []) + list(cells):
+            typer.echo("\t".join(line or ()))
+        return
+    from rich.table import Table
+
+    drawn = Table(box=None, show_header=heads is not None, pad_edge=False, header_style="bold")
+    for place in range(len(heads) if heads else len(cells[0]) if cells else 0):
+        drawn.add_column(heads[place] if heads else None, overflow="fold", no_wrap=place == 0)
+    for line in cells:
+        drawn.add_row(*(styled(text) for text in line))
+    console().print(drawn)
+
+
+def one(row: Row, form: Form) -> None:
+    """Print one object: JSON, YAML, or its fields below each other."""
+    if form in (Form.JSON, Form.YAML, Form.NAME):
+        if form is Form.NAME:
+            typer.echo(row.get("id") or row.get("name"))
+        else:
+            show_document(row, form)
+        return
+    width = max(len(key) for key in row)
+    for key, value in row.items():
+        typer.echo(f"{key:<{width}}  {value}")
+
+
+def show_document(document: Any, form: Form) -> None:
+    """Print any document as JSON or YAML."""
+    if form is Form.YAML:
+        import yaml
+
+        typer.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+    else:
+        typer.echo(json.dumps(document, indent=2))
+
+
+STATE_STYLES = {
+    "RUNNING": "green",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "REJECTED": "red",
+    "QUEUED": "yellow",
+    "SUSPENDED": "yellow",
+    "STARTING": "cyan",
+    "STOPPING": "cyan",
+    "MIGRATING": "cyan",
+    "CANCELLED": "dim",
+    "UP": "green",
+    "LOST": "red",
+}
+
+
+def styled(text: str) -> str:
+    """A state in its colour; everything else as it is, with brackets escaped."""
+    from rich.markup import escape
+
+    word = text.split(" ")[0]
+    style = STATE_STYLES.get(word)
+    return f"[{style}]{escape(text)}[/{style}]" if style else escape(text)
+
+
+def console() -> Any:
+    """Rich on stdout; NO_COLOR and CLICOLOR_FORCE are respected."""
+    from rich.console import Console
+
+    return Console(force_terminal=True if os.environ.get("CLICOLOR_FORCE") not in (None, "", "0") else None)
+
+
+def is_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout.isatty() or os.environ.get("CLICOLOR_FORCE") not in (None, "", "0")
+
+
+def age(since_s: float | None) -> str:
+    """`40m`, `2h`, `3d` since a time."""
+    return "–" if since_s is None else duration(max(0.0, time.time() - since_s))
+
+
+def duration(seconds: float) -> str:
+    """The largest whole unit."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def count(number: float | None) -> str:
+    """`41k` for 41,000."""
+    if number is None:
+        return "–"
+    return f"{number / 1000:.0f}k" if number >= 10_000 else f"{number:g}"
+
+
+def rate(per_s: float | None) -> str:
+    """`8.2/s`."""
+    return "–" if per_s is None else f"{per_s:.1f}/s" if per_s < 100 else f"{per_s:.0f}/s"
+
+
+def loss(value: float | None) -> str:
+    """Four significant digits."""
+    return "–" if value is None else f"{value:.4g}"

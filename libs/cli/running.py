@@ -1,0 +1,110 @@
+"""Cells on this machine: `up`, `demo`, `agent`, and how they are: `doctor`, `config`, `version`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from libs.cli.context import DEFAULT_GATEWAY, FAILED, USAGE, Gateway, configured, fail
+
+StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
+Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (up, demo, doctor, version):
+        app.command()(command)
+    app.command("agent", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(agent)
+    group = typer.Typer(help="Where values come from.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("show")(show_config)
+    app.add_typer(group, name="config")
+
+
+def up(
+    state_dir: StateDir = None,
+    bus: Bus = "embedded",
+    cell: Annotated[str, typer.Option()] = "local",
+    agents: Annotated[int, typer.Option(min=0)] = 1,
+    virtual_gpus: Annotated[int, typer.Option(min=0, help="Per agent; 0: this machine's real GPUs.")] = 4,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the gateway.")] = 8420,
+) -> None:
+    """Keep a cell running on this machine until Ctrl-C."""
+    import signal
+    import threading
+
+    from libs.cli.cell import Cell, CellError, CellPlan
+
+    plan = CellPlan(
+        state_dir=(state_dir or Path.home() / ".sanjaya" / cell).absolute(),
+        cell=cell,
+        kafka=kafka_servers(bus),
+        agents=agents,
+        gpus_per_agent=virtual_gpus,
+        gateway_port=port,
+    )
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with Cell(plan, lambda text: typer.echo(text, err=True)):
+            typer.echo(f"{plan.gateway_url}   Ctrl-C ends it", err=True)
+            stop.wait()
+    except CellError as error:
+        fail(str(error), FAILED)
+
+
+def demo(
+    bus: Bus = "embedded",
+    keep: Annotated[Path | None, typer.Option(help="Keep the state, with the log, in this directory.")] = None,
+) -> None:
+    """A whole cell, a dozen real training jobs, their story, and the audit."""
+    from libs.cli.cell import CellError
+    from libs.cli.demo import run
+
+    try:
+        sys.exit(run(kafka_servers(bus), keep))
+    except CellError as error:
+        fail(str(error), FAILED)
+
+
+def kafka_servers(bus: str) -> str | None:
+    """None for the embedded log, the configured brokers, or an empty text for a broker of the cell's own."""
+    if bus not in ("embedded", "kafka"):
+        fail(f"--bus {bus!r}: expected embedded or kafka", USAGE)
+    return None if bus == "embedded" else os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "")
+
+
+def agent(context: typer.Context) -> None:
+    """Join this machine's GPUs to a cell (`sanjaya agent --help` is the agent's own help)."""
+    os.execv(sys.executable, [sys.executable, "-m", "torch_agent.service", *context.args])
+
+
+def doctor(gateway: Gateway = None) -> None:
+    """Whether the cell and this machine are well, with a fix for each thing that is not."""
+    from libs.cli.doctor import examine
+
+    findings = examine(configured("gateway", gateway, DEFAULT_GATEWAY).value)
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.what:<22} {finding.detail}")
+        if not finding.ok:
+            typer.echo(f"     {'':<22} try: {finding.fix}")
+    sys.exit(0 if all(finding.ok or finding.optional for finding in findings) else FAILED)
+
+
+def show_config(gateway: Gateway = None) -> None:
+    """The configuration, and where each value comes from."""
+    for name, flag, default in (("gateway", gateway, DEFAULT_GATEWAY), ("cell", None, "local"), ("token", None, "")):
+        found = configured(name, flag, default)
+        shown = "(set)" if name == "token" and found.value else found.value
+        typer.echo(f"{name:<10}{shown:<40}{found.origin}")
+
+
+def version() -> None:
+    """The installed version."""
+    from importlib.metadata import version as installed
+
+    typer.echo(installed("sanjaya-scheduler"))

@@ -1,0 +1,126 @@
+"""What holds for every cell, whatever is submitted to it and whatever goes wrong."""
+
+from __future__ import annotations
+
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from libs.contracts import wire
+from libs.contracts.catalogue import TERMINAL
+from libs.contracts.placement import JobPlaced, LaunchTask
+from libs.inspect.conservation import conservation
+from libs.inspect.sentences import sentence
+from libs.inspect.verify import verify
+from libs.sim.simulation import Simulation
+from libs.testing.builders import Scenario, events, log_of
+from libs.testing.strategies import scenarios
+from services.roster import SERVICES
+from tests.properties.effort import few_examples, whole_system
+
+
+def checked_run(scenario: Scenario) -> Simulation:
+    """Run with every core's invariants checked after every step."""
+    simulation = scenario.build(SERVICES)
+    try:
+        simulation.run(lambda running: [replica.check() for replica in running.replicas.values()])
+    finally:
+        for offset, envelope in enumerate(simulation.log.control):
+            about, text = envelope.event.subject, sentence(envelope.event)
+            note(f"#{offset} {envelope.time_s:g} {envelope.source} {about}: {text}")
+    return simulation
+
+
+def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
+    return [wire.encode(envelope) for envelope in simulation.log.control + simulation.log.orders]
+
+
+@whole_system
+@given(scenarios())
+def test_every_job_ends_exactly_once_and_the_books_balance(scenario: Scenario):
+    simulation = checked_run(scenario)
+    ended = [event.job_id for event in events(simulation, *TERMINAL)]
+    assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
+    books = conservation(simulation.records())
+    assert books.violations == []
+    assert books.gpus_held == 0
+    assert books.jobs_total == len(ended)
+
+
+@whole_system
+@given(scenarios())
+def test_every_decision_can_be_derived_again(scenario: Scenario):
+    simulation = checked_run(scenario)
+    result = verify(log_of(simulation), SERVICES)
+    assert result.ok, "\n".join(result.first.lines() if result.first else [])
+    assert result.pending == 0
+    assert result.state_hashes == {name: replica.state_hash for name, replica in simulation.replicas.items()}
+
+
+@whole_system
+@given(scenarios())
+def test_gangs_are_placed_whole_on_one_type_with_an_order_per_node(scenario: Scenario):
+    simulation = checked_run(scenario)
+    types = {server.node_id: server.gpu_type for server in simulation.cluster.servers}
+    wanted = {job.job_id: job.spec.gpus for job in simulation.workload.jobs}
+    launched = [e.event for e in simulation.log.orders if isinstance(e.event, LaunchTask)]
+    for placed in events(simulation, JobPlaced):
+        request = wanted[placed.job_id]
+        assert sum(len(task.gpu_indices) for task in placed.gang) == request.count
+        assert len({types[task.node_id] for task in placed.gang}) == 1
+        assert request.max_nodes is None or len(placed.gang) <= request.max_nodes
+        orders = [o for o in launched if (o.job_id, o.attempt) == (placed.job_id, placed.attempt)]
+        assert [(o.node_id, o.gpu_indices) for o in orders] == [(t.node_id, t.gpu_indices) for t in placed.gang]
+        assert [order.node_rank for order in orders] == list(range(len(placed.gang)))
+
+
+@whole_system
+@given(scenarios())
+def test_nothing_new_once_settled(scenario: Scenario):
+    simulation = checked_run(scenario)
+    end = simulation.log.end
+    assert simulation.advance() is False
+    assert simulation.log.end == end
+    for replica in simulation.replicas.values():
+        hash_before = replica.state_hash
+        for record in list(simulation.records())[-20:]:
+            assert replica.step(record) == [], "a record that was handled changes nothing"
+        assert replica.state_hash == hash_before
+
+
+@whole_system
+@given(scenarios(most_jobs=5), st.data())
+def test_a_restart_from_a_snapshot_at_any_point_changes_nothing(scenario: Scenario, data: st.DataObject):
+    undisturbed = checked_run(scenario)
+    restarted = scenario.build(SERVICES)
+    steps = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=8), label="restart after step")
+    number = 0
+    while restarted.advance():
+        if number in steps:
+            for service in SERVICES:
+                restarted.restart(service.name)
+        number += 1
+    assert encoded(restarted) == encoded(undisturbed)
+
+
+@few_examples
+@given(
+    small_s=st.integers(5, 60),
+    gang=st.integers(2, 8),
+    arrives_s=st.integers(0, 60),
+    interleaving=st.one_of(st.none(), st.integers(0, 3)),
+)
+def test_a_gang_is_not_starved_by_a_stream_of_small_jobs(
+    small_s: int, gang: int, arrives_s: int, interleaving: int | None
+):
+    """Ten jobs arrive for eight that end. Those that were first may go first, and those that run may end."""
+    scenario = Scenario().servers(4, v100=8).options(interleaving=interleaving)
+    for number in range(120):
+        scenario.job(f"small-{number}", at=number * small_s / 10, runs_s=small_s)
+    scenario.job("gang", gang, at=arrives_s, runs_s=10.0)
+    simulation = scenario.run(SERVICES)
+    outcome = simulation.outcomes.jobs["gang"]
+    ahead = sum(1 for job in simulation.outcomes.jobs.values() if job.submit_s <= arrives_s)
+    reserve_s, locality_s = 30.0, 60.0
+    bound_s = max(reserve_s, locality_s) + small_s * (2 + ahead / 8)
+    assert outcome.first_start_s is not None
+    assert outcome.first_start_s - arrives_s <= bound_s
