@@ -30,8 +30,12 @@ def _object_breaks(where: str, old: Schema, new: Schema) -> list[str]:
         for name, field in old_fields.items()
         if name in new_fields and _kind(field) != _kind(new_fields[name])
     ]
-    found += [f"{where}{name} is newly required: old records lack it" for name in new_required if name not in old_required]
-    found += [f"{where}{name} may now be absent: consumers rely on it" for name in old_required if name not in new_required]
+    found += [
+        f"{where}{name} is newly required: old records lack it" for name in new_required if name not in old_required
+    ]
+    found += [
+        f"{where}{name} may now be absent: consumers rely on it" for name in old_required if name not in new_required
+    ]
     if set(old.get("enum", [])) - set(new.get("enum", [])):
         found.append(f"{where.rstrip('.')} lost values of its enumeration")
     return found

@@ -1,7 +1,7 @@
 """Writes everything in this folder that is derived from code.
 
-    python -m schemas.generate            write
-    python -m schemas.generate --check    write nothing; exit 1 when something is out of date or incompatible
+python -m schemas.generate            write
+python -m schemas.generate --check    write nothing; exit 1 when something is out of date or incompatible
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -52,13 +53,15 @@ SETTINGS = (
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (nodes, gpus, drain, undrain, tenants, events):
-        app.command()(command)
-    for name, help_text, commands in (
+    flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, tenants, events]
+    for single in flat:
+        app.command()(single)
+    groups: list[tuple[str, str, dict[str, Callable[..., None]]]] = [
         ("tenant", "Limits of tenants.", {"set": set_tenant}),
         ("policy", "The placement policy.", {"show": show_policy, "set": set_policy}),
         ("settings", "Numbers that the services decide by.", {"show": show_settings, "set": set_setting}),
-    ):
+    ]
+    for name, help_text, commands in groups:
         group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
         for verb, command in commands.items():
             group.command(verb)(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -40,9 +41,18 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     for name, hidden in (("jobs", False), ("ls", True), ("queue", True)):
         app.command(name, hidden=hidden)(jobs)
-    commands = (show_job, why, story, logs, cancel, pause, resume, change, wait)
-    names = ("show", "why", "story", "logs", "cancel", "pause", "resume", "set", "wait")
-    for name, command in zip(names, commands, strict=True):
+    commands: dict[str, Callable[..., None]] = {
+        "show": show_job,
+        "why": why,
+        "story": story,
+        "logs": logs,
+        "cancel": cancel,
+        "pause": pause,
+        "resume": resume,
+        "set": change,
+        "wait": wait,
+    }
+    for name, command in commands.items():
         app.command(name)(command)
 
 

@@ -62,7 +62,7 @@ def table(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> None:
 
     drawn = Table(box=None, show_header=heads is not None, pad_edge=False, header_style="bold")
     for place in range(len(heads) if heads else len(cells[0]) if cells else 0):
-        drawn.add_column(heads[place] if heads else None, overflow="fold", no_wrap=place == 0)
+        drawn.add_column(heads[place] if heads else "", overflow="fold", no_wrap=place == 0)
     for line in cells:
         drawn.add_row(*(styled(text) for text in line))
     console().print(drawn)

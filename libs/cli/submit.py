@@ -171,9 +171,9 @@ def _gpus(text: str | None, nodes: int | None) -> Any:
 def wait_for(cell: Client, job: str, timeout_s: float | None = None) -> dict[str, Any]:
     """The job once it has ended; the process ends with 124 when that takes too long."""
     ended = next((state for state in _states(cell, job, timeout_s) if state["state"] in FINAL), None)
-    if ended is not None:
-        return ended
-    fail(f"{job} has not ended within {timeout_s:g} s", TIMED_OUT, f"sanjaya why {job}")
+    if ended is None:
+        fail(f"{job} has not ended within {timeout_s:g} s", TIMED_OUT, f"sanjaya why {job}")
+    return ended
 
 
 def _states(cell: Client, job: str, timeout_s: float | None) -> Iterator[dict[str, Any]]:

@@ -186,6 +186,8 @@ def _task(job: JobView, event: JobStarted | JobSuspended | JobResumed | JobExite
     status = {JobStarted: "running", JobSuspended: "suspended", JobResumed: "running", JobExited: "exited"}
     if event.attempt == job.attempt and job.tasks.get(event.node_id, "exited") != "exited":
         job.tasks = job.tasks | {event.node_id: status[type(event)]}
+    if isinstance(event, JobResumed) and event.attempt == job.attempt and not job.cancelling:
+        job.said = _because(said, "Resumed", f"goes on at {event.node_id}")
 
 
 @_on(JobPreempted)

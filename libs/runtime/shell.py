@@ -20,6 +20,7 @@ from typing import Any
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable, Message
+from libs.kernel.replica import Replica
 from libs.kernel.service import Service
 from libs.runtime.clock import Clock, WallClock
 from libs.runtime.committer import Committer
@@ -87,6 +88,11 @@ class Shell:
         self._lag = Lag(bus, self.stats)
         self._quiet = False
         """The last read found nothing: we are at the log's end."""
+
+    @property
+    def replica(self) -> Replica[Any]:
+        """The core as it is now, once the shell has started."""
+        return self._feeder.replica
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set.

@@ -34,9 +34,7 @@ class CoreCase:
         """Let the core take one event, at time `at` (default: the time of the event before)."""
         self.now_s = self.now_s if at is None else at
         self._given += 1
-        envelope = Envelope(
-            id=request_id("test", str(self._given)), source=event.owner, time_s=self.now_s, event=event
-        )
+        envelope = Envelope(id=request_id("test", str(self._given)), source=event.owner, time_s=self.now_s, event=event)
         outputs = [output.event for output in self.replica.take(envelope)]
         self.replica.check()
         self.all += outputs

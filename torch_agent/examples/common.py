@@ -22,7 +22,7 @@ def arguments(description, steps=300, batch_size=32):
 
 
 def distributed(model):
-    """The model as it is on one process; wrapped when there are several (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)."""
+    """The model as it is on one process; wrapped when the environment says that there are more (as torchrun does)."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return model
     dist.init_process_group("gloo")

@@ -17,6 +17,9 @@ from libs.bus.partitioner import partition_index
 from libs.bus.port import BusError, Outgoing, Partition, TopicLayout
 from libs.contracts.base import Topic
 
+SEEK_WAIT_MS = 10
+"""What is looked for at the end of a partition is there already: no use in waiting for more."""
+
 
 class KafkaBus:
     """See the port's `Bus`."""
@@ -83,7 +86,7 @@ class KafkaBus:
         place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
         async with self._seeking, reaching_kafka(f"find the end of {place.topic}"):
             if self._seeker is None:
-                seeker = committed_consumer(self._connection)
+                seeker = committed_consumer(self._connection, fetch_wait_ms=SEEK_WAIT_MS)
                 await seeker.start()
                 self._seeker = seeker
             return await after_last_message(self._seeker, place)

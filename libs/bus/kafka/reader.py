@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
@@ -18,9 +19,14 @@ PROBE_AFTER_S = 0.2
 PROBE_TIMEOUT_S = 5.0
 
 
-def committed_consumer(connection: Connection) -> AIOKafkaConsumer:
-    """A consumer that sees no open or aborted transaction and never moves by itself."""
+def committed_consumer(connection: Connection, *, fetch_wait_ms: int = 500) -> AIOKafkaConsumer:
+    """A consumer that sees no open or aborted transaction and never moves by itself.
+
+    Args:
+        fetch_wait_ms: how long the broker holds back an answer that would be empty.
+    """
     return AIOKafkaConsumer(
+        fetch_max_wait_ms=fetch_wait_ms,
         isolation_level="read_committed",
         auto_offset_reset="none",
         enable_auto_commit=False,
@@ -89,4 +95,5 @@ class KafkaReader:
 
     async def close(self) -> None:
         """See the port."""
-        await self._consumer.stop()
+        with suppress(asyncio.CancelledError):  # raised by a consumer that is stopped before its first poll
+            await self._consumer.stop()

@@ -21,7 +21,7 @@ class DemoJob:
     @property
     def to_cancel(self) -> bool:
         """Whether the demonstration cancels it once it runs."""
-        return self.request.get("labels", {}).get("demo") == "cancel"
+        return bool(self.request.get("labels", {}).get("demo") == "cancel")
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ def test_a_gang_over_servers_has_ranks_in_order_and_a_rendezvous_on_its_first_no
 
 def test_rendezvous_ports_take_turns():
     case = PlacementCase(n1=2, n2=2)
-    first = [e for e in case.submit("a", 4) if isinstance(e, LaunchTask)][0]
+    first = next(e for e in case.submit("a", 4) if isinstance(e, LaunchTask))
     case.exit("a", "n1")
     case.exit("a", "n2")
-    second = [e for e in case.submit("b", 4) if isinstance(e, LaunchTask)][0]
+    second = next(e for e in case.submit("b", 4) if isinstance(e, LaunchTask))
     assert (first.rendezvous_port, second.rendezvous_port) == (29500, 29501)
 
 

@@ -31,7 +31,7 @@ async def play(url: str, database: Path, crash_at: int | None) -> tuple[list[str
         await case.give(*(arrival(f"{name}{number}") for number in range(JOBS)))
         await case.run_to_end()
         case.clock.advance(PATIENCE_S)
-        await case.run_until(lambda: case.shell.stats.next_offset > 0 and not case.shell._feeder.replica.state.due_s)
+        await case.run_until(lambda: case.shell.stats.next_offset > 0 and not case.shell.replica.state.due_s)
         await case.run_to_end()
     replica = await replayed(TOY, bus.bus)
     assert (await from_snapshot(snapshots, bus.bus)).state_hash == replica.state_hash

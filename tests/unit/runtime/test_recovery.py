@@ -72,7 +72,7 @@ async def test_a_restart_reads_only_the_tail(url: str):
     await case.give(arrival("late"))
     await case.run_to_end()
     assert case.shell.stats.records == 2
-    assert case.shell._feeder.replica.state_hash == (await replayed(TOY, case.bus.bus)).state_hash
+    assert case.shell.replica.state_hash == (await replayed(TOY, case.bus.bus)).state_hash
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_damaged_snapshot_is_never_used(url: str, damage: str):
     assert (await restored(case, snapshots)).next_offset == 0
     await case.give(arrival("late"))
     await case.run_to_end()
-    assert case.shell._feeder.replica.state_hash == (await replayed(TOY, case.bus.bus)).state_hash
+    assert case.shell.replica.state_hash == (await replayed(TOY, case.bus.bus)).state_hash
 
 
 async def test_an_older_snapshot_serves_when_the_newest_is_damaged(url: str, caplog: pytest.LogCaptureFixture):
@@ -153,7 +153,7 @@ async def test_snapshots_of_a_log_that_is_gone_are_not_used(url: str):
     case.given = 100
     await case.give(arrival("only"))
     await case.run_to_end()
-    assert list(case.shell._feeder.replica.state.due_s) == ["only"]
+    assert list(case.shell.replica.state.due_s) == ["only"]
     assert (await restored(case, snapshots)).state_hash == (await replayed(TOY, new_log.bus)).state_hash
 
 

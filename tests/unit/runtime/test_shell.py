@@ -40,7 +40,7 @@ def cancel(job_id: str) -> JobCancelRequested:
     return JobCancelRequested(job_id=job_id, requested_by="test")
 
 
-async def times_of(bus: FaultyBus, cls: type) -> list[tuple[float, float]]:
+async def timers_of(bus: FaultyBus) -> list[tuple[float, float]]:
     """(time of the event, due time) of every TimerFired."""
     envelopes = [codec.record(message).envelope for message in await messages(bus.bus, Topic.CONTROL)]
     return [(e.time_s, e.event.due_s) for e in envelopes if isinstance(e.event, TimerFired)]
@@ -53,11 +53,11 @@ async def test_a_timer_is_fired_when_its_time_has_come_and_not_before(bus: Fault
     await case.run_to_end()
     case.clock.advance(PATIENCE_S - 0.001)
     await case.run_to_end()
-    assert await times_of(bus, TimerFired) == []
+    assert await timers_of(bus) == []
     case.clock.advance(0.25)
     await case.run_until(lambda: case.shell.stats.timers == 1)
     await case.run_to_end()
-    assert await times_of(bus, TimerFired) == [(due_s + 0.249, due_s)]
+    assert await timers_of(bus) == [(due_s + 0.249, due_s)]
 
 
 async def test_the_clock_wakes_a_waiting_shell(bus: FaultyBus):
@@ -68,7 +68,7 @@ async def test_the_clock_wakes_a_waiting_shell(bus: FaultyBus):
     await asyncio.sleep(0)
     case.clock.advance(PATIENCE_S)
     await fired
-    assert len(await times_of(bus, TimerFired)) == 1
+    assert len(await timers_of(bus)) == 1
 
 
 async def test_a_restart_between_a_timer_and_its_reading_fires_it_once(bus: FaultyBus):
@@ -76,11 +76,11 @@ async def test_a_restart_between_a_timer_and_its_reading_fires_it_once(bus: Faul
     await case.give(arrival("a"))
     await case.run_to_end()
     case.clock.advance(PATIENCE_S)
-    while not await times_of(bus, TimerFired):
+    while not await timers_of(bus):
         await case.run_until(lambda: case.shell.stats.timers == 1)
     for _ in range(3):
         await case.run_to_end()
-    assert len(await times_of(bus, TimerFired)) == 1
+    assert len(await timers_of(bus)) == 1
     assert len(await ids(bus.bus, Topic.ORDERS)) == 1
 
 
@@ -142,25 +142,16 @@ async def test_a_second_instance_fences_the_first(bus: FaultyBus):
 
 
 async def test_a_fenced_instance_that_reopens_notices_that_others_moved_on(bus: FaultyBus):
-    session = await bus.open_session(TOY.name)
     case = ShellCase(TOY, bus)
     await case.give(arrival("a"))
     bus.faults.fail("commit", unknown())
-    moved = False
-
-    async def another() -> None:
-        nonlocal moved
-        newer = await bus.bus.open_session(TOY.name)
-        await newer.commit([], {CONTROL: Position(1, "")})
-        moved = True
-
     running = asyncio.create_task(case.run_until(lambda: False))
     while "commit" not in bus.faults.moments:
         await asyncio.sleep(0)
-    await another()
+    newer = await bus.bus.open_session(TOY.name)
+    await newer.commit([], {CONTROL: Position(1, "")})
     with pytest.raises(Fenced, match="another instance has moved"):
         await running
-    await session.close()
 
 
 async def test_a_record_that_cannot_be_handled_stops_the_core_there(bus: FaultyBus):

@@ -4,7 +4,7 @@ Standard library and torch only, and relative imports only: it is loaded by path
 environment may know nothing of this package.
 
 inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (what torch tells) ─> counting.py (the rule)
-                                                                                        └─> page.py (what the agent reads)
+                                                               recorder.py (what is measured) ─> page.py (for the agent)
 """
 
 from pathlib import Path

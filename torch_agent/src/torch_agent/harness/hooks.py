@@ -119,7 +119,7 @@ def _hook_loaders(torch: Any, harness: Harness) -> None:
         harness.batch_drawn()
         return batch
 
-    _BaseDataLoaderIter.__next__ = counted_next
+    setattr(_BaseDataLoaderIter, original.__name__, counted_next)
 
 
 def _hook_backward(torch: Any, harness: Harness) -> None:
@@ -130,7 +130,7 @@ def _hook_backward(torch: Any, harness: Harness) -> None:
         harness.backward(self)
         return original(self, *args, **kwargs)
 
-    torch.Tensor.backward = noted_backward
+    setattr(torch.Tensor, original.__name__, noted_backward)
 
 
 def _hook_scalers(torch: Any, harness: Harness) -> None:
@@ -146,4 +146,4 @@ def _hook_scalers(torch: Any, harness: Harness) -> None:
             harness.stepped(optimizer)
         return result
 
-    scaler.step = counted_step
+    setattr(scaler, original.__name__, counted_step)

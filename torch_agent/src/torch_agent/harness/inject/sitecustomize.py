@@ -7,7 +7,7 @@ import os
 import sys
 
 
-def _load_harness():
+def _load_harness() -> None:
     """Load the harness by path: this process may run on an interpreter that does not have it installed."""
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -15,14 +15,15 @@ def _load_harness():
     spec = spec_from_file_location(
         "_sanjaya_harness", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
+    assert spec is not None and spec.loader is not None
     sys.modules["_sanjaya_harness"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    from _sanjaya_harness.injection import when_torch_is_imported
+    from _sanjaya_harness import injection
 
-    when_torch_is_imported()
+    injection.when_torch_is_imported()
 
 
-def _run_the_next_sitecustomize():
+def _run_the_next_sitecustomize() -> None:
     """The one that Python would have found without us, if there is any."""
     from importlib.machinery import PathFinder
 

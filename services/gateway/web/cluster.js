@@ -1,0 +1,52 @@
+// Servers and their GPUs as cells, coloured by tenant; tenants with their use.
+
+import { colour, el } from "/web/dom.js";
+
+const SHOWN_STATE = { SUSPENDED: "suspended", STARTING: "starting", MIGRATING: "starting", STOPPING: "starting" };
+
+export function drawNodes(target, nodes, gpus, jobs, chosen, open) {
+  const byNode = Map.groupBy ? Map.groupBy(gpus, (gpu) => gpu.node_id) : group(gpus);
+  const byId = new Map(jobs.map((job) => [job.id, job]));
+  target.replaceChildren(
+    ...nodes.map((node) => card(node, (byNode.get(node.id) ?? []).filter((gpu) => gpu.state !== "away" || node.gpus === 0), byId, chosen, open)),
+  );
+  if (!nodes.length) target.append(el("p", { class: "empty" }, "No node has joined yet. Start one: ", el("code", {}, "sanjaya agent")));
+}
+
+function group(gpus) {
+  const found = new Map();
+  for (const gpu of gpus) found.set(gpu.node_id, [...(found.get(gpu.node_id) ?? []), gpu]);
+  return found;
+}
+
+function card(node, gpus, byId, chosen, open) {
+  const types = node.gpu_types.join(", ") || "no GPUs";
+  const away = node.state === "LOST" || node.state === "LEFT";
+  return el("div", { class: `node${away ? " away" : ""}`, title: node.note || node.address },
+    el("div", { class: "title" },
+      el("b", {}, node.id),
+      node.state === "UP" ? null : el("span", { class: `chip ${node.state}` }, node.state.toLowerCase()),
+      el("span", { class: "muted" }, `${node.free} of ${node.gpus} free · ${types}`)),
+    el("div", { class: "cells" }, ...gpus.map((gpu) => cell(gpu, byId.get(gpu.job_id), chosen, open))));
+}
+
+function cell(gpu, job, chosen, open) {
+  if (gpu.state !== "busy") {
+    return el("div", { class: `gpu ${gpu.state}`, title: `${gpu.id}: ${gpu.state}${gpu.note ? `, ${gpu.note}` : ""}` }, el("small", {}, gpu.index), gpu.state === "free" ? "" : gpu.state);
+  }
+  const more = SHOWN_STATE[job?.state] ?? "";
+  const name = job?.name ?? gpu.job_id;
+  const title = `${gpu.id} · ${name} (${gpu.job_id}) · ${gpu.tenant}${job ? ` · ${job.state.toLowerCase()}` : ""}`;
+  const marked = gpu.job_id === chosen ? " chosen" : "";
+  return el("button", { class: `gpu busy ${colour(gpu.tenant)} ${more}${marked}`, title, onclick: () => open(gpu.job_id) },
+    el("small", {}, gpu.index), el("span", {}, name));
+}
+
+export function drawTenants(target, tenants) {
+  target.replaceChildren(...tenants.map((tenant) => {
+    const limit = tenant.gpu_limit === null ? "" : ` of ${tenant.gpu_limit}`;
+    const waiting = tenant.jobs.QUEUED ? ` · ${tenant.jobs.QUEUED} waiting` : "";
+    return el("span", { title: `granted ${tenant.granted_gpus}, held ${tenant.held_gpus}` },
+      el("i", { class: `dot ${colour(tenant.name)}` }), `${tenant.name} ${tenant.granted_gpus}${limit} GPUs${waiting}`);
+  }));
+}

@@ -1,0 +1,43 @@
+// Elements without HTML strings: nothing that a job writes can become markup.
+
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "class") element.className = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const tenants = [];
+
+// A colour per tenant, in order of appearance; the same for the whole visit.
+export function colour(tenant) {
+  if (!tenants.includes(tenant)) tenants.push(tenant);
+  return `t${tenants.indexOf(tenant) % 8}`;
+}
+
+export function clock(seconds) { return new Date(seconds * 1000).toLocaleTimeString([], { hour12: false }); }
+
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s}s`;
+  if (s < 3600) return `${Math.floor(s / 60)}m${String(s % 60).padStart(2, "0")}`;
+  if (s < 86400) return `${Math.floor(s / 3600)}h${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}`;
+  return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
+}
+
+export function figure(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1);
+  return Number(value.toPrecision(digits)).toLocaleString("en");
+}
+
+export function count(value) {
+  if (value >= 10_000) return `${figure(value / 1000)}k`;
+  return String(value ?? "–");
+}
