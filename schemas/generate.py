@@ -74,7 +74,8 @@ def _json(document: object) -> str:
 
 
 def _openapi() -> str:
-    from services.gateway.api.app import openapi_document
+    """The gateway's own document. The application is built but never served, so it needs no gateway behind it."""
+    from services.gateway.app import openapi_document
 
     return _json(openapi_document())
 

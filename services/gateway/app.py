@@ -63,6 +63,19 @@ _PROBLEM: dict[str, Any] = {
 
 def create_app(gateway: Gateway) -> FastAPI:
     """The application; the gateway's own life (`Gateway.running`) is its caller's business."""
+    app = _routed()
+    app.state.gateway = gateway
+    errors.install(app)
+    app.add_middleware(Guard, gateway=gateway)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document, without a gateway behind it."""
+    return _document(_routed())
+
+
+def _routed() -> FastAPI:
     app = FastAPI(
         title="Sanjaya",
         version=status.VERSION,
@@ -71,11 +84,8 @@ def create_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.gateway = gateway
     for module in (jobs, job_changes, job_views, job_logs, cluster, events, log_export, code, status, page):
         app.include_router(module.router)
-    errors.install(app)
-    app.add_middleware(Guard, gateway=gateway)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

@@ -25,6 +25,8 @@ from services.roster import SERVICES
 
 ASK_EVERY_S = 0.5
 GIVE_UP_AFTER_S = 230.0
+LOG = "log.jsonl"
+"""The exported log, in the state directory."""
 AGENTS, GPUS = 2, 4
 
 
@@ -72,7 +74,10 @@ def _run(plan: CellPlan, console: Console) -> int:
         jobs = {job["id"]: client.job(job["id"]) for job in client.jobs()}
         _summary(console, jobs, expected, time.monotonic() - began)
         _story(console, client, jobs)
-        result = _audit(client, console)
+        log = plan.state_dir / LOG
+        with log.open("wb") as file:
+            file.writelines(client.export())
+        result = _audit(log, console)
     wrong = [job["name"] for job_id, job in jobs.items() if job["state"] != expected[job_id]]
     if wrong:
         console.print(f"[red]ended otherwise than expected: {', '.join(wrong)}[/red]")
@@ -157,13 +162,10 @@ def _story(console: Console, client: Client, jobs: dict[str, dict[str, Any]]) ->
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _audit(client: Client, console: Console) -> Verification:
+def _audit(log: Path, console: Console) -> Verification:
     """Replay the whole log and compare."""
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-        file.writelines(client.export())
-        file.flush()
-        with open_log(file.name, cell="demo") as log:
-            result = verify(log, SERVICES)
+    with open_log(str(log), cell="") as exported:
+        result = verify(exported, SERVICES)
     style = "bold green" if result.ok else "bold red"
     console.print(
         f"\naudit: {result.events} events replayed, {result.decisions} decisions derived again, "

@@ -40,6 +40,7 @@ class Life:
         except Died:
             await self._log.crash(bus)
             if self._committing is not None:
+                self._committing.cancel()
                 await asyncio.gather(self._committing, return_exceptions=True)
         else:
             await bus.close()

@@ -43,7 +43,8 @@ class LimitContract:
         assert await bus.end_offset(CONTROL) == 0
         assert await session.position(CONTROL) == Position(0)
         await session.commit([largest, fine])
-        assert [len(m.value) for m in await until_end(bus, CONTROL)] == [MAX_MESSAGE_BYTES, len(fine.value)]
+        sizes = [len(message.value) for message in await until_end(bus, CONTROL)]
+        assert sizes == [MAX_MESSAGE_BYTES, len(fine.value)]
 
     async def test_a_poison_record_goes_to_the_dead_letters_and_the_rest_goes_on(self, log: LogUnderTest) -> None:
         bus = await log.connect()

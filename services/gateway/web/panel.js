@@ -39,7 +39,7 @@ function because(why) {
 function facts(job) {
   const known = [
     ["tenant, user", `${job.tenant}, ${job.user || "–"}`],
-    ["wants", `${job.gpus} GPUs${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
+    ["wants", `${job.gpus} GPU${job.gpus === 1 ? "" : "s"}${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
     ["command", job.spec.command.join(" ")],
     ["where", job.where || "–"],
     ["attempt", `${job.attempt}, ${job.failed_attempts} failed of ${job.max_retries + 1} allowed, ${job.preemptions} times moved`],

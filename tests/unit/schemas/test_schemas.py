@@ -26,7 +26,7 @@ def test_every_event_ever_stored_is_still_read(wire_type: str):
     assert wire.decode_data(wire_type, (EVENTS / f"{wire_type}.example.json").read_bytes())
 
 
-@pytest.mark.parametrize("cls", event_classes(), ids=lambda cls: cls.wire_type)
+@pytest.mark.parametrize("cls", list(event_classes()), ids=lambda cls: cls.wire_type)
 def test_examples_fit_their_schema(cls: type):
     example = json.loads(wire.encode_data(examples.of(cls)))
     jsonschema.validate(example, json_schema.of(cls), cls=jsonschema.Draft202012Validator)

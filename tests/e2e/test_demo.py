@@ -1,0 +1,104 @@
+"""The demonstration on both logs: real training jobs, the same ends, a log that replays and cannot be altered unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.base import Event
+from libs.contracts.catalogue import TERMINAL
+from libs.contracts.gateway import JobArrived
+from libs.inspect.sources import open_log
+from libs.testing.leftovers import nothing_left_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
+
+
+@pytest.fixture(scope="module", params=["embedded", "kafka"])
+def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
+    """(bus, exported log, what it printed) of one run."""
+    folder = tmp_path_factory.mktemp(f"demo-{request.param}")
+    environment = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP_SERVERS"}
+    with (folder / "printed").open("wb") as out:
+        status = subprocess.run(
+            [SANJAYA, "demo", "--bus", request.param, "--keep", str(folder / "state")],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            timeout=360,
+            check=False,
+        ).returncode
+    printed = (folder / "printed").read_text()
+    assert status == 0, printed[-4000:]
+    assert nothing_left_of(folder) == []
+    return request.param, folder / "state" / "log.jsonl", printed
+
+
+ENDS: dict[str, dict[str, str]] = {}
+
+
+def events(log: Path) -> list[Event]:
+    with open_log(str(log), cell="demo") as found:
+        return [record.envelope.event for record in found.control()]
+
+
+def ends(log: Path) -> dict[str, str]:
+    """{job name: type of its last word}; fails when a job has not exactly one."""
+    names, found = {}, {}
+    for event in events(log):
+        if isinstance(event, JobArrived):
+            names[event.job_id] = event.spec.name
+        elif isinstance(event, TERMINAL):
+            assert names[event.job_id] not in found, f"{names[event.job_id]} ended twice"
+            found[names[event.job_id]] = type(event).__name__
+    assert set(found) == set(names.values())
+    return found
+
+
+def replay(log: Path, seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SANJAYA, "replay", str(log), "--verify"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        check=False,
+    )
+
+
+def test_every_job_ends_once_and_as_on_the_other_log(demo: tuple[str, Path, str]):
+    bus, log, printed = demo
+    ENDS[bus] = ends(log)
+    assert len(ENDS[bus]) >= 12
+    assert "0 differences" in printed
+    for other in ENDS.values():
+        assert other == ENDS[bus]
+
+
+def test_the_log_replays_in_another_process_under_any_hash_seed(demo: tuple[str, Path, str]):
+    _, log, _ = demo
+    first, second = replay(log, "1"), replay(log, "4711")
+    assert first.returncode == second.returncode == 0, first.stdout + first.stderr
+    assert "0 differences" in first.stdout
+    assert first.stdout.split("\n", 1)[1] == second.stdout.split("\n", 1)[1]  # the states' hashes
+
+
+def test_an_altered_event_is_caught_and_its_place_named(demo: tuple[str, Path, str], tmp_path: Path):
+    _, log, _ = demo
+    lines = log.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if '"job.exited.v1"' in line)
+    record = json.loads(lines[place])
+    record["data"]["exit_code"] = 77
+    lines[place] = json.dumps(record)
+    altered = tmp_path / "altered.jsonl"
+    altered.write_text("\n".join(lines) + "\n")
+    found = replay(altered)
+    assert found.returncode == 1
+    assert str(record["offset"]) in found.stdout
