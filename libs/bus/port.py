@@ -190,7 +190,10 @@ class Bus(Protocol):
         """
 
     async def end_offset(self, partition: Partition) -> int:
-        """The offset after the last committed message."""
+        """The offset after the last committed message; 0 when there was none.
+
+        Whatever was committed before this was called is counted.
+        """
 
     async def close(self) -> None:
-        """Give back connections and files. Idempotent."""
+        """Give back connections and files, those of its sessions and readers too. Idempotent."""

@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from hypothesis import given, settings
 
 from libs.bus.kafka import KafkaBus
-from libs.bus.kafka.connection import Connection
-from libs.bus.kafka.reader import KafkaReader
 from libs.bus.kafka.session import KafkaSession
-from libs.bus.port import Bus, Partition
+from libs.bus.port import Bus, OffsetLost, Partition
+from libs.contracts.base import Topic
 from libs.testing.bus_contract import BusContract, LogUnderTest
 from libs.testing.bus_contract.interleavings import STEPS, UNHURRIED, Step, follow
+from libs.testing.bus_contract.log import take, text, texts
 
 pytest_plugins = ("libs.testing.kafka",)
 
+PROFILES = Partition(Topic.PROFILES, 0)
+
 
 class MortalBus(KafkaBus):
-    """Knows what would die with its process."""
-
-    def __init__(self, connection: Connection, cell: str) -> None:
-        super().__init__(connection, cell)
-        self._sessions: list[KafkaSession] = []
-        self._readers: list[KafkaReader] = []
-
-    async def open_session(self, name: str) -> KafkaSession:
-        """As ever."""
-        self._sessions.append(await super().open_session(name))
-        return self._sessions[-1]
-
-    async def reader(self, starts: Mapping[Partition, int]) -> KafkaReader:
-        """As ever."""
-        self._readers.append(await super().reader(starts))
-        return self._readers[-1]
+    """Can die."""
 
     async def die(self) -> None:
         """Stop all that goes on in the clients, finish nothing, and let the connections break."""
-        for session in self._sessions:
+        for session in [opened for opened in self._opened if isinstance(opened, KafkaSession)]:
+            self._opened.remove(session)
             producer: Any = session._producer
             producer._closed = True
             await producer._sender.close()
             await producer.client.close()
-        for reader in self._readers:
-            await reader.close()
         await self.close()
 
 
@@ -81,3 +70,18 @@ class TestKafka(BusContract):
     async def test_any_interleaving_is_as_the_model_has_it(self, log: LogUnderTest, steps: list[Step]) -> None:
         """Fewer examples: topics are made and sessions opened in each."""
         await follow(log, steps)
+
+
+async def test_what_retention_has_deleted_is_said_and_the_rest_can_be_read(kafka_bootstrap: str) -> None:
+    log = SharedBroker(kafka_bootstrap)
+    bus = await log.connect()
+    await bus.append([text(Topic.PROFILES, "k", str(number)) for number in range(5)])
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)
+    await admin.start()
+    await admin.delete_records({TopicPartition(f"{bus.cell}.profiles", 0): RecordsToDelete(3)})
+    await admin.close()
+    lost = await bus.reader({PROFILES: 1})
+    with pytest.raises(OffsetLost, match="begins at 3, asked for 1"):
+        await lost.next_batch(5, 10.0)
+    assert texts(await take(bus, {PROFILES: 0}, 2)) == ["3", "4"]
+    await log.close()

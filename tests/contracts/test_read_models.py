@@ -26,7 +26,7 @@ from services.projection.adapters.engine import without_nul
 from services.projection.adapters.store import MIGRATIONS, AnotherWriter, Checkpoint, Store, WrongCell
 from services.projection.core import Rows, apply, prefetch
 from services.projection.core.rows import key_of
-from services.projection.tables import TABLES, metadata
+from services.projection.tables import TABLES, checkpoint, metadata
 from tests.unit.projection.story import Story, exited
 
 pytest_plugins = ["libs.testing.postgres"]
@@ -181,3 +181,47 @@ def test_the_revisions_can_be_undone(store: Store) -> None:
         assert set(sa.inspect(connection).get_table_names()) <= {"alembic_version"}
     store.migrate()
     assert store.checkpoint() == Checkpoint(0, "")
+
+
+def test_a_migration_that_breaks_off_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.engine.begin() as connection:
+        for name in sa.inspect(connection).get_table_names():
+            connection.execute(sa.text(f"DROP TABLE {name}"))
+    upgrade = command.upgrade
+
+    def killed(config: Config, revision: str) -> None:
+        upgrade(config, revision)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "upgrade", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.migrate()
+    assert sa.inspect(store.engine).get_table_names() == []
+    store.migrate()
+    assert store.checkpoint() == Checkpoint(0, "")
+
+
+def test_the_gateway_reads_the_columns_that_there_are() -> None:
+    """The gateway declares what it reads by itself: the services share a database and no code."""
+    from services.gateway.adapters import tables
+
+    for row_type in ROW_TYPES:
+        read = tables.table_of(row_type)
+        written = TABLES[row_type]
+        assert read.name == written.name
+        assert {column.name: type(column.type) for column in read.columns} == {
+            column.name: type(column.type) for column in written.columns
+        }
+    assert {column.name for column in tables.checkpoint.columns} <= {column.name for column in checkpoint.columns}
+
+
+def test_what_is_stored_is_what_the_gateway_reads(store: Store) -> None:
+    from services.gateway.adapters.tables import rows_of, table_of
+
+    story = whole_story()
+    keep(store, story)
+    with store.engine.connect() as connection:
+        for row_type in ROW_TYPES:
+            read = rows_of(row_type, connection.execute(sa.select(table_of(row_type))))
+            assert sorted(read, key=key_of) == stored(store, row_type)

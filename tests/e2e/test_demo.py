@@ -1,4 +1,4 @@
-"""The demonstration on both logs: real training jobs, the same ends, a log that replays and cannot be altered unseen."""
+"""The demonstration on both logs: real training jobs, the same ends, a log that replays and shows what was altered."""
 
 from __future__ import annotations
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from libs.bus.kafka import topics
 from libs.bus.kafka.connection import REQUEST_BYTES, Connection
-from libs.bus.kafka.ends import after_last_message
+from libs.bus.kafka.ends import Ends
 from libs.bus.kafka.errors import reaching_kafka
-from libs.bus.kafka.reader import KafkaReader, committed_consumer
-from libs.bus.kafka.session import KafkaSession, check_sizes
+from libs.bus.kafka.reader import KafkaReader
+from libs.bus.kafka.session import KafkaSession
+from libs.bus.limits import check_sizes
 from libs.bus.partitioner import partition_index
 from libs.bus.port import BusError, Outgoing, Partition, TopicLayout
 from libs.contracts.base import Topic
-
-SEEK_WAIT_MS = 10
-"""What is looked for at the end of a partition is there already: no use in waiting for more."""
 
 
 class KafkaBus:
@@ -29,7 +27,8 @@ class KafkaBus:
         self._connection = connection
         self._counts: dict[Topic, int] = {}
         self._producer: AIOKafkaProducer | None = None
-        self._seeker: AIOKafkaConsumer | None = None
+        self._ends: Ends | None = None
+        self._opened: set[KafkaSession | KafkaReader] = set()
         self._starting = asyncio.Lock()
         self._seeking = asyncio.Lock()
 
@@ -52,15 +51,20 @@ class KafkaBus:
 
     async def open_session(self, name: str) -> KafkaSession:
         """See the port."""
-        session = KafkaSession(self._connection, self.cell, name, await self._partition_counts())
+        counts = await self._partition_counts()
+        for broken in [old for old in self._opened if isinstance(old, KafkaSession) and old.broken]:
+            await broken.close()
+        session = KafkaSession(self._connection, self.cell, name, counts, self._opened.discard)
         await session.open()
+        self._opened.add(session)
         return session
 
     async def reader(self, starts: Mapping[Partition, int]) -> KafkaReader:
         """See the port."""
         await self._partition_counts()
-        reader = KafkaReader(self._connection, self.cell, starts)
+        reader = KafkaReader(self._connection, self.cell, starts, self._opened.discard)
         await reader.open()
+        self._opened.add(reader)
         return reader
 
     async def append(self, outputs: Sequence[Outgoing]) -> None:
@@ -85,20 +89,20 @@ class KafkaBus:
         """See the port."""
         place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
         async with self._seeking, reaching_kafka(f"find the end of {place.topic}"):
-            if self._seeker is None:
-                seeker = committed_consumer(self._connection, fetch_wait_ms=SEEK_WAIT_MS)
-                await seeker.start()
-                self._seeker = seeker
-            return await after_last_message(self._seeker, place)
+            if self._ends is None:
+                self._ends = await Ends.open(self._connection)
+            return await self._ends.after_last_message(place)
 
     async def close(self) -> None:
         """See the port."""
-        producer, seeker = self._producer, self._seeker
-        self._producer = self._seeker = None
+        for opened in list(self._opened):
+            await opened.close()
+        producer, ends = self._producer, self._ends
+        self._producer = self._ends = None
         if producer is not None:
             await producer.stop()
-        if seeker is not None:
-            await seeker.stop()
+        if ends is not None:
+            await ends.close()
 
     async def _partition_counts(self) -> dict[Topic, int]:
         """{topic: partitions}, read once: a cell's topics are not cut anew.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -12,22 +12,24 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from libs.bus.kafka.connection import REQUEST_BYTES, Connection
 from libs.bus.kafka.errors import reaching_kafka
-from libs.bus.port import Message, OffsetLost, Partition
+from libs.bus.port import BusError, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
 
 PROBE_AFTER_S = 0.2
 PROBE_TIMEOUT_S = 5.0
 
 
-def committed_consumer(connection: Connection, *, fetch_wait_ms: int = 500) -> AIOKafkaConsumer:
-    """A consumer that sees no open or aborted transaction and never moves by itself.
+def consumer(
+    connection: Connection, *, fetch_wait_ms: int = 500, isolation_level: str = "read_committed"
+) -> AIOKafkaConsumer:
+    """A consumer that sees no open or aborted transaction, unless it is told to, and never moves by itself.
 
     Args:
         fetch_wait_ms: how long the broker holds back an answer that would be empty.
     """
     return AIOKafkaConsumer(
         fetch_max_wait_ms=fetch_wait_ms,
-        isolation_level="read_committed",
+        isolation_level=isolation_level,
         auto_offset_reset="none",
         enable_auto_commit=False,
         max_partition_fetch_bytes=REQUEST_BYTES,
@@ -36,13 +38,27 @@ def committed_consumer(connection: Connection, *, fetch_wait_ms: int = 500) -> A
     )
 
 
+async def stop(started: AIOKafkaConsumer) -> None:
+    """Disconnect."""
+    with suppress(asyncio.CancelledError):  # raised by a consumer that is stopped before its first poll
+        await started.stop()
+
+
 class KafkaReader:
     """See the port's `Reader`."""
 
-    def __init__(self, connection: Connection, cell: str, starts: Mapping[Partition, int]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        cell: str,
+        starts: Mapping[Partition, int],
+        on_close: Callable[[KafkaReader], None],
+    ) -> None:
         self._cell = cell
+        self._closed = False
+        self._on_close = on_close
         self._starts = {TopicPartition(f"{cell}.{p.topic.value}", p.index): o for p, o in starts.items()}
-        self._consumer = committed_consumer(connection)
+        self._consumer = consumer(connection)
 
     async def open(self) -> None:
         """Connect and go to the start offsets.
@@ -55,13 +71,18 @@ class KafkaReader:
                 await self._consumer.start()
                 self._consumer.assign(list(self._starts))
                 for place, offset in self._starts.items():
-                    self._consumer.seek(place, offset)
+                    if offset > 0:
+                        self._consumer.seek(place, offset)
+                    else:  # what is left of it
+                        await self._consumer.seek_to_beginning(place)
             except BaseException:
                 await self._consumer.stop()
                 raise
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         """See the port."""
+        if self._closed:
+            raise BusError("the reader is closed")
         began = time.monotonic()
         async with reaching_kafka(f"read the log of {self._cell}"):
             try:
@@ -95,5 +116,8 @@ class KafkaReader:
 
     async def close(self) -> None:
         """See the port."""
-        with suppress(asyncio.CancelledError):  # raised by a consumer that is stopped before its first poll
-            await self._consumer.stop()
+        if self._closed:
+            return
+        self._closed = True
+        self._on_close(self)
+        await stop(self._consumer)

@@ -8,7 +8,7 @@ older one and waits until its unfinished transaction is undone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -18,16 +18,9 @@ from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 from libs.bus.kafka.connection import REQUEST_BYTES, SESSION_BACKOFF_MS, Connection
 from libs.bus.kafka.errors import FENCED, UNREACHABLE, reaching_kafka
 from libs.bus.kafka.topics import admin_client
+from libs.bus.limits import check_positions, check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import (
-    MAX_MESSAGE_BYTES,
-    Fenced,
-    MessageTooLarge,
-    OutcomeUnknown,
-    Outgoing,
-    Partition,
-    Position,
-)
+from libs.bus.port import BusError, Fenced, OutcomeUnknown, Outgoing, Partition, Position
 from libs.contracts.base import Topic
 
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -39,7 +32,14 @@ COORDINATOR_BACKOFF_S = 0.1
 class KafkaSession:
     """See the port's `Session`."""
 
-    def __init__(self, connection: Connection, cell: str, name: str, partitions: Mapping[Topic, int]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        cell: str,
+        name: str,
+        partitions: Mapping[Topic, int],
+        on_close: Callable[[KafkaSession], None],
+    ) -> None:
         self._connection, self._cell, self._partitions = connection, cell, partitions
         self._name = f"{cell}.{name}"
         self._producer = AIOKafkaProducer(
@@ -49,7 +49,14 @@ class KafkaSession:
             retry_backoff_ms=SESSION_BACKOFF_MS,
             **connection.client,
         )
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._on_close = on_close
+
+    @property
+    def broken(self) -> bool:
+        """It can never commit again."""
+        return self._failed is not None
 
     async def open(self) -> None:
         """Take over the name.
@@ -93,17 +100,26 @@ class KafkaSession:
         self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
     ) -> list[int]:
         """See the port."""
+        moves = dict(positions or {})
         check_sizes(outputs)
+        check_positions(moves)
+        if self._closed:
+            raise BusError(f"session {self._name} is closed")
+        if isinstance(self._failed, FENCED):
+            raise Fenced(f"session {self._name}: a newer session has taken over")
         if self._failed is not None:
             raise OutcomeUnknown(f"session {self._name} broke earlier and must be opened anew") from self._failed
         try:
-            return await asyncio.wait_for(self._transaction(outputs, positions or {}), COMMIT_TIMEOUT_S)
+            return await asyncio.wait_for(self._transaction(outputs, moves), COMMIT_TIMEOUT_S)
         except FENCED as error:
             self._failed = error
             raise Fenced(f"session {self._name}: a newer session has taken over") from error
         except UNREACHABLE as error:
             self._failed = error
             raise OutcomeUnknown(f"session {self._name}: commit broke off: {error!r}") from error
+        except asyncio.CancelledError as error:
+            self._failed = error
+            raise
 
     async def _transaction(self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position]) -> list[int]:
         if not outputs and not positions:
@@ -130,6 +146,10 @@ class KafkaSession:
 
     async def close(self) -> None:
         """See the port."""
+        if self._closed:
+            return
+        self._closed = True
+        self._on_close(self)
         producer = self._producer
         if self._failed is None:
             await producer.stop()
@@ -148,17 +168,3 @@ def _offset(result: RecordMetadata | BaseException) -> int:
     if isinstance(result, BaseException):
         raise result
     return int(result.offset)
-
-
-def check_sizes(outputs: Sequence[Outgoing]) -> None:
-    """Refuse what no adapter accepts.
-
-    Raises:
-        MessageTooLarge: with the message's size and the limit.
-    """
-    for output in outputs:
-        if len(output.value) > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge(
-                f"message {output.key!r} for {output.topic.value} has {len(output.value)} bytes, "
-                f"at most {MAX_MESSAGE_BYTES} are accepted"
-            )

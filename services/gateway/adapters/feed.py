@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -73,7 +74,7 @@ class Feed:
         try:
             while not self._stop.is_set():
                 try:
-                    messages = await reader.next_batch(_BATCH, _WAIT_S)
+                    messages = await self._unless_stopped(reader.next_batch(_BATCH, _WAIT_S))
                 except BusUnavailable as error:
                     await self._patience.wait("read control", error)
                     continue
@@ -83,6 +84,16 @@ class Feed:
         finally:
             self._wake()
             await reader.close()
+
+    async def _unless_stopped(self, reading: Coroutine[Any, Any, list[Message]]) -> list[Message]:
+        """What is read; nothing when told to stop meanwhile: followers are not to wait for that."""
+        read, stopped = asyncio.ensure_future(reading), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([read, stopped], return_when=asyncio.FIRST_COMPLETED)
+            return read.result() if read.done() else []
+        finally:
+            read.cancel()
+            stopped.cancel()
 
     def _keep(self, messages: list[Message]) -> None:
         self._kept += entries(messages)

@@ -1,0 +1,133 @@
+"""An agent in a process of its own, and a hand that gives it orders as placement would."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.bus import codec
+from libs.bus.connect import connect
+from libs.bus.port import Bus, Partition, Reader, Session, TopicLayout
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.contracts.placement import LaunchTask
+
+FACT_WITHIN_S = 30.0
+
+
+class AgentCase:
+    """Use as an async context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self._url = f"sqlite:///{folder / 'log.db'}"
+        self._numbers = itertools.count(1)
+        self._unread: list[Event] = []
+        self.bus: Bus
+        self._session: Session
+        self._reader: Reader
+
+    async def __aenter__(self) -> AgentCase:
+        self.bus = await connect(self._url, "test")
+        await self.bus.create_topics(TopicLayout())
+        self._session = await self.bus.open_session("placement")
+        self._reader = await self.bus.reader({Partition(Topic.CONTROL, 0): 0})
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(40)
+        await self._reader.close()
+        await self._session.close()
+        await self.bus.close()
+
+    def start(self) -> None:
+        """Start the agent."""
+        command = [sys.executable, "-m", "torch_agent.service", "--bus", self._url, "--cell", "test"]
+        command += ["--node-id", "n1", "--virtual-gpus", "4", "--state-dir", str(self.folder / "n1")]
+        with (self.folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    async def order(self, *orders: Event) -> None:
+        """Give orders, in one commit."""
+        now_s = whole_microseconds(time.time())
+        await self._session.commit(
+            [
+                codec.outgoing(
+                    Envelope(id=f"order-{next(self._numbers)}", source="placement", time_s=now_s, event=order)
+                )
+                for order in orders
+            ]
+        )
+
+    async def fact(self, *expected: type[Event]) -> Any:
+        """The next facts must be of these types; returns the last of them."""
+        event: Any = None
+        for cls in expected:
+            event = await self._next()
+            log = (self.folder / "agent.log").read_text()[-3000:]
+            assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
+        return event
+
+    async def _next(self) -> Event | None:
+        if not self._unread:
+            messages = await self._reader.next_batch(100, FACT_WITHIN_S)
+            self._unread = [codec.record(message).envelope.event for message in messages]
+        return self._unread.pop(0) if self._unread else None
+
+    def task_folder(self, job_id: str) -> Path:
+        """Where the task's files are."""
+        return self.folder / "n1" / "tasks" / f"{job_id}.1"
+
+
+def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchTask:
+    """An order to run a command on one node."""
+    order = LaunchTask(
+        node_id="n1",
+        job_id=job_id,
+        attempt=1,
+        name=job_id,
+        tenant="default",
+        command=list(command),
+        env={},
+        working_dir=None,
+        code_id=None,
+        gpu_indices=list(range(gpus)),
+        launcher="ranks",
+        first_rank=0,
+        world_size=gpus,
+        node_rank=0,
+        node_count=1,
+        rendezvous_host=None,
+        rendezvous_port=None,
+        time_limit_s=None,
+    )
+    return msgspec.structs.replace(order, **changes)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def state_letter(pid: int) -> str:
+    """`T` for a stopped process."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

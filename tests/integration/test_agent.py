@@ -1,0 +1,150 @@
+"""The agent as a process: real tasks, orders from the log, facts to the log, and deaths of everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.bus import codec
+from libs.contracts.agent import JobExited, JobLogged, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
+from libs.contracts.base import Topic
+from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
+from libs.contracts.reasons import Reason
+from libs.testing.leftovers import nothing_left_of
+from tests.integration.agent_case import AgentCase, alive, launch, state_letter
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
+    async with AgentCase(tmp_path) as case:
+        joined = await case.fact(NodeJoined)
+        assert (joined.incarnation, len(joined.gpus), joined.virtual) == (1, 4, True)
+        yield case
+    assert nothing_left_of(tmp_path) == []
+
+
+def stop(job_id: str, grace_s: float = 5.0) -> StopTask:
+    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=grace_s, reason=Reason(code="Test", message=""))
+
+
+async def test_ranks_get_the_environment_of_torchrun_and_their_output_is_logged(agent: AgentCase):
+    script = "import os; print(*[os.environ[k] for k in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'SLURM_PROCID')])"
+    await agent.order(launch("a", "python", "-c", script, gpus=2))
+    exited = await agent.fact(JobStarted, JobExited)
+    assert (exited.exit_code, exited.outcome) == (0, "exited")
+    assert await logged(agent, "a") == {"0 2 0 0", "1 2 1 1"}
+
+
+async def logged(agent: AgentCase, job_id: str) -> set[str]:
+    reader = await agent.bus.reader(dict.fromkeys(await agent.bus.partitions(Topic.LOGS), 0))
+    events = [codec.record(message).envelope.event for message in await reader.next_batch(100, 10.0)]
+    await reader.close()
+    return {line.text for e in events if isinstance(e, JobLogged) and e.job_id == job_id for line in e.lines}
+
+
+async def test_a_rank_that_fails_is_named_and_takes_the_others_along(agent: AgentCase):
+    script = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('boom')\ntime.sleep(60)"
+    await agent.order(launch("a", "python", "-c", script, gpus=2))
+    exited = await agent.fact(JobStarted, JobExited)
+    assert (exited.exit_code, exited.rank, exited.stderr_tail) == (1, 1, "boom\n")
+
+
+async def test_what_cannot_be_started_is_said_so(agent: AgentCase):
+    await agent.order(launch("a", "no-such-program"))
+    exited = await agent.fact(JobExited)
+    assert exited.outcome == "launch_failed" and "no-such-program" in exited.stderr_tail
+
+
+async def test_the_time_limit_ends_a_task(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60", time_limit_s=0.3))
+    assert (await agent.fact(JobStarted, JobExited)).outcome == "time_limit"
+
+
+async def test_a_task_that_ignores_the_polite_signal_is_killed(agent: AgentCase):
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    await agent.order(launch("a", "python", "-c", script))
+    await agent.fact(JobStarted)
+    assert await logged(agent, "a") == {"deaf"}
+    await agent.order(stop("a", grace_s=0.3))
+    exited = await agent.fact(JobExited)
+    assert (exited.outcome, exited.signal) == ("stopped", signal.SIGKILL)
+
+
+async def test_suspend_resume_and_stop_while_suspended(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60"))
+    pid = (await agent.fact(JobStarted)).pid
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await agent.fact(JobSuspended)
+    assert state_letter(pid) == "T"
+    await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
+    await agent.fact(JobResumed)
+    assert state_letter(pid) == "S"
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await agent.fact(JobSuspended)
+    await agent.order(stop("a"))
+    assert (await agent.fact(JobExited)).outcome == "stopped"
+
+
+async def test_a_killed_agent_adopts_its_running_task(agent: AgentCase):
+    await agent.order(launch("a", "sh", "-c", "sleep 2; exit 3"))
+    pid = (await agent.fact(JobStarted)).pid
+    agent.kill()
+    assert alive(pid)
+    agent.start()
+    joined = await agent.fact(NodeJoined)
+    assert (joined.incarnation, [(t.job_id, t.attempt) for t in joined.tasks]) == (2, [("a", 1)])
+    assert (await agent.fact(JobExited)).exit_code == 3
+
+
+async def test_what_ended_while_the_agent_was_away_is_reported(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60"))
+    pid = (await agent.fact(JobStarted)).pid
+    agent.kill()
+    os.kill(pid, signal.SIGSEGV)
+    agent.start()
+    exited = await agent.fact(NodeJoined, JobExited)
+    assert (exited.outcome, exited.signal) == ("signalled", signal.SIGSEGV)
+
+
+async def test_orders_given_while_the_agent_was_away_are_carried_out_once(agent: AgentCase):
+    agent.kill()
+    await agent.order(launch("a", "true"), launch("a", "true"))
+    agent.start()
+    await agent.fact(NodeJoined, JobStarted, JobExited)
+    await agent.order(launch("b", "true"))
+    assert (await agent.fact(JobStarted, JobExited)).job_id == "b"
+
+
+async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60"))
+    pid = (await agent.fact(JobStarted)).pid
+    os.kill(json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"], signal.SIGKILL)
+    assert (await agent.fact(JobExited)).outcome == "lost"
+    assert not alive(pid)
+
+
+async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60"))
+    await agent.fact(JobStarted)
+    assert agent.process is not None
+    agent.process.terminate()
+    exited = await agent.fact(JobExited)
+    assert exited.outcome == "stopped"
+    await agent.fact(NodeLeft)
+    assert agent.process.wait(30) == 0
+
+
+async def test_a_second_agent_on_the_same_directory_is_refused(agent: AgentCase):
+    first = agent.process
+    agent.start()
+    assert agent.process is not None
+    assert agent.process.wait(30) == 2
+    assert "another agent" in (agent.folder / "agent.log").read_text()
+    agent.process = first

@@ -1,0 +1,169 @@
+"""Small parts of the edge: index, events on the wire, tokens, views, media types, problems."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_http
+from cloudevents.core.formats.json import JSONFormat
+
+from libs.contracts.envelope import Envelope
+from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested
+from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.read_models import EventRow
+from libs.testing.core_case import arrival, node
+from services.gateway.adapters.tokens import Principal, Scope, Tokens, TokensUnreadable
+from services.gateway.api.streams import resume_after, wanted
+from services.gateway.core import views
+from services.gateway.core.cloudevent import structured, structured_row
+from services.gateway.core.idempotency import Index, digest_of, request_digest
+from services.gateway.problems import KINDS, Problem, nearest, shown
+from tests.unit.projection.story import Story
+
+
+def envelope(event_id: str, event: Any, source: str = "gateway") -> Envelope:
+    return Envelope(id=event_id, source=source, time_s=1.0, event=event)
+
+
+class TestIndex:
+    def test_it_knows_what_the_gateway_has_appended(self) -> None:
+        index = Index()
+        index.add(envelope("a", arrival("j")), 4)
+        index.add(envelope("b", node("n1", 1), "agent/n1"), 7)
+        accepted = index.get("a")
+        assert accepted is not None and accepted.offset == 4
+        assert (index.get("b"), index.next_offset, len(index)) == (None, 8, 1)
+        assert (index.arrival_of("j"), index.arrival_of("k")) == (4, None)
+
+    def test_a_digest_is_of_the_request_and_not_of_its_name(self) -> None:
+        spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=1))
+        digest = request_digest(b'{"command":["x"]}')
+        job = JobArrived(job_id="j", spec=spec, submitted_by="a", request_digest=digest)
+        assert digest_of(job) == digest_of(msgspec.structs.replace(job, submitted_by="b")) == bytes.fromhex(digest)
+        cancel, pause = (
+            JobCancelRequested(job_id="j", requested_by="a"),
+            JobPauseRequested(job_id="j", requested_by="a"),
+        )
+        assert len({digest_of(cancel), digest_of(pause), digest_of(msgspec.structs.replace(cancel, grace_s=1))}) == 3
+
+
+class TestCloudEvents:
+    def test_the_sdk_reads_what_the_streams_send(self) -> None:
+        story = Story().two_nodes().granted()
+        for record in story.records:
+            body = msgspec.json.encode(structured(record))
+            headers = {"content-type": "application/cloudevents+json"}
+            event = from_http(HTTPMessage(headers, body), JSONFormat())
+            assert (event.get_id(), event.get_type()) == (record.envelope.id, record.envelope.event.wire_type)
+            assert event.get_subject() == record.envelope.event.subject
+            assert event.get_time() is not None
+            assert event.get_extension("offset") == record.offset
+
+    def test_rows_and_records_are_shown_alike(self) -> None:
+        story = Story().running()
+        rows = [structured_row(row) for row in story.rows.all(EventRow)]
+        assert rows == [msgspec.to_builtins(structured(record)) for record in story.records]
+
+
+class TestTokens:
+    def file(self, folder: Path, text: str) -> Path:
+        path = folder / "tokens.yaml"
+        path.write_text(text)
+        return path
+
+    def test_a_token_is_found_in_clear_or_by_its_hash(self, tmp_path: Path) -> None:
+        hashed = hashlib.sha256(b"bob's long secret").hexdigest()
+        text = f"""tokens:
+          - {{name: alice, token: alice's long secret, scopes: [read]}}
+          - {{name: bob, sha256: {hashed}, scopes: [admin]}}"""
+        tokens = Tokens.read(self.file(tmp_path, text))
+        assert tokens.find("alice's long secret") == Principal("alice", frozenset({Scope.READ}))
+        bob = tokens.find("bob's long secret")
+        assert bob is not None and all(bob.may(scope) for scope in Scope)
+        assert tokens.find("nobody's") is None
+
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            ("tokens: []", "tokens"),
+            ("tokens: [{name: a, scopes: [read]}]", "tokens/0"),
+            ("tokens: [{name: a, token: 0123456789abcdef, scopes: [root]}]", "tokens/0/scopes/0"),
+            ("tokens: [{name: a, token: short, scopes: [read]}]", "tokens/0/token"),
+            ("tokens: [{name: a, sha256: xyz, scopes: [read]}]", "tokens/0/sha256"),
+            ("tokens: [{name: a b, token: 0123456789abcdef, scopes: [read]}]", "tokens/0/name"),
+            ("users: []", "tokens"),
+            ("tokens: [", "tokens.yaml"),
+        ],
+    )
+    def test_a_wrong_file_is_refused_with_the_place(self, tmp_path: Path, text: str, place: str) -> None:
+        with pytest.raises(TokensUnreadable, match=place):
+            Tokens.read(self.file(tmp_path, text))
+
+
+class TestViews:
+    @pytest.mark.parametrize(
+        ("indices", "shown_as"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 2, 3, 7], "0,2-3,7"), ([], "")]
+    )
+    def test_gpu_ranges(self, indices: list[int], shown_as: str) -> None:
+        assert views.ranges(indices) == shown_as
+
+    def test_places(self) -> None:
+        gang = [{"node_id": "n1", "gpu_indices": [0, 1]}, {"node_id": "n2", "gpu_indices": [3]}]
+        assert (views.where(gang), views.where([])) == ("n1:0-1, n2:3", "")
+
+
+def request(**headers: str) -> Any:
+    return SimpleNamespace(headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+class TestStreams:
+    @pytest.mark.parametrize(
+        ("accept", "media_type"),
+        [
+            ("*/*", "application/json"),
+            ("text/event-stream", "text/event-stream"),
+            ("application/x-ndjson, application/json", "application/x-ndjson"),
+            ("application/json;q=0.5, text/event-stream", "text/event-stream"),
+            ("text/*", "text/event-stream"),
+            ("text/html, */*;q=0.1", "application/json"),
+            ("application/json;q=0, */*", "application/json"),
+            ("application/json;q=high", "application/json"),
+        ],
+    )
+    def test_the_client_chooses(self, accept: str, media_type: str) -> None:
+        offered = ("application/json", "text/event-stream", "application/x-ndjson")
+        assert wanted(request(accept=accept), offered) == media_type
+
+    def test_a_client_that_takes_nothing_is_refused(self) -> None:
+        with pytest.raises(Problem) as refused:
+            wanted(request(accept="image/png"), ("application/json",))
+        assert refused.value.status_code == 406
+
+    def test_a_stream_goes_on_behind_the_last_event(self) -> None:
+        assert resume_after(request(last_event_id="41"), 3) == 42
+        assert resume_after(request(), 3) == 3
+        assert resume_after(request(last_event_id=" "), None) is None
+        with pytest.raises(Problem):
+            resume_after(request(last_event_id="x"), None)
+
+
+class TestProblems:
+    def test_values_are_shown_short_and_safe(self) -> None:
+        assert shown("a\0b\ud800") == "a\\0b?"
+        assert len(shown("x" * 1000)) == 201
+        assert shown(10**9) == 10**9
+        assert isinstance(shown(10**30), str) and shown(2**10_000) == "an integer of 10001 bits"
+        assert shown(float("nan")) == "nan"
+        msgspec.json.encode(shown({"a": [1, float("inf"), 2**80]}))
+
+    def test_what_was_meant(self) -> None:
+        assert nearest("visoin", ["vision", "nlp"]) == "vision"
+        assert nearest("zzz", ["vision", "nlp"]) is None
+
+    def test_every_kind_is_an_error_with_words(self) -> None:
+        assert all(400 <= kind.status < 600 and kind.title and kind.meaning for kind in KINDS.values())

@@ -1,0 +1,79 @@
+"""The dry run: what would become of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
+from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.read_models import GpuRow, NodeRow, TenantRow
+from libs.testing.core_case import node
+from services.gateway.core.fit import Forecast, forecast
+from tests.unit.projection.story import Story, placed
+
+
+def plan(story: Story, gpus: int | GpuRequest = 1, ahead: int = 0) -> Forecast:
+    request = gpus if isinstance(gpus, GpuRequest) else GpuRequest(count=gpus)
+    spec = JobSpec(name="x", command=["x"], gpus=request, tenant="vision")
+    tenant = story.rows.get(TenantRow, "vision")
+    return forecast(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), tenant, ahead)
+
+
+def cluster() -> Story:
+    return Story().says(node("n1", 2), node("n2", 4), node("n3", 8, gpu_type="a100"))
+
+
+def test_without_nodes_nothing_can_be_said() -> None:
+    assert plan(Story()).verdict == "unknown"
+
+
+def test_the_fullest_server_that_holds_the_gang_is_taken() -> None:
+    assert plan(cluster(), GpuRequest(count=2, types=["v100"])).where == {"n1": 2}
+    assert plan(cluster(), GpuRequest(count=3, types=["v100"])).where == {"n2": 3}
+
+
+def test_a_gang_is_spread_over_the_fewest_servers() -> None:
+    assert plan(cluster(), GpuRequest(count=6, types=["v100"])).where == {"n2": 4, "n1": 2}
+
+
+@pytest.mark.parametrize(
+    ("request_", "verdict", "reason"),
+    [
+        (GpuRequest(count=9), "rejected", "NeverFits"),
+        (GpuRequest(count=1, types=["k80"]), "rejected", "NeverFits"),
+        (GpuRequest(count=8, excluded_types=["a100"]), "rejected", "NeverFits"),
+        (GpuRequest(count=6, types=["v100"], max_nodes=1), "rejected", "NeverFits"),
+        (GpuRequest(count=8), "starts", "Fits"),
+    ],
+)
+def test_what_never_fits_volcano_1295(request_: GpuRequest, verdict: str, reason: str) -> None:
+    """Volcano #1295: a job larger than any node waited for ever. Here the dry run says so, and admission rejects it."""
+    found = plan(cluster(), request_)
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_what_is_in_use_is_waited_for() -> None:
+    story = Story().two_nodes().granted().says(placed())
+    assert (plan(story, 2).verdict, plan(story, 2).where) == ("starts", {"n1": 1, "n2": 1})
+    found = plan(story, 3)
+    assert (found.verdict, found.reason, found.numbers["free_gpus"]) == ("waits", "InsufficientGpus", 2)
+    whole = plan(story, GpuRequest(count=2, max_nodes=1))
+    assert (whole.verdict, whole.reason) == ("waits", "GangFragmented")
+
+
+def test_who_is_ahead_goes_first() -> None:
+    found = plan(cluster(), 1, ahead=3)
+    assert (found.verdict, found.reason, found.numbers["queued_ahead"]) == ("waits", "FairShare", 3)
+
+
+def test_a_draining_node_counts_for_later_only() -> None:
+    story = Story().two_nodes().says(NodeDrainRequested(node_id="n1", note="ECC", requested_by="op"))
+    assert plan(story, 2).where == {"n2": 2}
+    assert plan(story, 4).verdict == "waits"
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(1, "rejected"), (3, "waits"), (4, "starts"), (None, "starts")])
+def test_the_tenants_limit(limit: int | None, verdict: str) -> None:
+    story = Story().two_nodes().granted().says(placed())
+    story.says(TenantConfigured(tenant="vision", gpu_limit=limit, requested_by="op"))
+    assert plan(story, 2).verdict == verdict
