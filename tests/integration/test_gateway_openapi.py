@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 from libs.contracts.placement import JobSucceeded
 from libs.testing.core_case import node
 from services.gateway.adapters.tokens import Tokens
-from services.gateway.app import create_app
+from services.gateway.app import openapi_document
 from tests.integration.gateway_cell import CONTROL, Cell, running_cell
 from tests.unit.projection.story import grant, placed, started
 
@@ -77,7 +76,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCell]:
 def document() -> dict[str, Any]:
     """The document; it needs no running gateway."""
 
-    return create_app(SimpleNamespace()).openapi()  # type: ignore[arg-type]
+    return openapi_document()
 
 
 def without_security() -> dict[str, Any]:

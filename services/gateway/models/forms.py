@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d{1,4}):([0-5]\d)(?::([0-5]\d))?")
-_UNITS = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{1,4}):([0-5][0-9])(?::([0-5][0-9]))?")
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_UNITS = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in "dhms"))
 
 
 def gpus(value: Any) -> Any:
@@ -25,9 +26,9 @@ def gpus(value: Any) -> Any:
     if not isinstance(value, str):
         raise _unexpected('a number of GPUs, "type:number" or an object', value)
     types, _, count = value.strip().rpartition(":")
-    if not types and not re.fullmatch(r"[+-]?\d+", count):
+    if not types and not re.fullmatch(r"[+-]?[0-9]+", count):
         types, count = count, "1"
-    if not re.fullmatch(r"[+-]?\d{1,18}", count):
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", count):
         raise _unexpected('a number of GPUs, "type:number" or an object', value)
     return {"count": int(count), "types": [part.strip() for part in types.split(",") if part.strip()]}
 
@@ -40,7 +41,7 @@ def elastic(value: Any) -> Any:
     """
     if isinstance(value, dict | BaseModel):
         return value
-    found = re.fullmatch(r"\s*(\d{1,9})\s*:\s*(\d{1,9})\s*", value) if isinstance(value, str) else None
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*:\s*([0-9]{1,9})\s*", value) if isinstance(value, str) else None
     if found is None:
         raise _unexpected('"least:most" GPUs or an object', value)
     return {"min_gpus": int(found[1]), "max_gpus": int(found[2])}
@@ -70,7 +71,7 @@ def seconds(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = value.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if re.fullmatch(_NUMBER, text):
         return float(text)
     if found := _CLOCK.fullmatch(text):
         days, hours, minutes, rest = (int(part or 0) for part in found.groups())

@@ -52,10 +52,15 @@ def tell_newcomer(state: State, job: Job, turn: Turn[State]) -> None:
 
 
 def _open_nodes(state: State, job: Job) -> list[Node]:
-    """Nodes on which this job may be placed: usable, and not reserved for another."""
-    reservation = state.reservation
-    closed = reservation.node_ids if reservation is not None and reservation.job_id != job.job_id else ()
+    """Nodes on which this job may be placed: usable, and not reserved for a job that goes before it."""
+    holder = _holder(state)
+    closed = state.reservation.node_ids if state.reservation and holder and holder.order < job.order else ()
     return [node for node in state.nodes.values() if node.usable and node.node_id not in closed]
+
+
+def _holder(state: State) -> Job | None:
+    """The job that nodes are reserved for."""
+    return state.jobs[state.reservation.job_id] if state.reservation is not None else None
 
 
 def _accepts(state: State, job: Job, fit: gangs.Fit, now_s: float) -> bool:
@@ -106,7 +111,8 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
 
     A job on one GPU needs none: it is the first to be offered every GPU that becomes free.
     """
-    if job.spec.gpus.count == 1 or _is_reserved_for_equal(state, job):
+    holder = _holder(state)
+    if job.spec.gpus.count == 1 or (holder is not None and holder.order <= job.order):
         return
     due_s = job.queued_since_s + state.reserve_after_s
     if turn.now_s < due_s:
@@ -116,9 +122,8 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
     chosen = gangs.nodes_to_reserve(job.spec.gpus, usable)
     if not chosen:
         return
-    if state.reservation is not None:
-        outranked = Reason(code="Outranked", message=f"{job.job_id} goes first")
-        turn.emit(_released(state.jobs[state.reservation.job_id], outranked))
+    if holder is not None:
+        turn.emit(_released(holder, Reason(code="Outranked", message=f"{job.job_id} goes first")))
     held = sum(len(node.free(t)) for node in chosen for t in gangs.accepted_types(job.spec.gpus, [node]))
     waited_s = turn.now_s - job.queued_since_s
     reason = Reason(
@@ -130,22 +135,15 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
     turn.emit(GangReserved(job_id=job.job_id, attempt=job.attempt, node_ids=node_ids, gpus_held=held, reason=reason))
 
 
-def _is_reserved_for_equal(state: State, job: Job) -> bool:
-    """Whether the reservation stands for this job, or for one that it does not outrank by priority."""
-    if state.reservation is None:
-        return False
-    holder = state.jobs[state.reservation.job_id]
-    return holder.job_id == job.job_id or holder.priority >= job.priority
-
-
 def _drop_stale_reservation(state: State, turn: Turn[State]) -> None:
     """A reservation on a node that cannot be used any more helps nobody."""
-    if state.reservation is None:
+    holder = _holder(state)
+    if holder is None or state.reservation is None:
         return
     gone = [n for n in state.reservation.node_ids if not state.nodes[n].usable]
     if gone:
         reason = Reason(code="NodeUnusable", message=f"{', '.join(gone)} cannot be used any more")
-        turn.emit(_released(state.jobs[state.reservation.job_id], reason))
+        turn.emit(_released(holder, reason))
 
 
 def release_reservation_of(state: State, job: Job, code: str, turn: Turn[State]) -> None:

@@ -13,7 +13,7 @@ def reason_to_wait(state: State, job: Job, open_nodes: Sequence[Node], fit: gang
     """The first cause that holds, in the order of `PendingReason`.
 
     Args:
-        open_nodes: usable nodes that are not reserved for another job.
+        open_nodes: usable nodes that are not reserved for a job that goes first.
         fit: a place that was found but is not accepted yet, or None.
     """
     request = job.spec.gpus
@@ -32,7 +32,7 @@ def reason_to_wait(state: State, job: Job, open_nodes: Sequence[Node], fit: gang
         return Reason(
             code=PendingReason.FAIR_SHARE,
             message=(
-                f"the GPUs that it could use are held for {state.reservation.job_id}, which waits longer, "
+                f"the GPUs that it could use are held for {state.reservation.job_id}, which goes first, "
                 f"on {', '.join(state.reservation.node_ids)}"
             ),
             numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
