@@ -215,11 +215,11 @@ class MemoryReader:
 
     def _take(self, limit: int) -> list[Message]:
         found: list[Message] = []
-        ready = self._ready()
-        share = max(1, limit // max(1, len(ready)))
-        for partition in ready[:limit]:
+        for partition in self._ready():
+            if len(found) >= limit:
+                break
             start = self._next.pop(partition)
-            found += self._bus.log.messages(self._bus.cell, partition)[start : start + share]
+            found += self._bus.log.messages(self._bus.cell, partition)[start : start + limit - len(found)]
             self._next[partition] = found[-1].offset + 1
         return found
 

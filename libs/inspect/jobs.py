@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from libs.contracts.admission import JobAdmitted, JobRejected
-from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested, JobResumeRequested
+from libs.contracts.introspection import NodeLost
 from libs.contracts.jobs import JobSpec
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
@@ -88,12 +89,15 @@ class Jobs:
     def __init__(self) -> None:
         self.jobs: dict[str, JobView] = {}
         """In order of arrival."""
+        self._live: dict[str, JobView] = {}
+        """Those that have not ended."""
+        self._incarnations: dict[str, int] = {}
+        """{node id: of its agent}."""
 
     def take(self, record: Record) -> None:
-        """The next record; those of other topics and those about no job change nothing."""
+        """The next record; those of other topics and those that are about no job change nothing."""
         event = record.envelope.event
-        handler = _HANDLERS.get(type(event))
-        if record.topic != Topic.CONTROL or handler is None:
+        if record.topic != Topic.CONTROL:
             return
         said = Said(
             reason=getattr(event, "reason", None) or Reason(code=type(event).__name__, message=""),
@@ -103,23 +107,42 @@ class Jobs:
         )
         if isinstance(event, JobArrived):
             self._arrive(event, said)
-            return
-        job = self.jobs.get(event.subject)
-        if job is None or job.ended:
-            return
-        handler(job, event, said)
-        if not job.ended:
-            self._enter(job, job.derive(), said)
+        elif isinstance(event, NodeJoined | NodeLost | NodeLeft):
+            self._node(event, said)
+        elif (handler := _HANDLERS.get(type(event))) and (job := self._live.get(event.subject)):
+            handler(job, event, said)
+            self._enter(job, said)
 
     def _arrive(self, event: JobArrived, said: Said) -> None:
         reason = Reason(code=PendingReason.NOT_YET_EVALUATED, message="accepted; admission looks at it next")
         said = msgspec.structs.replace(said, reason=reason)
-        view = JobView(job_id=event.job_id, spec=event.spec, said=said, state_since_s=said.time_s)
-        self.jobs.setdefault(event.job_id, view)
+        if event.job_id not in self.jobs:
+            view = JobView(job_id=event.job_id, spec=event.spec, said=said, state_since_s=said.time_s)
+            self.jobs[event.job_id] = self._live[event.job_id] = view
 
-    @staticmethod
-    def _enter(job: JobView, state: JobState, said: Said) -> None:
-        if state is not job.state:
+    def _node(self, event: NodeJoined | NodeLost | NodeLeft, said: Said) -> None:
+        """Tasks that went with their node, or that its restarted agent does not know any more, have ended.
+
+        A task that was placed and has not started may still be on its way to a restarted agent.
+        """
+        if isinstance(event, NodeJoined):
+            self._incarnations[event.node_id] = event.incarnation
+            there = [(task.job_id, task.attempt) for task in event.tasks]
+        elif event.incarnation < self._incarnations.get(event.node_id, 0):
+            return
+        for job in self._live.values():
+            status = job.tasks.get(event.node_id, "exited")
+            if isinstance(event, NodeJoined) and (status == "placed" or (job.job_id, job.attempt) in there):
+                continue
+            if status != "exited":
+                job.tasks = job.tasks | {event.node_id: "exited"}
+                self._enter(job, said)
+
+    def _enter(self, job: JobView, said: Said) -> None:
+        """The job's facts have changed: so may its state."""
+        if job.ended:
+            del self._live[job.job_id]
+        elif (state := job.derive()) is not job.state:
             job.state, job.state_since_s = state, said.time_s
 
 
@@ -132,7 +155,7 @@ def jobs_of(records: Iterable[Record]) -> dict[str, JobView]:
 
 
 Handler = Callable[[JobView, Any, Said], None]
-_HANDLERS: dict[type[Event], Handler] = {JobArrived: lambda job, event, said: None}
+_HANDLERS: dict[type[Event], Handler] = {}
 
 
 def _on(*types: type[Event]) -> Callable[[Handler], Handler]:

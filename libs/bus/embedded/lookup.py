@@ -59,10 +59,10 @@ class Lookup:
         return Position(*row) if row else Position(0)
 
     def messages(self, starts: Mapping[int, int], limit: int) -> list[Message]:
-        """Messages of some partitions, in order of offset in each, evenly from those that have some.
+        """Messages of some partitions, in order of offset in each.
 
         Args:
-            starts: {partition id: offset}; 0 is the oldest that is kept.
+            starts: {partition id: offset}, those to be served first at the front; offset 0 is the oldest that is kept.
 
         Raises:
             OffsetLost: a start is no longer kept.
@@ -71,13 +71,11 @@ class Lookup:
         found: list[Message] = []
         room = BATCH_BYTES
         with in_our_words(self._path), self._snapshot():
-            ready = self._ready(starts)
-            share = max(1, limit // max(1, len(ready)))
-            for partition_id, start in ready[:limit]:
-                part = self._read(partition_id, start, share, room)
+            for partition_id, start in self._ready(starts):
+                part = self._read(partition_id, start, limit - len(found), room)
                 room -= sum(len(message.value) for message in part)
                 found += part
-                if room <= 0:
+                if room <= 0 or len(found) >= limit:
                     break
         if not found:
             self._same_file.check()

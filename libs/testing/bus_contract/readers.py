@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from libs.bus.partitioner import partition_index
-from libs.bus.port import BusError, Message, Partition
+from libs.bus.port import BusError, Partition
 from libs.contracts.base import Topic
 from libs.testing.bus_contract.log import CONTROL, PATIENCE_S, LogUnderTest, take, text, texts, until_end
 
@@ -72,16 +72,18 @@ class ReaderContract:
 
     async def test_a_busy_partition_does_not_hide_the_others(self, log: LogUnderTest) -> None:
         bus = await log.connect()
-        busy, quiet = keys_of_two_partitions()
-        await bus.append([text(Topic.ORDERS, busy, str(number)) for number in range(200)])
-        await bus.append([text(Topic.ORDERS, quiet, "quiet")])
-        found: list[Message] = []
-        reader = await bus.reader({Partition(Topic.ORDERS, 0): 0, Partition(Topic.ORDERS, 1): 0})
-        while "quiet" not in texts(found):
-            found += await reader.next_batch(10, PATIENCE_S)
-            await bus.append([text(Topic.ORDERS, busy, "more") for _ in range(20)])
-            assert len(found) < 400, "only the busy partition was read"
-        await reader.close()
+        keys = keys_of_two_partitions()
+        for busy, quiet, batch in (*((*keys, size) for size in (1, 10)), (*reversed(keys), 1)):
+            starts = {partition: await bus.end_offset(partition) for partition in await bus.partitions(Topic.ORDERS)}
+            await bus.append([text(Topic.ORDERS, busy, "busy") for _ in range(100)])
+            await bus.append([text(Topic.ORDERS, quiet, "quiet")])
+            reader = await bus.reader(starts)
+            found: list[str] = []
+            while "quiet" not in found:
+                found += texts(await reader.next_batch(batch, PATIENCE_S))
+                await bus.append([text(Topic.ORDERS, busy, "more") for _ in range(batch)])
+                assert len(found) < 200, "only the busy partition was read"
+            await reader.close()
 
     async def test_a_cancelled_read_loses_nothing(self, log: LogUnderTest) -> None:
         bus = await log.connect()

@@ -8,9 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from libs.bus.port import Partition
+from libs.contracts import admission, failure_analysis, migration, placement, quota
 from libs.contracts.base import Topic
 from libs.inspect.jsonl import header_line, record_line
 from libs.inspect.logs import AUDITED, Header
+from libs.inspect.sources import TellsPositions
+from services.gateway.adapters.intake import CONTROL
 from services.gateway.api.common import Door, Reader, media
 from services.gateway.api.streams import NDJSON, stream
 from services.gateway.door import Gateway
@@ -19,6 +22,10 @@ from services.gateway.strict import StrictRoute
 router = APIRouter(prefix="/v1/log", tags=["log"], route_class=StrictRoute)
 
 _BATCH = 500
+_CORES = (admission.OWNER, quota.OWNER, placement.OWNER, migration.OWNER, failure_analysis.OWNER)
+"""The services whose decisions a replay derives anew."""
+_WITHOUT_GAPS = ("sqlite:", "memory:")
+"""Logs whose offsets have no gaps."""
 _SILENCE_S = 10.0
 _DOCUMENT = media("`sanjaya-log/1`: a header line, then a line per record.", {NDJSON: {"schema": {"type": "string"}}})
 
@@ -31,15 +38,25 @@ async def export_log(
 ) -> Response:
     """The log up to its present end, record by record, as it can be replayed.
 
-    The orders' ends are asked before control's: so the decision behind every exported order is exported too.
+    The services' positions are asked first and control's end last: so what a service has handled is certainly
+    exported, and so is the decision behind every order.
     """
     topics = tuple(dict.fromkeys(topic)) or AUDITED
+    positions: dict[str, int] | None = None
+    if isinstance(gateway.bus, TellsPositions):
+        positions = {name: (await gateway.bus.committed(name, CONTROL)).next_offset for name in _CORES}
     ends: dict[Partition, int] = {}
     for name in sorted(topics, key=lambda name: name is Topic.CONTROL):
         for partition in await gateway.bus.partitions(name):
             ends[partition] = await gateway.bus.end_offset(partition)
+    header = Header(
+        cell=gateway.bus.cell,
+        positions=positions,
+        created_s=gateway.now(),
+        contiguous=gateway.settings.bus.startswith(_WITHOUT_GAPS),
+        topics=topics,
+    )
     in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
-    header = Header(cell=gateway.bus.cell, created_s=gateway.now(), topics=topics)
     return stream(gateway, _lines(gateway, header, {partition: ends[partition] for partition in in_order}), NDJSON)
 
 

@@ -58,6 +58,19 @@ async def test_a_reader_is_not_rung_for_other_partitions(tmp_path: Path) -> None
     await bus.close()
 
 
+async def test_a_reader_that_was_rung_waits_again(tmp_path: Path) -> None:
+    bus = await open_log(tmp_path / "log.db")
+    waiting = await bus.reader({CONTROL: 0})
+    await bus.append([text(Topic.CONTROL, "k", "v")])
+    assert len(await waiting.next_batch(5, 5.0)) == 1
+    looks: list[int] = []
+    look = waiting._look
+    waiting._look = lambda most: looks.append(most) or look(most)  # type: ignore[func-returns-value, method-assign]
+    assert await waiting.next_batch(5, 0.1) == []
+    assert 2 <= len(looks) <= 3  # at first, perhaps for the ring of what was read already, and at the end
+    await bus.close()
+
+
 async def test_sockets_of_dead_processes_are_removed_and_ones_own_at_the_end(tmp_path: Path) -> None:
     bus = await open_log(tmp_path / "log.db")
     await bus.reader({CONTROL: 0})

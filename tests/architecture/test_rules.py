@@ -1,0 +1,97 @@
+"""The rules on imports and clocks hold, and fail when they are broken on purpose."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.base import event_classes
+from libs.contracts.gateway import POLICY_NAMES
+from services.placement.core.policies import POLICIES
+from services.roster import SERVICES
+
+ROOT = Path(__file__).parents[2]
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env={"PYTHONPATH": "torch_agent/src"}
+    )
+
+
+def ruff(folder: Path, path: str) -> str:
+    command = [str(Path(sys.executable).with_name("ruff")), "check", "--no-cache", "--output-format", "concise", path]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The code, to be broken."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+    for name in ("libs", "services", "torch_agent"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_import_rules_hold(copy: Path):
+    found = lint_imports(copy)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "rule"),
+    [
+        ("services/placement/core/gangs.py", "import asyncio", "cores are pure"),
+        ("services/quota/core/state.py", "import libs.bus.port", "cores are pure"),
+        ("services/quota/service.py", "import services.placement.service", "services never import each other"),
+        ("libs/contracts/jobs.py", "import libs.kernel.ids", "contracts <- kernel"),
+        ("libs/sim/world.py", "import services.roster", "only the roster"),
+        ("libs/cli/main.py", "import torch_agent", "libraries and services never import torch_agent"),
+        ("libs/client/client.py", "import fastapi", "FastAPI: gateway alone"),
+        ("libs/client/errors.py", "import aiokafka", "Kafka clients"),
+        ("libs/inspect/why.py", "import sqlalchemy", "SQLAlchemy"),
+        ("torch_agent/src/torch_agent/harness/page.py", "import msgspec", "the harness inside the job"),
+    ],
+)
+def test_a_broken_import_rule_is_noticed(copy: Path, module: str, line: str, rule: str):
+    with (copy / module).open("a") as file:
+        file.write(f"\n{line}\n")
+    found = lint_imports(copy)
+    assert found.returncode != 0
+    broken = [text for text in found.stdout.splitlines() if text.endswith("BROKEN") or text.startswith(rule)]
+    assert any(text.startswith(rule) for text in broken), found.stdout
+
+
+@pytest.mark.parametrize("line", ["import time", "import random", "import datetime\n\ndatetime.datetime.now()"])
+def test_a_clock_or_a_dice_in_a_core_is_noticed(copy: Path, line: str):
+    module = "services/placement/core/gangs.py"
+    assert "TID251" not in ruff(copy, module)
+    with (copy / module).open("a") as file:
+        file.write(f"\n{line}\n")
+    assert "TID251" in ruff(copy, module)
+
+
+def test_every_decision_is_emitted_by_its_owner_alone():
+    emitted = [cls for service in SERVICES for cls in service.emits]
+    assert len(emitted) == len(set(emitted))
+    for service in SERVICES:
+        assert all(cls.owner == service.name for cls in service.emits)
+        own = {cls for cls in event_classes() if cls.owner == service.name}
+        assert own == set(service.emits), service.name
+
+
+def test_the_policies_that_can_be_asked_for_are_those_that_exist():
+    assert set(POLICY_NAMES) == set(POLICIES)
+
+
+def test_every_service_has_the_same_shape():
+    for service in SERVICES:
+        folder = ROOT / "services" / service.name
+        for name in ("README.md", "service.py", "core/state.py", "core/machine.py"):
+            assert (folder / name).exists(), folder / name

@@ -1,0 +1,173 @@
+"""The `sanjaya` command against a real cell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.cli.cell import Cell, CellError, CellPlan
+from libs.cli.cell.plan import free_port
+from libs.testing.leftovers import nothing_left_of
+
+SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
+Run = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    folder = tmp_path_factory.mktemp("cli")
+    plan = CellPlan(state_dir=folder, agents=2, gpus_per_agent=2, gateway_port=free_port())
+    with Cell(plan) as running:
+        yield running
+    assert nothing_left_of(folder) == []
+
+
+def sanjaya(cell: Cell | None, *arguments: str, **changes: str) -> Run:
+    gateway = {"SANJAYA_GATEWAY": cell.plan.gateway_url} if cell else {}
+    environment = {**os.environ, **gateway, **changes}
+    return subprocess.run(
+        [SANJAYA, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=90
+    )
+
+
+def submitted(cell: Cell, *arguments: str) -> str:
+    """Submit in a pipe: the id, and nothing else."""
+    done = sanjaya(cell, "submit", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_run_follows_the_output_and_passes_the_exit_code_on(cell: Cell):
+    done = sanjaya(cell, "run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert done.returncode == 7
+    assert done.stdout == "out\n"
+    assert "err" in done.stderr
+
+
+def test_a_directory_is_uploaded_and_run_in(cell: Cell, tmp_path: Path):
+    (tmp_path / "train.py").write_text("import helper; print(helper.WORD)\n")
+    (tmp_path / "helper.py").write_text("WORD = 'uploaded'\n")
+    (tmp_path / "secret.key").write_text("x")
+    (tmp_path / ".sanjayaignore").write_text("*.key\n")
+    done = sanjaya(cell, "run", "--workdir", str(tmp_path), "--", "sh", "-c", "ls; python train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["helper.py", "train.py", "uploaded"]
+
+
+def test_a_slurm_script_runs_as_it_is(cell: Cell, tmp_path: Path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --job-name=slurm-job --gpus=1\n#SBATCH --mail-type=END\necho $SLURM_NTASKS\n"
+    )
+    job = sanjaya(cell, "submit", str(script))
+    assert "mail-type" in job.stderr and job.returncode == 0
+    assert sanjaya(cell, "wait", job.stdout.strip()).returncode == 0
+    assert sanjaya(cell, "logs", "slurm-job").stdout == "1\n"
+
+
+def test_what_waits_says_why_and_goes_when_cancelled(cell: Cell):
+    first = submitted(cell, "--gpus", "2", "--nodes", "1", "-n", "first", "--", "sleep", "100")
+    second = submitted(cell, "--gpus", "2", "--nodes", "1", "-n", "second", "--", "sleep", "100")
+    waiting = submitted(cell, "--gpus", "2", "--nodes", "1", "-n", "waiting", "--", "true")
+    why = sanjaya(cell, "why", "waiting")
+    assert why.returncode == 0 and "QUEUED" in why.stdout and "InsufficientGpus" in why.stdout
+    assert sanjaya(cell, "wait", "waiting", "--timeout", "0.2").returncode == 124
+    assert sanjaya(cell, "cancel", first[:7], second, "--grace", "1s").returncode == 0
+    assert sanjaya(cell, "wait", waiting, "--exit-code").returncode == 0
+    assert sanjaya(cell, "wait", first, "--exit-code").returncode == 143
+
+
+def test_pause_resume_and_priority(cell: Cell):
+    job = submitted(cell, "-n", "held", "--", "sleep", "1")
+    assert sanjaya(cell, "pause", job).returncode == 0
+    assert sanjaya(cell, "set", job, "--priority", "7").returncode == 0
+    assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["priority"] == 7
+    assert sanjaya(cell, "resume", job).returncode == 0
+    assert sanjaya(cell, "wait", job).returncode == 0
+
+
+def test_draining_a_node_moves_its_job(cell: Cell):
+    job = submitted(cell, "-n", "moving", "--", "sleep", "4")
+    while not (where := json.loads(sanjaya(cell, "show", job, "--json").stdout))["started_s"]:
+        assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
+    node = where["placement"][0]["node_id"]
+    assert sanjaya(cell, "drain", node).returncode == 2  # a reason is required
+    assert sanjaya(cell, "drain", node, "--reason", "ECC").returncode == 0
+    assert sanjaya(cell, "wait", job).returncode == 0
+    after = json.loads(sanjaya(cell, "show", job, "--json").stdout)
+    assert after["attempt"] == 2 and after["placement"][0]["node_id"] != node
+    assert "ECC" in sanjaya(cell, "story", job).stdout
+    assert sanjaya(cell, "undrain", node).returncode == 0
+
+
+def test_lists_in_every_form(cell: Cell):
+    job = submitted(cell, "-n", "listed", "--label", "kind=listed", "--", "true")
+    sanjaya(cell, "wait", job)
+    rows = sanjaya(cell, "jobs", "-l", "kind=listed").stdout.splitlines()
+    assert rows[0].split("\t")[:2] == ["ID", "NAME"] and rows[1].split("\t")[:2] == [job, "listed"]
+    assert sanjaya(cell, "jobs", "-l", "kind=listed", "-o", "name").stdout.split() == [job]
+    assert json.loads(sanjaya(cell, "jobs", "-l", "kind=listed", "--json").stdout)[0]["id"] == job
+    assert len(sanjaya(cell, "gpus", "-o", "name").stdout.split()) == 4
+    assert "virtual" in sanjaya(cell, "nodes").stdout
+    assert "reserve_after_s" in sanjaya(cell, "settings", "show").stdout
+
+
+def test_tenants_policy_and_settings(cell: Cell):
+    assert sanjaya(cell, "tenant", "set", "vision", "--quota", "2").returncode == 0
+    assert sanjaya(cell, "policy", "set", "fifo", "--reason", "RFC 12").returncode == 0
+    assert sanjaya(cell, "policy", "set", "backfill").returncode == 0
+    assert sanjaya(cell, "settings", "set", "placement.reserve_after_s", "20").returncode == 0
+    assert sanjaya(cell, "policy", "set", "magic").returncode == 2
+    assert sanjaya(cell, "submit", "-q", "vision", "--gpus", "4", "--dry-run", "--", "true").returncode == 0
+
+
+def test_exit_codes_say_what_went_wrong(cell: Cell):
+    missing = sanjaya(cell, "show", "no-such-job")
+    assert missing.returncode == 3 and missing.stderr.startswith("error: ")
+    assert sanjaya(cell, "submit", "--gpus", "0", "--", "true").returncode == 2
+    assert sanjaya(cell, "submit").returncode == 2
+    assert sanjaya(cell, "submitt").returncode == 2
+    gone = sanjaya(None, "jobs", SANJAYA_GATEWAY="http://127.0.0.1:9")
+    assert gone.returncode == 5 and "try:" in gone.stderr
+
+
+def test_the_live_log_replays_and_the_cell_is_well(cell: Cell, tmp_path: Path):
+    assert "0 differences" in sanjaya(cell, "replay", "--verify").stdout
+    exported = tmp_path / "log.jsonl"
+    assert sanjaya(cell, "export", "--out", str(exported)).returncode == 0
+    assert sanjaya(None, "replay", str(exported), "--verify").returncode == 0
+    assert sanjaya(None, "replay", str(cell.plan.state_dir / "log.db"), "--verify").returncode == 0
+    assert sanjaya(None, "diff", str(exported), str(exported)).returncode == 0
+    assert (
+        sanjaya(None, "export", str(exported), "--format", "parquet", "--out", str(tmp_path / "x.parquet")).returncode
+        == 0
+    )
+    state = json.loads(sanjaya(None, "state", str(exported), "--at", "3", "--service", "placement").stdout)
+    assert set(state["placement"]["nodes"]) == {"n1", "n2"}
+    doctor = sanjaya(cell, "doctor")
+    assert "conservation" in doctor.stdout and "green" in doctor.stdout, doctor.stdout
+
+
+def test_a_second_cell_on_the_same_directory_is_refused(cell: Cell):
+    with pytest.raises(CellError, match="already running"):
+        Cell(cell.plan).start()
+
+
+def test_a_trace_is_simulated(tmp_path: Path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(
+        "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\na,0,t,,,1,,60\nb,0,t,,,2,,60\n"
+    )
+    done = sanjaya(None, "simulate", "--trace", str(trace), "--cluster", "v100=2", "--gpus-per-server", "2")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["format"] == "simulation-result/1" and result["summary"]["completed"] == 2
+    trace.write_text("job_id,submit_time_s\nx,soon\n")
+    broken = sanjaya(None, "simulate", "--trace", str(trace), "--cluster", "v100=2")
+    assert broken.returncode == 2 and "trace.csv" in broken.stderr
