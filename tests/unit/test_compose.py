@@ -1,0 +1,54 @@
+"""docker-compose.yml starts what exists, with settings that exist."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from libs.bus.connect import connect
+from libs.runtime.settings import Settings
+from services.gateway.settings import GatewaySettings
+from services.roster import SERVICES
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+OURS = {name: service for name, service in COMPOSE["services"].items() if str(service["image"]).startswith("sanjaya/")}
+
+
+def test_every_core_has_a_container_and_every_container_a_program():
+    started = {service["command"][3] for service in OURS.values() if service["command"][2] == "libs.runtime"}
+    assert started == {service.name for service in SERVICES}
+    for service in OURS.values():
+        assert service["command"][:2] == ["python", "-m"]
+        assert importlib.util.find_spec(service["command"][2]) is not None
+
+
+def test_every_variable_is_a_setting():
+    known = {f"SANJAYA_{name.upper()}" for cls in (Settings, GatewaySettings) for name in cls.model_fields}
+    for name, service in OURS.items():
+        unknown = {key for key in service["environment"] if key.startswith("SANJAYA_")} - known
+        assert not unknown, (name, unknown)
+
+
+async def test_the_bus_url_is_understood():
+    for service in OURS.values():
+        bus = await connect(service["environment"]["SANJAYA_BUS"], service["environment"]["SANJAYA_CELL"])
+        await bus.close()
+
+
+def test_mounted_files_and_build_files_exist():
+    for service in COMPOSE["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert not source.startswith("./") or (ROOT / source).exists(), source
+        if "build" in service:
+            assert (ROOT / service["build"]["dockerfile"]).exists()
+
+
+def test_everything_waited_for_is_there():
+    for name, service in COMPOSE["services"].items():
+        for other in service.get("depends_on", {}):
+            assert other in COMPOSE["services"], (name, other)
