@@ -66,9 +66,9 @@ async def test_a_reader_that_was_rung_waits_again(tmp_path: Path) -> None:
     looks: list[int] = []
     look = waiting._look
 
-    async def counted(most: int) -> list[Message]:
-        looks.append(most)
-        return await look(most)
+    async def counted(max_messages: int) -> list[Message]:
+        looks.append(max_messages)
+        return await look(max_messages)
 
     waiting._look = counted  # type: ignore[method-assign]
     assert await waiting.next_batch(5, 0.1) == []
