@@ -15,7 +15,6 @@ from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
 from libs.sim.clusters import parse_cluster
 from libs.sim.options import Options
-from libs.sim.results import result
 from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
 from libs.sim.traces import read_trace
@@ -55,14 +54,9 @@ def run(
         simulation.run(_every(watch))
     except Stalled as error:
         fail(str(error), FAILED)
-    document = result(
-        simulation.outcomes,
-        servers,
+    document = simulation.result(
         policy=policy,
         options={"checkpoint_overhead_s": checkpoint_overhead_s, "gpus_per_server": gpus_per_server},
-        seed=seed,
-        simulated_s=simulation.now_s,
-        measure=measure,
         wall_s=round(time.perf_counter() - began, 3),
     )
     _write(document, out)

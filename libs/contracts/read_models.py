@@ -254,6 +254,19 @@ class EventRow(Row, kw_only=True):
     data: dict[str, Any]
 
 
+class EventCountRow(Row, kw_only=True):
+    """How often one source has said one type of event: who has spoken last, without a look through all events."""
+
+    table = "event_counts"
+    key = ("source", "type")
+
+    source: str
+    type: str
+    events: int = 0
+    newest_offset: int = 0
+    newest_s: float = 0.0
+
+
 class ProfileRow(Row, kw_only=True):
     """One measured window of a running job (`JobProfiled`): a point of its curves."""
 
@@ -295,6 +308,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     GpuRow,
     TenantRow,
     EventRow,
+    EventCountRow,
     ProfileRow,
     SettingRow,
 )

@@ -39,11 +39,15 @@ def encode_data(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-def digest(envelope_id: str, wire_type: str, time: str, data: bytes) -> str:
-    """32 hex digits over what must not change after the fact."""
+DIGESTED = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_causationid", "ce_sequence")
+
+
+def digest(headers: Headers, data: bytes) -> str:
+    """32 hex digits over what must not change after the fact: the identity, the cause and the data."""
     h = hashlib.blake2b(digest_size=16)
-    for part in (envelope_id, wire_type, time):
-        h.update(part.encode())
+    values = dict(headers)
+    for name in DIGESTED:
+        h.update(values.get(name, b""))
         h.update(b"\0")
     h.update(data)
     return h.hexdigest()
@@ -66,14 +70,13 @@ def encode(envelope: Envelope) -> tuple[Headers, bytes]:
         ("ce_partitionkey", subject),
         ("ce_correlationid", envelope.correlation_id),
         ("ce_traceparent", envelope.traceparent),
-        ("ce_digest", digest(envelope.id, event.wire_type, time, data)),
     ]
     if envelope.causation_id:
         pairs.append(("ce_causationid", envelope.causation_id))
     if envelope.sequence is not None:
         pairs.append(("ce_sequence", str(envelope.sequence)))
     headers = [(name, value.encode()) for name, value in pairs]
-    headers.append(("content-type", CONTENT_TYPE))
+    headers += [("ce_digest", digest(headers, data).encode()), ("content-type", CONTENT_TYPE)]
     return headers, data
 
 
@@ -96,7 +99,7 @@ def decode(headers: Headers, value: bytes) -> Envelope:
         raise Undecodable(f"header {missing} is missing; a CloudEvent of this cell has it") from None
     except ValueError as error:
         raise Undecodable(f"a header cannot be read: {error}") from None
-    if digest(event_id, wire_type, time, value) != written:
+    if digest(headers, value) != written:
         raise Altered(f"event {event_id} ({wire_type}) was altered after it was written: its digest differs")
     return Envelope(
         id=event_id,

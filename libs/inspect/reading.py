@@ -55,9 +55,8 @@ def _altered(message: Message, awaited: Callable[[str], Envelope | None]) -> Rea
 def _as_it_stands(message: Message) -> Envelope | None:
     """The altered record as if it had been written so; None when even that cannot be read."""
     headers = [(name, value) for name, value in message.headers if name != "ce_digest"]
-    h = dict(headers)
-    digest = wire.digest(h["ce_id"].decode(), h["ce_type"].decode(), h["ce_time"].decode(), message.value)
+    digest = ("ce_digest", wire.digest(headers, message.value).encode())
     try:
-        return wire.decode([*headers, ("ce_digest", digest.encode())], message.value)
+        return wire.decode([*headers, digest], message.value)
     except wire.Undecodable:
         return None

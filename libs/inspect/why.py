@@ -11,7 +11,8 @@ from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.read_models import JobState
 from libs.contracts.reasons import Reason
 from libs.contracts.wire import rfc3339
-from libs.inspect.jobs import Jobs, JobView
+from libs.inspect.job_view import JobView
+from libs.inspect.jobs import Jobs
 from libs.inspect.sentences import where
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from libs.contracts.agent import (
@@ -19,13 +18,11 @@ from libs.contracts.cluster import TaskRef
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Server
+from libs.sim.link import Link, Say
 from libs.sim.options import Doom, Options
 
 Key = tuple[str, int]
 """Job id and attempt: names a task on its node."""
-
-Say = Callable[[str, int, Event], None]
-"""Appends a fact of a node: node id, journal number, event."""
 
 
 class Gangs(Protocol):
@@ -75,16 +72,8 @@ class Node:
         self.server = server
         self.incarnation = 0
         self.tasks: dict[Key, Task] = {}
-        self._agenda, self._options, self._gangs, self._say = agenda, options, gangs, say
-        self._agent_up = False
-        self._connected = True
-        self._journal = 0
-        self._orders: list[Event] = []
-        """Not read yet."""
-        self._facts: list[Event] = []
-        """Journalled, but the log cannot be reached."""
-        self._unseen: list[Event] = []
-        """What happened while there was no agent to see it."""
+        self._agenda, self._options, self._gangs = agenda, options, gangs
+        self._link = Link(server.node_id, say)
         self._unhealthy: list[int] = []
         self._waiting: dict[Key, LaunchTask] = {}
         """Orders whose GPUs are still used by a task that is about to end."""
@@ -97,51 +86,43 @@ class Node:
     @property
     def reachable(self) -> bool:
         """Whether it hears and is heard."""
-        return self._agent_up and self._connected
+        return self._link.open
 
     def join(self) -> None:
         """The agent comes up (again): it delivers what it had journalled, names its tasks, and looks after them."""
+        link = self._link
         self.incarnation += 1
-        self._agent_up = True
-        self._reconnect()
-        ended = [(f.job_id, f.attempt) for f in self._unseen if isinstance(f, JobExited)]
+        link.agent_up = True
+        link.reconnect()
+        ended = [(fact.job_id, fact.attempt) for fact in link.unseen if isinstance(fact, JobExited)]
         found = dict.fromkeys([*self.tasks, *ended])
-        self._tell(self.server.joined(self.incarnation, [TaskRef(job_id=j, attempt=a) for j, a in found]))
+        link.tell(self.server.joined(self.incarnation, [TaskRef(job_id=j, attempt=a) for j, a in found]))
         for index in self._unhealthy:
-            self._tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
-        unseen, self._unseen = self._unseen, []
-        for fact in unseen:
-            self._tell(fact)
+            link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
+        link.tell_unseen()
         self._read_orders()
 
     def catch_up(self) -> None:
         """The log can be reached again: deliver facts and read orders that have piled up."""
-        self._reconnect()
+        self._link.reconnect()
         self._read_orders()
-
-    def _reconnect(self) -> None:
-        self._connected = True
-        kept, self._facts = self._facts, []
-        for fact in kept:
-            self._tell(fact)
 
     def _read_orders(self) -> None:
         self._launch_waiting()
-        orders, self._orders = self._orders, []
-        for order in orders:
+        for order in self._link.orders():
             self.obey(order)
 
     def cut_off(self) -> None:
         """The log cannot be reached from now on; tasks go on, and the agent writes its journal."""
-        self._connected = False
+        self._link.connected = False
 
     def agent_dies(self) -> None:
         """Nobody looks after the tasks; they go on."""
-        self._agent_up = False
+        self._link.agent_up = False
 
     def crash(self) -> None:
         """The node dies, its tasks with it; the agent finds out when it is back."""
-        self._agent_up = False
+        self._link.agent_up = False
         for key in list(self.tasks):
             self._end(key, "lost")
 
@@ -152,22 +133,22 @@ class Node:
             self._end(key, "stopped", signal=15)
         for key in list(self._waiting):
             self._stop(key)
-        self._tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
-        self._agent_up = False
+        self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
+        self._link.agent_up = False
 
     def set_health(self, index: int, healthy: bool) -> None:
         """A GPU fails or recovers."""
         if healthy:
             self._unhealthy.remove(index)
-            self._tell(GpuRecovered(node_id=self.node_id, index=index))
+            self._link.tell(GpuRecovered(node_id=self.node_id, index=index))
         else:
             self._unhealthy.append(index)
-            self._tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
+            self._link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
 
     def obey(self, order: Event) -> None:
         """Carry out one order; one for a task that is not here means nothing any more."""
         if not self.reachable:
-            self._orders.append(order)
+            self._link.keep(order)
         elif isinstance(order, LaunchTask):
             self._launch(order)
         elif isinstance(order, StopTask):
@@ -202,7 +183,7 @@ class Node:
         if task is None or task.stopping:
             return
         task.running, task.since_s = True, self._agenda.now_s
-        self._tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
+        self._link.tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
         self._gangs.started(key, self.node_id)
         if task.held:
             self._hold(key)
@@ -235,7 +216,7 @@ class Node:
             self._hold(key)
 
     def _hold(self, key: Key) -> None:
-        self._tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id))
+        self._link.tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id))
         self._gangs.suspended(key, self.node_id)
 
     def _resume(self, key: Key) -> None:
@@ -244,7 +225,7 @@ class Node:
             return
         task.held = False
         if task.running:
-            self._tell(JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id))
+            self._link.tell(JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id))
             self._gangs.resumed(key, self.node_id)
 
     def _end(
@@ -264,7 +245,7 @@ class Node:
         self._launch_waiting()
 
     def _launch_waiting(self) -> None:
-        if self._waiting and self._agent_up:
+        if self._waiting and self._link.agent_up:
             waiting, self._waiting = self._waiting, {}
             for order in waiting.values():
                 self._launch(order)
@@ -279,7 +260,7 @@ class Node:
         ran_s: float = 0.0,
         steps: int = 0,
     ) -> None:
-        self._tell(
+        self._link.tell(
             JobExited(
                 job_id=key[0],
                 attempt=key[1],
@@ -292,13 +273,3 @@ class Node:
                 minibatches_total=steps,
             )
         )
-
-    def _tell(self, fact: Event) -> None:
-        """Deliver a fact; one that cannot be delivered now is kept, in order."""
-        if not self._agent_up:
-            self._unseen.append(fact)
-        elif not self._connected:
-            self._facts.append(fact)
-        else:
-            self._journal += 1
-            self._say(self.node_id, self._journal, fact)

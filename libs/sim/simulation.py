@@ -19,7 +19,8 @@ from libs.sim.clusters import Cluster
 from libs.sim.dispatch import Dispatcher, InOrder, Interleaved
 from libs.sim.log import Log
 from libs.sim.options import Options
-from libs.sim.results import Outcomes, result
+from libs.sim.outcomes import Outcomes
+from libs.sim.results import result
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
 from libs.sim.workloads import Planned, Workload
 from libs.sim.world import World

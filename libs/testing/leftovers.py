@@ -8,7 +8,7 @@ import psutil
 
 
 def nothing_left_of(folder: Path) -> list[str]:
-    """Processes that still have to do with a folder (in their arguments, directory or environment): none, it is hoped."""
+    """Processes that still have to do with a folder, by their arguments or their working directory."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "cwd", "status"]):
         about = " ".join([*(process.info["cmdline"] or []), process.info["cwd"] or ""])

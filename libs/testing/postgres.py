@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
 _START_S = 60
+_PR_SET_PDEATHSIG = 1
 
 
 class PostgresMissing(Exception):
@@ -68,33 +74,34 @@ def running_postgres() -> Iterator[str]:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
         data, port = folder / "data", _free_port()
-        _run(user, folder, programs / "initdb", "-D", data, "-U", "sanjaya", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=off -c synchronous_commit=off"
-        start = ("-w", "-t", str(_START_S), "-l", folder / "log", "-o", options, "start")
-        _run(user, folder, programs / "pg_ctl", "-D", data, *start)
+        _initialise(programs, data, user)
+        server = _start(programs, data, port, user)
         try:
-            yield f"postgresql+psycopg://sanjaya@127.0.0.1:{port}/postgres"
+            url = f"postgresql://sanjaya@127.0.0.1:{port}/postgres"
+            _wait_until_it_answers(server, url, folder / "log")
+            yield url.replace("postgresql:", "postgresql+psycopg:")
         finally:
-            _run(user, folder, programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+            server.send_signal(signal.SIGQUIT)  # immediate shutdown: nothing of it is kept
+            server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_programs() -> Path:
-    """The folder with `initdb` and `pg_ctl`: on the PATH, else the newest of Debian's.
+    """The folder with `initdb` and `postgres`: on the PATH, else the newest of Debian's.
 
     Raises:
         PostgresMissing: neither has them.
     """
     if found := shutil.which("initdb"):
         folder = Path(found).resolve().parent
-        if (folder / "pg_ctl").exists():
+        if (folder / "postgres").exists():
             return folder
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
     if newest is None:
         raise PostgresMissing(
-            "no PostgreSQL server found: looked for initdb and pg_ctl on the PATH and in /usr/lib/postgresql/*/bin; "
+            "no PostgreSQL server found: looked for initdb and postgres on the PATH and in /usr/lib/postgresql/*/bin; "
             "install it (Debian: apt-get install postgresql) or set SANJAYA_TEST_POSTGRES to the URL of one"
         )
     return newest.parent
@@ -112,27 +119,75 @@ def _unprivileged_user() -> pwd.struct_passwd | None:
     raise PostgresMissing("PostgreSQL does not run as root, and there is no user `postgres` or `nobody` to run it as")
 
 
-def _run(user: pwd.struct_passwd | None, folder: Path, *command: str | Path) -> None:
-    """Run one of the programs to its end. Its output goes to a file: a daemon would keep a pipe open."""
-    output = folder / "output"
-    with output.open("w") as sink:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            user=user.pw_uid if user else None,
-            group=user.pw_gid if user else None,
-            extra_groups=[] if user else None,
-            timeout=_START_S * 2,
-            check=False,
-        )
+def _as(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    """Arguments of `subprocess` for running as somebody."""
+    if user is None:
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _initialise(programs: Path, data: Path, user: pwd.struct_passwd | None) -> None:
+    command: list[str | Path] = [
+        programs / "initdb",
+        "-D",
+        data,
+        "-U",
+        "sanjaya",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-sync",
+    ]
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        command, cwd=data.parent, env=environment, capture_output=True, text=True, check=False, **_as(user)
+    )
     if done.returncode != 0:
-        server_log = folder / "log"
-        said = output.read_text() + (server_log.read_text() if server_log.exists() else "")
-        raise PostgresMissing(f"{' '.join(str(part) for part in command)} failed with {done.returncode}:\n{said}")
+        raise PostgresMissing(f"initdb ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def _start(programs: Path, data: Path, port: int, user: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+    """The server as our child: should this process be killed, the kernel ends it too."""
+    command: list[str | Path] = [
+        programs / "postgres",
+        "-D",
+        data,
+        "-p",
+        str(port),
+        "-h",
+        "127.0.0.1",
+        "-k",
+        data.parent,
+    ]
+    command += ["-c", "fsync=off", "-c", "synchronous_commit=off"]
+    with (data.parent / "log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            cwd=data.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_end_with_parent,
+            **_as(user),
+        )
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+            return
+        except psycopg.OperationalError as error:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise PostgresMissing(f"the server does not answer: {error}\n{log.read_text()}") from None
+            time.sleep(0.05)
 
 
 def _free_port() -> int:

@@ -17,12 +17,14 @@ from pathlib import Path
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
+from tests.bench.report import Report
 
 CONTROL = Partition(Topic.CONTROL, 0)
 HEADERS = [(f"ce_header{number}", b"x" * 36) for number in range(12)]
 VALUE = b"v" * 400
 WRITERS, TRANSACTIONS, PER_TRANSACTION = 4, 400, 20
 WAKE_UPS = 500
+Figures = dict[str, float]
 
 
 async def open_log(url: str) -> Bus:
@@ -37,14 +39,14 @@ def outgoing(topic: Topic, number: int, value: bytes = VALUE) -> Outgoing:
     return Outgoing(topic, f"job-{number % 64}", HEADERS, value)
 
 
-def percentiles_ms(seconds: list[float]) -> str:
+def percentiles(seconds: list[float]) -> Figures:
     """Median, 99th percentile and maximum."""
     ordered = sorted(seconds)
-    p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-    return f"p50 {p50 * 1e3:.2f}, p99 {p99 * 1e3:.2f}, max {ordered[-1] * 1e3:.1f} ms"
+    found = {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99)], "max_ms": ordered[-1]}
+    return {name: round(value_s * 1e3, 2) for name, value_s in found.items()}
 
 
-async def commits(url: str) -> str:
+async def commits(url: str) -> Figures:
     """One output and a position, synced to the disk, one after the other."""
     bus = await open_log(url)
     session = await bus.open_session("bench")
@@ -54,10 +56,10 @@ async def commits(url: str) -> str:
         await session.commit([outgoing(Topic.CONTROL, number)], {CONTROL: Position(number)})
         took.append(time.perf_counter() - started)
     await bus.close()
-    return percentiles_ms(took)
+    return percentiles(took)
 
 
-async def appends(url: str, batch: int) -> str:
+async def appends(url: str, batch: int) -> Figures:
     """High-rate data in batches."""
     bus = await open_log(url)
     started, count = time.perf_counter(), 0
@@ -66,21 +68,20 @@ async def appends(url: str, batch: int) -> str:
         count += batch
     rate = count / (time.perf_counter() - started)
     await bus.close()
-    return f"{rate:,.0f} messages/s"
+    return {"messages_per_s": round(rate)}
 
 
-async def reading(url: str) -> str:
+async def reading(url: str) -> Figures:
     """Everything from the beginning, in batches of 500."""
     bus = await open_log(url)
     partitions = await bus.partitions(Topic.TELEMETRY)
-    total = sum([await bus.end_offset(partition) for partition in partitions])
     reader = await bus.reader(dict.fromkeys(partitions, 0))
     started, count = time.perf_counter(), 0
     while batch := await reader.next_batch(500, 0.0):
         count += len(batch)
     rate = count / (time.perf_counter() - started)
     await bus.close()
-    return f"{rate:,.0f} messages/s (the newest {count:,} of {total:,} are kept)"
+    return {"messages_per_s": round(rate)}
 
 
 def ring(url: str) -> None:
@@ -98,7 +99,7 @@ def ring(url: str) -> None:
     asyncio.run(commit())
 
 
-async def wake_ups(url: str) -> str:
+async def wake_ups(url: str) -> Figures:
     """From before a commit in one process to the message in another one."""
     bus = await open_log(url)
     starts = {p: await bus.end_offset(p) for p in await bus.partitions(Topic.ORDERS)}
@@ -112,7 +113,7 @@ async def wake_ups(url: str) -> str:
         took += [now - float(message.value) for message in batch]
     process.join()
     await bus.close()
-    return percentiles_ms(took)
+    return percentiles(took)
 
 
 def write(url: str, name: str, took: multiprocessing.Queue[list[float]]) -> None:
@@ -133,7 +134,7 @@ def write(url: str, name: str, took: multiprocessing.Queue[list[float]]) -> None
     took.put(asyncio.run(commit()))
 
 
-def writers(url: str) -> str:
+def writers(url: str) -> Figures:
     """Several processes that all commit as fast as they can: the worst case for the writers' lock."""
     context = multiprocessing.get_context("spawn")
     took: multiprocessing.Queue[list[float]] = context.Queue()
@@ -143,22 +144,24 @@ def writers(url: str) -> str:
     times = [seconds for _ in processes for seconds in took.get()]
     for process in processes:
         process.join()
-    return percentiles_ms(times)
+    return percentiles(times)
 
 
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", type=Path, default=None, help="where the log is made; default: the temporary one")
+    parser.add_argument("--directory", type=Path, default=None, help="where the log is made")
     options = parser.parse_args()
+    report = Report("embedded_bus", "The embedded log by itself")
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         url = f"sqlite:///{directory}/log.db"
-        print("commit of one output:", asyncio.run(commits(url)))
+        report.row("commit of one output and a position", **asyncio.run(commits(url)))
         for batch in (1, 10, 100, 1000):
-            print(f"append in batches of {batch}:", asyncio.run(appends(url, batch)))
-        print("reading:", asyncio.run(reading(url)))
-        print("commit to reading in another process:", asyncio.run(wake_ups(url)))
-        print(f"{WRITERS} processes, commits of {PER_TRANSACTION}:", writers(url))
+            report.row(f"append in batches of {batch}", **asyncio.run(appends(url, batch)))
+        report.row("read in batches of 500", **asyncio.run(reading(url)))
+        report.row("from a commit to a reader in another process", **asyncio.run(wake_ups(url)))
+        report.row(f"{WRITERS} processes at once, commits of {PER_TRANSACTION}", **writers(url))
+    report.write()
 
 
 if __name__ == "__main__":

@@ -1,275 +1,194 @@
-"""Submissions through the gateway: none lost, none twice, how many a second, and how soon they are placed.
+"""Submissions through the gateway, on both logs: none lost, none twice, how many a second, how soon placed.
 
-    python -m tests.bench.gateway_submissions [--bus URL] [--database URL] [--jobs 10000] [--clients 32] [--json FILE]
+    python -m tests.bench.gateway_submissions [--bus embedded kafka] [--jobs 10000] [--clients 32]
 
-Starts the gateway and every core as processes, on an embedded log unless told otherwise, and a cluster of simulated
-nodes with room for all jobs. Every fifth request is sent twice with its idempotency key. Submit-to-placed is the time
-from JobArrived to JobPlaced, both as the log dates them.
+Starts the gateway and every core as processes, and gives the cell simulated nodes with room for all jobs. Every fifth
+request is sent twice with its idempotency key. Submit to placed is the time from JobArrived to JobPlaced, both as the
+log dates them. In the same run: events a second through the whole pipeline, through one core in its shell, and, as
+Kafka's baseline, through a bare aiokafka producer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import os
-import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
 
 from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import Bus, Partition, TopicLayout
+from libs.bus.local_broker import LocalBroker
+from libs.bus.port import Bus, Outgoing, Partition, TopicLayout
 from libs.cli.cell.plan import free_port
 from libs.contracts.base import Topic
-from libs.contracts.envelope import Envelope, Record
+from libs.contracts.envelope import Record
 from libs.contracts.gateway import JobArrived
 from libs.contracts.placement import JobPlaced
-from libs.kernel.ids import request_id
-from libs.testing.core_case import node
+from libs.runtime.shell import Options
 from services import roster
+from tests.bench._submitters import GPUS_PER_NODE, Cell, add_nodes, ready, submit_all
+from tests.bench.core_throughput import history, in_shell
+from tests.bench.report import Report
 
 CONTROL = Partition(Topic.CONTROL, 0)
 REPEATED = 0.2
-GPUS_PER_NODE = 64
-ROOT = Path(__file__).parents[2]
+CORE_EVENTS, RAW_EVENTS = 20_000, 50_000
 
 
-@dataclass(frozen=True)
-class Result:
-    """What was measured. Everything but the counts of losses and doubles is about this machine."""
+@dataclass
+class Seen:
+    """What control has after the run."""
 
-    bus: str
-    jobs: int
-    clients: int
-    requests: int
-    wall_s: float
-    submissions_per_s: float
-    request_p50_ms: float
-    request_p99_ms: float
-    submit_to_placed_p50_ms: float
-    submit_to_placed_p99_ms: float
-    all_placed_s: float
-    lost: int
-    doubled: int
+    events: int = 0
+    arrived: dict[str, Record] = field(default_factory=dict)
+    placed: dict[str, Record] = field(default_factory=dict)
 
 
-class Connection:
-    """One client: HTTP/1.1 over one socket, by hand, so that the client costs little of the machine."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def submit(self, key: str, body: bytes) -> tuple[int, dict[str, object]]:
-        """Send one submission; returns the status and the JSON of the answer."""
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = self._streams
-        head = (
-            f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
-        headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
-        length = next(int(line.partition(":")[2]) for line in headers if line.startswith("content-length:"))
-        return int(headers[0].split()[1]), json.loads(await reader.readexactly(length))
-
-    async def get(self, path: str) -> int:
-        """The status of a GET, on a connection of its own."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-            return int((await reader.readline()).split()[1])
-        finally:
-            writer.close()
-
-    def close(self) -> None:
-        """Give back the socket."""
-        if self._streams is not None:
-            self._streams[1].close()
-
-
-class Cell:
-    """The processes under test."""
-
-    def __init__(self, folder: Path, bus: str, database: str, port: int) -> None:
-        self._folder = folder
-        self._environment = {
-            **os.environ,
-            "SANJAYA_BUS": bus,
-            "SANJAYA_CELL": "bench",
-            "SANJAYA_DATABASE": database,
-            "SANJAYA_STATE_DIR": str(folder),
-            "SANJAYA_LOG_LEVEL": "WARNING",
-            "SANJAYA_GATEWAY": f"http://127.0.0.1:{port}",
-        }
-        self._processes: list[asyncio.subprocess.Process] = []
-
-    async def start(self) -> None:
-        """Every core, the projection and the gateway."""
-        modules = [["libs.runtime", service.name] for service in roster.SERVICES]
-        for arguments in [*modules, ["services.projection"], ["services.gateway"]]:
-            log = (self._folder / f"{arguments[-1]}.log").open("wb")
-            self._processes.append(
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", *arguments, cwd=ROOT, env=self._environment, stderr=log
-                )
-            )
-            log.close()
-
-    async def stop(self) -> None:
-        """End them."""
-        for process in self._processes:
-            if process.returncode is None:
-                process.terminate()
-        await asyncio.gather(*(process.wait() for process in self._processes))
+async def submissions(url: str, jobs: int, clients: int, folder: Path, report: Report) -> bool:
+    """Submit to an empty cell on this log until all jobs are placed; returns whether none was lost or doubled."""
+    kind, port = url.partition(":")[0], free_port()
+    settings = {
+        "SANJAYA_BUS": url,
+        "SANJAYA_CELL": "bench",
+        "SANJAYA_DATABASE": f"sqlite:///{folder / 'read_models.db'}",
+        "SANJAYA_STATE_DIR": str(folder),
+        "SANJAYA_LOG_LEVEL": "WARNING",
+        "SANJAYA_GATEWAY": f"http://127.0.0.1:{port}",
+    }
+    bus = await connect(url, "bench")
+    try:
+        await bus.create_topics(TopicLayout())
+        async with Cell(folder, settings):
+            await add_nodes(bus, math.ceil(jobs / GPUS_PER_NODE))
+            await ready(port)
+            began = time.perf_counter()
+            took, answers = await submit_all(port, [f"bench-{number}" for number in range(jobs)], clients, REPEATED)
+            submitted_s = time.perf_counter() - began
+            seen = await _all_placed(bus, jobs)
+            all_s = time.perf_counter() - began
+    finally:
+        await bus.close()
+    accepted = Counter(job_id for ids in answers.values() for job_id in ids)
+    lost = len(accepted.keys() - seen.arrived.keys())
+    doubled = len(seen.arrived.keys() - accepted.keys()) + sum(n - 1 for n in accepted.values())
+    doubled += sum(len(ids) - 1 for ids in answers.values())
+    report.row(
+        f"{kind}: {jobs} submissions, {clients} clients",
+        per_s=round(len(took) / submitted_s, 1),
+        requests=len(took),
+        p50_ms=_ms(took, 0.5),
+        p99_ms=_ms(took, 0.99),
+        lost=lost,
+        doubled=doubled,
+        within_limit=lost == doubled == 0,
+    )
+    waits = sorted(seen.placed[job].appended_at_s - record.appended_at_s for job, record in seen.arrived.items())
+    report.row(f"{kind}: submit to placed", p50_ms=_ms(waits, 0.5), p99_ms=_ms(waits, 0.99))
+    report.row(f"{kind}: control events, whole pipeline", per_s=round(seen.events / all_s, 1))
+    return lost == doubled == 0
 
 
-async def measure(bus_url: str, database: str, jobs: int, clients: int, folder: Path) -> Result:
-    """Run the whole benchmark on an empty cell.
+async def _all_placed(bus: Bus, jobs: int) -> Seen:
+    """Read control until every job is placed.
 
     Raises:
-        AssertionError: an answer was wrong, or the cell did not get ready.
+        AssertionError: an event id, an arrival or a placement is there twice.
     """
-    bus = await connect(bus_url, "bench")
-    await bus.create_topics(TopicLayout())
-    port = free_port()
-    cell = Cell(folder, bus_url, database, port)
-    await cell.start()
-    try:
-        await _add_nodes(bus, math.ceil(jobs / GPUS_PER_NODE))
-        await _ready(port)
-        started = time.time()
-        latencies, answers = await _submit_all(port, jobs, clients)
-        wall_s = time.time() - started
-        arrived, placed = await _all_placed(bus, jobs)
-        all_placed_s = time.time() - started
-    finally:
-        await cell.stop()
-        await bus.close()
-    for key, ids in answers.items():
-        assert len(ids) == 1, f"key {key} was answered with several jobs: {ids}"
-    waits = sorted(placed[job_id].appended_at_s - record.appended_at_s for job_id, record in arrived.items())
-    counts = Counter(next(iter(ids)) for ids in answers.values())
-    return Result(
-        bus=bus_url.partition(":")[0],
-        jobs=jobs,
-        clients=clients,
-        requests=len(latencies),
-        wall_s=round(wall_s, 3),
-        submissions_per_s=round(len(latencies) / wall_s, 1),
-        request_p50_ms=_ms(sorted(latencies), 0.5),
-        request_p99_ms=_ms(sorted(latencies), 0.99),
-        submit_to_placed_p50_ms=_ms(waits, 0.5),
-        submit_to_placed_p99_ms=_ms(waits, 0.99),
-        all_placed_s=round(all_placed_s, 3),
-        lost=len(counts.keys() - arrived.keys()),
-        doubled=len(arrived.keys() - counts.keys()) + sum(count - 1 for count in counts.values()),
-    )
-
-
-async def _add_nodes(bus: Bus, count: int) -> None:
-    """Nodes that nobody runs: their agents are not part of what is measured."""
-    for number in range(count):
-        event = node(f"n{number}", GPUS_PER_NODE)
-        envelope = Envelope(
-            id=request_id("bench", f"node/{number}"),
-            source=f"agent/{event.node_id}",
-            time_s=round(time.time(), 6),
-            event=event,
-        )
-        await bus.append([codec.outgoing(envelope)])
-
-
-async def _ready(port: int) -> None:
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                if await Connection(port).get("/readyz") == 200:
-                    return
-            except OSError:
-                pass
-            await asyncio.sleep(0.1)
-
-
-async def _submit_all(port: int, jobs: int, clients: int) -> tuple[list[float], dict[str, set[object]]]:
-    """Returns the seconds that each request took, and the job ids that each key was answered with."""
-    chosen = random.Random(1)
-    keys = [f"bench-{number}" for number in range(jobs)]
-    requests = keys + chosen.sample(keys, int(jobs * REPEATED))
-    chosen.shuffle(requests)
-    left = iter(requests)
-    latencies: list[float] = []
-    answers: dict[str, set[object]] = {}
-
-    async def client() -> None:
-        connection = Connection(port)
-        for key in left:
-            body = {"command": ["true"], "name": key, "gpus": 1, "tenant": f"t{int(key[6:]) % 4}"}
-            began = time.perf_counter()
-            status, answer = await connection.submit(key, json.dumps(body).encode())
-            latencies.append(time.perf_counter() - began)
-            assert status == 201, answer
-            answers.setdefault(key, set()).add(answer["id"])
-        connection.close()
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return latencies, answers
-
-
-async def _all_placed(bus: Bus, jobs: int) -> tuple[dict[str, Record], dict[str, Record]]:
-    """Every JobArrived and JobPlaced by job, once all are placed. A second one of a job is an error."""
-    arrived: dict[str, Record] = {}
-    placed: dict[str, Record] = {}
-    ids: set[str] = set()
+    seen, ids = Seen(), set[str]()
     reader = await bus.reader({CONTROL: 0})
     try:
-        async with asyncio.timeout(600):
-            while len(placed) < jobs:
+        async with asyncio.timeout(900):
+            while len(seen.placed) < jobs:
                 for message in await reader.next_batch(1000, 5.0):
                     record = codec.record(message)
                     event = record.envelope.event
                     assert record.envelope.id not in ids, f"event id {record.envelope.id} is there twice"
                     ids.add(record.envelope.id)
+                    seen.events += 1
                     if isinstance(event, JobArrived | JobPlaced):
-                        seen = arrived if isinstance(event, JobArrived) else placed
-                        assert event.job_id not in seen, f"two {event.wire_type} of {event.job_id}"
-                        seen[event.job_id] = record
+                        known = seen.arrived if isinstance(event, JobArrived) else seen.placed
+                        assert event.job_id not in known, f"two {event.wire_type} of {event.job_id}"
+                        known[event.job_id] = record
     finally:
         await reader.close()
-    return arrived, placed
+    return seen
+
+
+async def one_core(url: str, report: Report) -> None:
+    """Events a second through quota's shell, and through a bare producer where the log is Kafka."""
+    kind = url.partition(":")[0]
+    messages = [codec.outgoing(envelope) for envelope in history(roster.service("quota"), CORE_EVENTS)]
+    bus = await connect(url, "bench-core")
+    try:
+        await bus.create_topics(TopicLayout())
+        event_s, _ = await in_shell(roster.service("quota"), bus, messages, Options.batch_records)
+    finally:
+        await bus.close()
+    report.row(f"{kind}: events through one core (quota)", per_s=round(1 / event_s, 1))
+    if kind == "kafka":
+        report.row("kafka: bare aiokafka producer", per_s=round(await _raw(url, messages), 1))
+
+
+async def _raw(url: str, messages: list[Outgoing]) -> float:
+    """Messages a second that aiokafka sends by itself: acks=all, idempotent, many in flight."""
+    bus = await connect(url, "bench-raw")
+    await bus.create_topics(TopicLayout())
+    await bus.close()
+    producer = AIOKafkaProducer(
+        bootstrap_servers=url.removeprefix("kafka://"), acks="all", enable_idempotence=True, linger_ms=5
+    )
+    await producer.start()
+    try:
+        began = time.perf_counter()
+        for number in range(RAW_EVENTS):
+            message = messages[number % len(messages)]
+            await producer.send("bench-raw.control", message.value, key=message.key.encode(), headers=message.headers)
+        await producer.flush()
+        return RAW_EVENTS / (time.perf_counter() - began)
+    finally:
+        await producer.stop()
 
 
 def _ms(ascending: list[float], quantile: float) -> float:
-    place = min(len(ascending) - 1, int(quantile * len(ascending)))
-    return round(ascending[place] * 1000, 2)
+    return round(ascending[min(len(ascending) - 1, int(quantile * len(ascending)))] * 1000, 2)
+
+
+@contextmanager
+def log_of(kind: str, folder: Path) -> Iterator[str]:
+    """URL of an empty log: a new file, or a broker (`KAFKA_BOOTSTRAP_SERVERS`, else one of our own)."""
+    if kind == "embedded":
+        yield f"sqlite:///{folder / 'log.db'}"
+    elif address := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield f"kafka://{address}"
+    else:
+        with LocalBroker(folder / "kafka") as broker:
+            yield f"kafka://{broker.bootstrap}"
 
 
 def main() -> int:
-    """Measure and print; 1 when a job was lost or doubled."""
+    """Measure, print, write the results; 1 when a job was lost or doubled."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bus", help="URL of an empty log (default: an embedded one)")
-    parser.add_argument("--database", help="URL of empty read models (default: SQLite)")
+    parser.add_argument("--bus", nargs="+", choices=("embedded", "kafka"), default=("embedded", "kafka"))
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--json", type=Path, help="write the result here")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sanjaya-bench-") as name:
-        folder = Path(name)
-        bus = options.bus or f"sqlite:///{folder / 'log.db'}"
-        database = options.database or f"sqlite:///{folder / 'read_models.db'}"
-        result = asyncio.run(measure(bus, database, options.jobs, options.clients, folder))
-    for field, value in asdict(result).items():
-        print(f"{field:26} {value}")
-    if options.json:
-        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n")
-    return 1 if result.lost or result.doubled else 0
+    report = Report("gateway_submissions", "Submissions through the gateway")
+    for kind in options.bus:
+        with tempfile.TemporaryDirectory(prefix="sanjaya-bench-") as name, log_of(kind, Path(name)) as url:
+            asyncio.run(submissions(url, options.jobs, options.clients, Path(name), report))
+            asyncio.run(one_core(url, report))
+    report.write()
+    return 0 if report.all_within_limits() else 1
 
 
 if __name__ == "__main__":

@@ -17,16 +17,21 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch_agent.harness import hooks
 
 from tests.bench.report import Report
-from torch_agent.harness import hooks
 
 BLOCKS, ISOLATED = 60, 200_000
 LIMIT_US, LIMIT_RATIO = 20.0, 0.01
 
 
 def toy() -> tuple[nn.Module, torch.Tensor, torch.Tensor, int]:
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(32, 64), torch.randint(10, (32,)), 200
+    return (
+        nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)),
+        torch.randn(32, 64),
+        torch.randint(10, (32,)),
+        200,
+    )
 
 
 def cnn() -> tuple[nn.Module, torch.Tensor, torch.Tensor, int]:

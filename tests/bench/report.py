@@ -53,7 +53,11 @@ class Report:
 def machine() -> str:
     """Processor, cores and versions."""
     model = next(
-        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
         platform.machine(),
     )
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"

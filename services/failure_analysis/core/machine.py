@@ -14,6 +14,9 @@ from services.failure_analysis.core.state import History, State
 
 machine: Machine[State] = Machine(OWNER)
 
+FREE_LOSSES = 3
+"""Attempts that may vanish without using up a retry."""
+
 
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
@@ -33,8 +36,13 @@ def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
 
 @machine.evolves(AttemptFailed)
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
-    if event.job_id in state.jobs:
-        state.jobs[event.job_id].failures += 1
+    history = state.jobs.get(event.job_id)
+    if history is None:
+        return
+    if event.outcome == "lost":
+        history.losses += 1
+    else:
+        history.failures += 1
 
 
 @machine.decides(AttemptFailed)
@@ -55,19 +63,34 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
             deciding_line=failure.deciding_line,
         )
     )
-    if failure.retry_can_help and history.failures <= history.max_retries:
+    if failure.retry_can_help and _may_retry(event, history):
         turn.emit(_retry(state, event, history, turn.now_s))
     else:
         turn.emit(_abandon(event, history, failure))
 
 
+def _may_retry(event: AttemptFailed, history: History) -> bool:
+    """A loss is not the job's fault and uses up no retry, until it looks as if it were."""
+    if event.outcome == "lost":
+        return history.losses <= FREE_LOSSES or history.failures + history.losses - FREE_LOSSES <= history.max_retries
+    return history.failures <= history.max_retries
+
+
 def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -> RetryScheduled:
-    doublings = min(history.failures - 1, 30)
+    doublings = min(history.failures + history.losses - 1, 30)
     delay_s = min(state.retry_cap_s, state.retry_base_s * 2**doublings)
     reason = Reason(
         code="RetryCanHelp",
-        message=f"failure {history.failures}, {history.max_retries} retries allowed; next try in {delay_s:g} s",
-        numbers={"failures": history.failures, "max_retries": history.max_retries, "delay_s": delay_s},
+        message=(
+            f"failure {history.failures}, {history.max_retries} retries allowed; "
+            f"lost {history.losses} times; next try in {delay_s:g} s"
+        ),
+        numbers={
+            "failures": history.failures,
+            "losses": history.losses,
+            "max_retries": history.max_retries,
+            "delay_s": delay_s,
+        },
     )
     return RetryScheduled(job_id=event.job_id, attempt=event.attempt + 1, not_before_s=now_s + delay_s, reason=reason)
 

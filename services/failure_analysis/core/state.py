@@ -13,6 +13,9 @@ class History(msgspec.Struct, kw_only=True):
 
     max_retries: int
     failures: int = 0
+    """The job's own; what the infrastructure lost does not count."""
+    losses: int = 0
+    """Attempts that vanished without an exit status (a node that rebooted)."""
 
 
 class State(msgspec.Struct, kw_only=True):

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived
 from libs.contracts.read_models import EventRow, GpuRow, NodeRow, SettingRow, TenantRow
-from services.gateway.adapters.tables import events, gpus, nodes, rows_of, settings, tenants
+from services.gateway.adapters.tables import event_counts, events, gpus, nodes, rows_of, settings, tenants
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def events_by_id(connection: sa.Connection, ids: Sequence[str]) -> list[EventRow
 
 def newest_by_source(connection: sa.Connection) -> dict[str, int]:
     """{source: offset of its newest event}."""
-    found = connection.execute(sa.select(events.c.source, sa.func.max(events.c.log_offset)).group_by(events.c.source))
+    newest = sa.func.max(event_counts.c.newest_offset)
+    found = connection.execute(sa.select(event_counts.c.source, newest).group_by(event_counts.c.source))
     return dict(sorted((row[0], row[1]) for row in found))
 
 
@@ -92,7 +93,7 @@ def arrivals_and_ends(connection: sa.Connection) -> tuple[int, int]:
     """How many jobs have arrived, and how many terminal events there are."""
 
     def count(types: list[str]) -> int:
-        query = sa.select(sa.func.count()).select_from(events).where(events.c.type.in_(types))
-        return connection.execute(query).scalar() or 0
+        query = sa.select(sa.func.sum(event_counts.c.events)).where(event_counts.c.type.in_(types))
+        return int(connection.execute(query).scalar() or 0)
 
     return count([JobArrived.wire_type]), count([cls.wire_type for cls in TERMINAL])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
+from libs.contracts.introspection import JobProfiled
 from libs.contracts.read_models import (
     FINAL_STATES,
     AttemptRow,
@@ -16,8 +19,6 @@ from libs.contracts.read_models import (
     ProfileRow,
 )
 from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, rows_of
-
-_LIKE_ESCAPE = "\\"
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,45 @@ def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, i
     return {job_id: place for place, job_id in enumerate(connection.execute(query).scalars(), start=1)}
 
 
+_ACCOUNTED = ("id", "tenant", "gpus", "state", "attempt", "placement", "tasks", "granted_gpus")
+
+
 def live(connection: sa.Connection) -> list[JobRow]:
-    """Every job that has not ended."""
-    ended = [state.value for state in FINAL_STATES]
-    return rows_of(JobRow, connection.execute(sa.select(jobs).where(jobs.c.state.not_in(ended))))
+    """Every job that has not ended, with what it holds; its other fields are not loaded."""
+    query = sa.select(*(jobs.c[name] for name in _ACCOUNTED)).where(_not_ended())
+    unknown = {"name": "", "user_name": "", "job_class": "", "priority": 0}
+    return [
+        msgspec.convert({**unknown, **dict(zip(_ACCOUNTED, values, strict=True))}, JobRow)
+        for values in connection.execute(query)
+    ]
+
+
+def _not_ended() -> sa.ColumnElement[bool]:
+    return jobs.c.state.not_in([state.value for state in FINAL_STATES])
+
+
+def count_live(connection: sa.Connection) -> list[tuple[str, str, int]]:
+    """(tenant, state, number) of the jobs that have not ended."""
+    query = sa.select(jobs.c.tenant, jobs.c.state, sa.func.count()).where(_not_ended())
+    return [(row[0], row[1], row[2]) for row in connection.execute(query.group_by(jobs.c.tenant, jobs.c.state))]
+
+
+def count_waiting(connection: sa.Connection, least_priority: int) -> int:
+    """Waiting jobs of at least this priority."""
+    is_waiting = (jobs.c.state == JobState.QUEUED.value) & (jobs.c.priority >= least_priority)
+    return connection.execute(sa.select(sa.func.count()).select_from(jobs).where(is_waiting)).scalar() or 0
+
+
+def oldest_waiting(connection: sa.Connection) -> dict[str, Any] | None:
+    """The job that waits longest, and for what."""
+    query = (
+        sa.select(jobs.c.id, jobs.c.queued_s, jobs.c.reason)
+        .where(jobs.c.state == JobState.QUEUED.value)
+        .order_by(jobs.c.queued_s, jobs.c.id)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else {"id": row[0], "since_s": row[1], "reason": row[2]}
 
 
 def count_by_state(connection: sa.Connection) -> dict[str, int]:
@@ -112,7 +148,9 @@ def profiles_of(connection: sa.Connection, job_id: str, limit: int) -> list[Prof
     return rows_of(ProfileRow, connection.execute(query))[::-1]
 
 
-def events_of(connection: sa.Connection, job_id: str) -> list[EventRow]:
-    """Everything on control about the job, in order."""
+def events_of(connection: sa.Connection, job_id: str, *, measurements: bool = False) -> list[EventRow]:
+    """What is on control about the job, in order; its many `JobProfiled` only when asked for."""
     query = sa.select(events).where(events.c.job_id == job_id).order_by(events.c.log_offset)
+    if not measurements:
+        query = query.where(events.c.type != JobProfiled.wire_type)
     return rows_of(EventRow, connection.execute(query))

@@ -68,6 +68,11 @@ class Lamp:
             except TimeoutError:
                 continue
 
+    async def recent(self) -> Light:
+        """The newest light; checked now when there is none of the last `every_s`."""
+        checked_s = self.light.checked_s
+        return self.light if checked_s is not None and time.time() - checked_s < self._every_s else await self.check()
+
     async def check(self) -> Light:
         """Check now; the last light stays when the read models cannot be reached."""
         try:

@@ -43,6 +43,7 @@ nodes = table_of(read_models.NodeRow)
 gpus = table_of(read_models.GpuRow)
 tenants = table_of(read_models.TenantRow)
 events = table_of(read_models.EventRow)
+event_counts = table_of(read_models.EventCountRow)
 profiles = table_of(read_models.ProfileRow)
 settings = table_of(read_models.SettingRow)
 checkpoint = sa.table(

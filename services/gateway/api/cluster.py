@@ -123,7 +123,7 @@ async def list_tenants(gateway: Door, who: Reader) -> Response:
 
     def query(connection: sa.Connection) -> TenantList:
         rows, gpus = cluster_queries.all_tenants(connection), cluster_queries.all_gpus(connection)
-        items = [Tenant(**fields) for fields in views.tenants(rows, gpus, job_queries.live(connection))]
+        items = [Tenant(**fields) for fields in views.tenants(rows, gpus, job_queries.count_live(connection))]
         return TenantList(items=items)
 
     found, offset = await look(gateway, query)

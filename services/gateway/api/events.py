@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -30,9 +31,12 @@ from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, resume_af
 from services.gateway.core.cloudevent import structured_row
 from services.gateway.door import Gateway
 from services.gateway.models.answers import EventList
+from services.gateway.problems import unavailable
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=StrictRoute)
+
+_FEED_STARTS_WITHIN_S = 5.0
 
 Names = list[Annotated[str, Query(pattern=REFERENCE)]]
 Sources = list[Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@+-]{0,127}$")]]
@@ -87,6 +91,7 @@ async def read_events(
     media_type = wanted(request, (JSON, SSE, NDJSON))
     if media_type != JSON:
         start = resume_after(request, from_offset)
+        await _require_feed(gateway)
         return stream(gateway, _live(gateway, chosen, start, media_type, follow=follow), media_type)
     await fresh(gateway, at_least_offset, prefer)
     after = offset_of(cursor)
@@ -107,10 +112,18 @@ async def read_events(
     )
 
 
+async def _require_feed(gateway: Gateway) -> None:
+    """A stream of a log that cannot be reached would be silent for ever."""
+    try:
+        async with asyncio.timeout(_FEED_STARTS_WITHIN_S):
+            await gateway.feed.started.wait()
+    except TimeoutError:
+        raise unavailable("the log cannot be reached") from None
+
+
 async def _live(
     gateway: Gateway, chosen: EventFilter, start: int | None, media_type: str, *, follow: bool
 ) -> AsyncIterator[bytes]:
-    await gateway.feed.started.wait()
     end = None if follow else gateway.feed.next_offset
     if start is None and not follow:
         start = 0

@@ -60,12 +60,17 @@ async def explain(gateway: Door, who: Reader, job: JobReference) -> Response:
 
 
 @router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))
-async def tell(gateway: Door, who: Reader, job: JobReference) -> Response:
+async def tell(
+    gateway: Door,
+    who: Reader,
+    job: JobReference,
+    measurements: Annotated[bool, Query(description="Tell every JobProfiled too.")] = False,
+) -> Response:
     """The job's events in sentences, each under its cause."""
     job_id = (await find_job(gateway, job)).id
 
     def query(connection: sa.Connection) -> list[EventRow]:
-        events = job_queries.events_of(connection, job_id)
+        events = job_queries.events_of(connection, job_id, measurements=measurements)
         known = {row.id for row in events}
         causes = sorted({row.causation_id for row in events} - known - {""})
         return sorted([*events, *cluster_queries.events_by_id(connection, causes)], key=lambda row: row.log_offset)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from libs.contracts.gateway import JobArrived
 from libs.contracts.jobs import JobSpec
-from libs.contracts.read_models import AttemptRow, JobRow, JobState, TenantRow
+from libs.contracts.read_models import AttemptRow, JobRow, JobState
 from libs.kernel.ids import short_id
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.job_queries import JobFilter
@@ -90,14 +90,9 @@ async def submit(
 async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
     def query(connection: sa.Connection) -> Forecast:
         tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
-        ahead = [
-            row
-            for row in job_queries.live(connection)
-            if row.state is JobState.QUEUED and row.priority >= spec.priority
-        ]
-        tenant: TenantRow | None = tenants.get(spec.tenant)
         nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
-        return forecast(spec, nodes, gpus, tenant, len(ahead))
+        ahead = job_queries.count_waiting(connection, spec.priority)
+        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead)
 
     found, offset = await look(gateway, query)
     plan = DryRun(

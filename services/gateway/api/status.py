@@ -46,12 +46,12 @@ async def status(gateway: Door, who: Reader) -> Response:
             "jobs": job_queries.count_by_state(connection),
             "nodes": _count(node.state.value for node in nodes),
             "gpus": _count(views.gpu_state(gpu, by_id.get(gpu.node_id)) for gpu in gpus if gpu.present),
-            "oldest_waiting": views.oldest_waiting(job_queries.live(connection)),
+            "oldest_waiting": job_queries.oldest_waiting(connection),
             "newest_by_source": cluster_queries.newest_by_source(connection),
         }
 
     found, offset = await look(gateway, query)
-    light = await gateway.lamp.check()
+    light = await gateway.lamp.recent()
     next_offset = max(gateway.feed.next_offset, offset + 1)
     body = Status(
         cell=gateway.bus.cell,

@@ -10,7 +10,6 @@ from libs.contracts.gateway import POLICY_NAMES
 from libs.contracts.read_models import (
     GpuRow,
     JobRow,
-    JobState,
     NodeRow,
     NodeState,
     SettingRow,
@@ -139,16 +138,17 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
     }
 
 
-def tenants(rows: Sequence[TenantRow], gpus: Sequence[GpuRow], live: Sequence[JobRow]) -> list[dict[str, Any]]:
-    """The fields of each `Tenant` answer."""
+def tenants(
+    rows: Sequence[TenantRow], gpus: Sequence[GpuRow], live: Sequence[tuple[str, str, int]]
+) -> list[dict[str, Any]]:
+    """The fields of each `Tenant` answer; `live` is (tenant, state, number) of the jobs that have not ended."""
     held: dict[str, int] = {}
     for gpu in gpus:
         if gpu.job_id is not None and gpu.tenant is not None:
             held[gpu.tenant] = held.get(gpu.tenant, 0) + 1
     jobs: dict[str, dict[str, int]] = {}
-    for row in live:
-        of_tenant = jobs.setdefault(row.tenant, {})
-        of_tenant[row.state.value] = of_tenant.get(row.state.value, 0) + 1
+    for tenant, state, number in live:
+        jobs.setdefault(tenant, {})[state] = number
     return [
         {
             "name": row.name,
@@ -193,12 +193,3 @@ def settings(rows: Sequence[SettingRow]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def oldest_waiting(live: Sequence[JobRow]) -> dict[str, Any] | None:
-    """The job that waits longest, and for what."""
-    waiting = [row for row in live if row.state is JobState.QUEUED]
-    if not waiting:
-        return None
-    oldest = min(waiting, key=lambda row: (row.queued_s, row.id))
-    return {"id": oldest.id, "since_s": oldest.queued_s, "reason": oldest.reason}

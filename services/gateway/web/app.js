@@ -54,7 +54,7 @@ async function soon() {
   if (underWay) { again = true; return; }
   underWay = true;
   try { await refresh(); } catch (error) { console.warn("cannot refresh:", error.message); }
-  await new Promise((done) => setTimeout(done, 400));
+  await new Promise((done) => setTimeout(done, 700));
   underWay = false;
   if (again) { again = false; soon(); }
 }

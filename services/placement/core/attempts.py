@@ -48,7 +48,7 @@ def task_exited(state: State, event: JobExited, now_s: float) -> None:
 def end_or_stop_peers(state: State, event: JobExited, turn: Turn[State]) -> None:
     """The attempt ends with its last task; one that ends badly takes its peers along."""
     job = active(state, event.job_id, event.attempt)
-    if job is None:
+    if job is None or event.node_id not in job.exits:
         return
     if not job.live_nodes():
         end_attempt(state, job, turn)

@@ -6,7 +6,7 @@ event is about. Handlers are in `arrivals`, `attempts`, `outcomes` and `cluster`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Record
-from libs.contracts.read_models import EventRow, JobRow, NodeRow
+from libs.contracts.read_models import EventCountRow, EventRow, JobRow, NodeRow
 from libs.contracts.reasons import Reason
 from services.projection.core.rows import Rows
 
@@ -70,16 +70,26 @@ def apply(rows: Rows, record: Record) -> None:
             data=msgspec.to_builtins(event),
         )
     )
+    _count(rows, event, at)
     handler = _HANDLERS.get(type(event))
     if handler is not None:
         handler(rows, event, at)
 
 
-def prefetch(rows: Rows, records: Iterable[Record]) -> None:
+def _count(rows: Rows, event: Event, at: At) -> None:
+    row = rows.get(EventCountRow, at.source, event.wire_type)
+    row = row or EventCountRow(source=at.source, type=event.wire_type)
+    row.events += 1
+    row.newest_offset, row.newest_s = at.offset, at.time_s
+    rows.put(row)
+
+
+def prefetch(rows: Rows, records: Sequence[Record]) -> None:
     """Load what a batch is about in a few queries, before it is folded one by one."""
     events = [record.envelope.event for record in records]
     rows.fetch(JobRow, [(event.job_id,) for event in events if hasattr(event, "job_id")])
     rows.fetch(NodeRow, [(event.node_id,) for event in events if hasattr(event, "node_id")])
+    rows.fetch(EventCountRow, [(record.envelope.source, record.envelope.event.wire_type) for record in records])
 
 
 def explain(job: JobRow, reason: Reason, at: At) -> None:

@@ -148,12 +148,14 @@ def _grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
 def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
     """Grant the tenant's waiting attempts in order, up to the first that does not fit.
 
-    Nobody is passed: a large job would otherwise wait for ever behind a stream of small ones.
+    Nobody is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
+    larger than the whole limit (lowered since it was admitted) holds nobody up.
     """
     tenant = state.tenant(tenant_name)
-    while tenant.waiting:
-        job_id = tenant.waiting[0][2]
+    for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
+        if tenant.limit_gpus is not None and claim.gpus > tenant.limit_gpus:
+            continue
         if tenant.limit_gpus is not None and tenant.used_gpus + claim.gpus > tenant.limit_gpus:
             return
         numbers: dict[str, int | float | str | bool] = {"used_gpus": tenant.used_gpus, "gpus": claim.gpus}

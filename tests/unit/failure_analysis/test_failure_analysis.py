@@ -79,3 +79,11 @@ def test_reasons(stderr: str, signal: int | None, failure: str):
     verdict = classify(exit_code=None if signal else 1, signal=signal, outcome="exited", stderr_tail=stderr)
     assert verdict.failure == failure
     assert verdict.deciding_line
+
+
+def test_a_task_that_vanished_uses_up_no_retry_until_it_vanishes_again_and_again():
+    case = case_with(0)
+    lost = AttemptFailed(job_id="a", attempt=1, node_id="n1", exit_code=None, signal=9, outcome="lost", reason=SAID)
+    for _ in range(3):
+        assert types(case.give(lost)) == [FailureClassified, RetryScheduled]
+    assert types(case.give(lost)) == [FailureClassified, JobAbandoned]

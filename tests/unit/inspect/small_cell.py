@@ -64,8 +64,7 @@ def with_data(message: Message, data: Any, *, forged: bool = False) -> Message:
 
 def sealed(message: Message) -> Message:
     """The message with a digest that fits."""
-    h = headers_of(message)
-    return with_header(message, "ce_digest", wire.digest(h["ce_id"], h["ce_type"], h["ce_time"], message.value))
+    return with_header(message, "ce_digest", wire.digest(message.headers, message.value))
 
 
 def renumbered(kept: Sequence[Message]) -> list[Message]:

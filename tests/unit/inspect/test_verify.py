@@ -82,7 +82,7 @@ def test_the_numbers_of_an_agent_grow():
     tampered = messages()
     index = index_of("job.exited.v1")
     assert headers_of(tampered[index])["ce_sequence"] == "3"
-    tampered[index] = with_header(tampered[index], "ce_sequence", "2")
+    tampered[index] = sealed(with_header(tampered[index], "ce_sequence", "2"))
     result = audit(tampered)
     assert kinds(result) == [Kind.MISPLACED]
     assert result.details[0].place == place(tampered[index])
@@ -225,7 +225,7 @@ def test_a_forged_timer_is_found(wire_type: str, field: str, value: object):
 def test_a_fact_must_be_signed_by_who_can_know_it():
     tampered = messages()
     index = index_of("job.started.v1")
-    tampered[index] = with_header(tampered[index], "ce_source", "/sanjaya/agent/n99")
+    tampered[index] = sealed(with_header(tampered[index], "ce_source", "/sanjaya/agent/n99"))
     result = audit(tampered)
     assert kinds(result) == [Kind.FORGED]
     assert "cannot know it" in result.details[0].message
@@ -235,7 +235,7 @@ def test_a_fact_must_not_name_a_cause_that_is_not_there():
     tampered = messages()
     index = index_of("job.exited.v1")
     changed = tampered[index]
-    tampered[index] = replace(changed, headers=[*changed.headers, ("ce_causationid", b"nothing")])
+    tampered[index] = sealed(replace(changed, headers=[*changed.headers, ("ce_causationid", b"nothing")]))
     assert kinds(audit(tampered)) == [Kind.FORGED]
 
 

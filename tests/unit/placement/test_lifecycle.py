@@ -196,3 +196,9 @@ def test_a_launch_that_has_not_reached_the_agent_yet_is_not_lost():
     case = PlacementCase(n1=1)
     case.submit("a")
     assert case.rejoin("n1", 1, tasks=[]) == []
+
+
+def test_an_exit_from_a_node_outside_the_gang_is_ignored():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a")
+    assert case.exit("a", "n2", code=1) == []

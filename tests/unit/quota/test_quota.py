@@ -108,3 +108,12 @@ def test_a_job_that_is_cancelled_while_it_waits_is_forgotten():
     case.give(JobCancelled(job_id="b", attempt=0, reason=SAID))
     assert case.succeed("a") == []
     assert case.replica.state.claims == {}
+
+
+def test_a_job_larger_than_a_lowered_limit_holds_nobody_up():
+    case = QuotaCase(limit=8)
+    case.submit("a", 8)
+    case.submit("large", 8)
+    case.limit(4)
+    case.submit("small", 1)
+    assert [e.job_id for e in case.succeed("a")] == ["small"]

@@ -152,3 +152,9 @@ def test_whatever_happens_a_task_starts_once_and_ends_once(history: list[Order |
             ended = ended or item.ended is not None
     assert sum(isinstance(fact, JobStarted) for fact in facts) <= 1
     assert sum(isinstance(fact, JobExited) for fact in facts) == (case.task.status is Status.EXITED)
+
+
+def test_a_task_waits_for_its_gpus_to_be_left():
+    case = Case()
+    assert case.see(Seen(gpus_taken=True)) == Step()
+    assert case.see(NOTHING).actions == [Action.LAUNCH]

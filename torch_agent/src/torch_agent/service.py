@@ -85,6 +85,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         active=supervision.active,
         pages_of=lambda task: supervision.folder(task).pages,
         report=report,
+        rejoin=lambda: report(_joined(options, gpus, journal.begin_incarnation(), supervision)),
     )
     workers = [
         asyncio.create_task(supervision.run()),

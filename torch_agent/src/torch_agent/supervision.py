@@ -138,7 +138,7 @@ class Supervision:
     def _see(self, task: Task, folder: TaskFolder) -> Seen:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
-        seen = folder.look(starting=starting)
+        seen = msgspec.structs.replace(folder.look(starting=starting), gpus_taken=self._gpus_taken(task))
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
             seen = folder.look(starting=False)
@@ -146,6 +146,16 @@ class Supervision:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
             seen = msgspec.structs.replace(seen, ended=ended)
         return seen
+
+    def _gpus_taken(self, task: Task) -> bool:
+        """Whether a task that was ordered earlier has not left the GPUs yet (it is being stopped, or thought lost)."""
+        wanted = task.order.gpu_indices
+        for other in self.active():
+            if other is task:
+                return False
+            if any(index in wanted for index in other.order.gpu_indices):
+                return True
+        return False
 
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
         log.info("%s %s", action.value, task.key)

@@ -24,6 +24,8 @@ from torch_agent.probes.gpus import GpuFacts, GpuReading
 log = logging.getLogger(__name__)
 
 APPEND_TIMEOUT_S = 5.0
+REJOIN_AFTER_S = 10.0
+"""After so long a silence the node announces itself again: introspection's shortest patience is longer."""
 
 
 def pages(folder: Path) -> list[PageReading]:
@@ -73,6 +75,7 @@ class Telemetry:
         active: Callable[[], list[Task]],
         pages_of: Callable[[Task], Path],
         report: Callable[[Event], None],
+        rejoin: Callable[[], None],
     ) -> None:
         """Wire it up.
 
@@ -80,9 +83,11 @@ class Telemetry:
             active: the tasks that have not ended.
             pages_of: the folder of a task's pages.
             report: journals a fact about the node.
+            rejoin: announces the node again, with its tasks: it may have been thought lost.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
-        self._active, self._pages_of, self._report = active, pages_of, report
+        self._active, self._pages_of, self._report, self._rejoin = active, pages_of, report, rejoin
+        self._heard_at_s = time.time()
         self._meter = Meter()
         self._faults: dict[int, str] = {}
         self._source = f"agent/{node_id}"
@@ -142,6 +147,10 @@ class Telemetry:
             await asyncio.wait_for(self._bus.append(messages), APPEND_TIMEOUT_S)
         except (BusUnavailable, TimeoutError) as error:
             log.debug("telemetry dropped: %s", error)
+            return
+        if now_s - self._heard_at_s > REJOIN_AFTER_S:
+            self._rejoin()
+        self._heard_at_s = now_s
 
     def _envelope(self, event: Event, now_s: float) -> Envelope:
         number = next(self._numbers)

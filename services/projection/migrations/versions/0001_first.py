@@ -64,6 +64,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cell", name="pk_checkpoint"),
     )
     op.create_table(
+        "event_counts",
+        text("source"),
+        text("type"),
+        integer("events"),
+        integer("newest_offset"),
+        real("newest_s"),
+        sa.PrimaryKeyConstraint("source", "type", name="pk_event_counts"),
+    )
+    op.create_table(
         "events",
         integer("log_offset"),
         text("id"),
@@ -81,7 +90,6 @@ def upgrade() -> None:
     op.create_index("ix_events_id", "events", ["id"])
     op.create_index("ix_events_job_id_log_offset", "events", ["job_id", "log_offset"])
     op.create_index("ix_events_node_id_log_offset", "events", ["node_id", "log_offset"])
-    op.create_index("ix_events_source_log_offset", "events", ["source", "log_offset"])
     op.create_index("ix_events_type_log_offset", "events", ["type", "log_offset"])
     op.create_table(
         "gpus",
@@ -231,6 +239,7 @@ def downgrade() -> None:
         "job_labels",
         "gpus",
         "events",
+        "event_counts",
         "checkpoint",
         "attempts",
     ):

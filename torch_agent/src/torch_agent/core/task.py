@@ -72,6 +72,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None
+    gpus_taken: bool = False
+    """An older task still uses some of its GPUs."""
 
 
 class Action(StrEnum):
@@ -149,7 +151,7 @@ def _begin(task: Task, seen: Seen, now_s: float) -> Step:
     if not seen.launched:
         if task.want is Want.STOP:
             return _end(task, Ended(exit_code=None, signal=None, outcome="stopped"), None, now_s)
-        return Step(actions=[Action.LAUNCH])
+        return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
     if seen.pid is None:
         return Step()
     task.status, task.started_s = Status.RUNNING, now_s
