@@ -11,11 +11,12 @@ from libs.bus.kafka import topics
 from libs.bus.kafka.connection import REQUEST_BYTES, Connection
 from libs.bus.kafka.ends import Ends
 from libs.bus.kafka.errors import reaching_kafka
+from libs.bus.kafka.positions import committed
 from libs.bus.kafka.reader import KafkaReader
 from libs.bus.kafka.session import KafkaSession
 from libs.bus.limits import check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import BusError, Outgoing, Partition, TopicLayout
+from libs.bus.port import BusError, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
 
@@ -58,6 +59,11 @@ class KafkaBus:
         await session.open()
         self._opened.add(session)
         return session
+
+    async def committed(self, session: str, partition: Partition) -> Position:
+        """How far a session has come, without taking it over; `Position(0)` when there is none."""
+        place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
+        return await committed(self._connection, f"{self.cell}.{session}", place)
 
     async def reader(self, starts: Mapping[Partition, int]) -> KafkaReader:
         """See the port."""

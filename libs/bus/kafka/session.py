@@ -11,13 +11,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from libs.bus.kafka.connection import REQUEST_BYTES, SESSION_BACKOFF_MS, Connection
 from libs.bus.kafka.errors import FENCED, UNREACHABLE, reaching_kafka
-from libs.bus.kafka.topics import admin_client
+from libs.bus.kafka.positions import committed
 from libs.bus.limits import check_positions, check_sizes
 from libs.bus.partitioner import partition_index
 from libs.bus.port import BusError, Fenced, OutcomeUnknown, Outgoing, Partition, Position
@@ -26,7 +24,6 @@ from libs.contracts.base import Topic
 TRANSACTION_TIMEOUT_MS = 15_000
 """How long the transaction of a writer that was killed keeps readers from what comes after it."""
 COMMIT_TIMEOUT_S = 10.0
-COORDINATOR_BACKOFF_S = 0.1
 
 
 class KafkaSession:
@@ -73,28 +70,7 @@ class KafkaSession:
 
     async def position(self, partition: Partition) -> Position:
         """See the port."""
-        place = self._place(partition)
-        async with reaching_kafka(f"read the position of {self._name}"), admin_client(self._connection) as admin:
-            offsets = await asyncio.wait_for(self._offsets(admin, place), COMMIT_TIMEOUT_S)
-        committed = offsets.get(place)
-        if committed is None or committed.offset < 0:
-            return Position(0)
-        return Position(committed.offset, committed.metadata or "")
-
-    async def _offsets(
-        self, admin: AIOKafkaAdminClient, place: TopicPartition
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Ask until the group's coordinator is there: it is elected when the first group is asked for."""
-        while True:
-            try:
-                offsets: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
-                    self._name, partitions=[place]
-                )
-                return offsets
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                await asyncio.sleep(COORDINATOR_BACKOFF_S)
+        return await committed(self._connection, self._name, self._place(partition))
 
     async def commit(
         self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
