@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.optim import optimizer as optimizer_module
 from torch_agent.harness import hooks
 
 from tests.bench.report import Report
@@ -68,7 +69,7 @@ def main() -> None:
         hooks._hook_optimizers(torch, harness)
         hooks._hook_backward(torch, harness)
         hooked_backward = torch.Tensor.backward
-        optimizer_hooks = torch.optim.optimizer._global_optimizer_post_hooks
+        optimizer_hooks = optimizer_module._global_optimizer_post_hooks
         installed = dict(optimizer_hooks)
         report = Report("harness_overhead", "Cost of the harness per mini-batch")
 
