@@ -1,0 +1,1 @@
+"""Gavel's policies as exact optimisation problems over classes of interchangeable jobs."""
