@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from libs.cli.context import DONE, FAILED, USAGE, Gateway, client, configured, fail
-from libs.cli.output import Form, is_terminal, show_document
+from libs.cli.config import configured
+from libs.cli.context import DONE, FAILED, USAGE, Gateway, client, fail
+from libs.cli.listing import AsJson
+from libs.cli.output import Form, show_document
+from libs.cli.progress import progress
 
 if TYPE_CHECKING:
     from libs.inspect.logs import Log
@@ -23,7 +26,6 @@ Source = Annotated[
     str | None, typer.Argument(help="An exported file, a log.db, a bus URL, or -; default: the live cell.")
 ]
 Cell = Annotated[str | None, typer.Option(help="Which cell of a bus.")]
-AsJson = Annotated[bool, typer.Option("--json")]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +41,7 @@ def opened(source: str | None, cell: str | None, gateway: str | None) -> Iterato
     from libs.inspect.sources import open_log
     from services.roster import SERVICES
 
-    name = configured("cell", cell, "local").value
+    name = configured("cell", cell).value
     names = [service.name for service in SERVICES]
     try:
         if source is not None:
@@ -70,8 +72,8 @@ def replay(
     from services.roster import SERVICES
 
     began = time.perf_counter()
-    with opened(log, cell, gateway) as found, _progress("replaying") as watch:
-        result = audit(found, SERVICES, watch=watch)
+    with opened(log, cell, gateway) as found, progress("replaying") as watch:
+        result = audit(found, SERVICES, watch=lambda done: watch(done, None))
     if as_json:
         import msgspec
 
@@ -185,7 +187,7 @@ def simulate(
         if not (colon and first.isdigit() and end.isdigit()):
             fail(f"--measure {measure!r}: expected FIRST:END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
-    with _progress("simulating") as watch:
+    with progress("simulating") as watch:
         run(
             trace=trace,
             throughputs=throughputs,
@@ -199,22 +201,3 @@ def simulate(
             log=log,
             watch=watch,
         )
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int], None]]:
-    """A counter on stderr while a person watches; silent otherwise."""
-    if not (is_terminal() and sys.stderr.isatty()):
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description} {task.completed:,}"),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done: bar.update(task, completed=done)

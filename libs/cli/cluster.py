@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from libs.cli.context import USAGE, Gateway, client, fail
-from libs.cli.output import Column, Form, show, show_document
+from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
+from libs.cli.output import Column, Form, show_document
+from libs.cli.references import completions, id_of
 
-Output = Annotated[Form, typer.Option("-o", "--output")]
-AsJson = Annotated[bool, typer.Option("--json")]
 Node = Annotated[str, typer.Argument()]
 
 NODES = (
@@ -56,28 +56,55 @@ def register(app: typer.Typer) -> None:
     flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, tenants, events]
     for single in flat:
         app.command()(single)
-    groups: list[tuple[str, str, dict[str, Callable[..., None]]]] = [
-        ("tenant", "Limits of tenants.", {"set": set_tenant}),
-        ("policy", "The placement policy.", {"show": show_policy, "set": set_policy}),
-        ("settings", "Numbers that the services decide by.", {"show": show_settings, "set": set_setting}),
-    ]
-    for name, help_text, commands in groups:
-        group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
-        for verb, command in commands.items():
-            group.command(verb)(command)
-        app.add_typer(group, name=name)
+    tenant = typer.Typer(help="Limits of tenants.", no_args_is_help=True, rich_markup_mode=None)
+    tenant.command("set")(set_tenant)
+    app.add_typer(tenant, name="tenant")
+    _group(app, "policy", "The placement policy.", show_policy, set_policy)
+    _group(app, "settings", "Numbers that the services decide by.", show_settings, set_setting)
 
 
-def nodes(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+def _group(
+    app: typer.Typer, name: str, help_text: str, show_it: Callable[..., None], set_it: Callable[..., None]
+) -> None:
+    """`NAME show` and `NAME set`; `NAME` alone shows, too."""
+    group = typer.Typer(help=help_text, invoke_without_command=True, rich_markup_mode=None)
+
+    def alone(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            show_it()
+
+    group.callback(help=help_text)(alone)
+    group.command("show")(show_it)
+    group.command("set")(set_it)
+    app.add_typer(group, name=name)
+
+
+def nodes(
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    no_headers: NoHeaders = False,
+    sort: Sort = None,
+    limit: Limit = None,
+    watch: Watch = False,
+    gateway: Gateway = None,
+) -> None:
     """List nodes."""
     with client(gateway) as cell:
-        show(cell.nodes(), NODES, Form.JSON if as_json else output)
+        listed(cell.nodes, NODES, asked(output, as_json, no_headers, sort, limit, watch))
 
 
-def gpus(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+def gpus(
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    no_headers: NoHeaders = False,
+    sort: Sort = None,
+    limit: Limit = None,
+    watch: Watch = False,
+    gateway: Gateway = None,
+) -> None:
     """List GPUs and who has them."""
     with client(gateway) as cell:
-        show(cell.gpus(), GPUS, Form.JSON if as_json else output)
+        listed(cell.gpus, GPUS, asked(output, as_json, no_headers, sort, limit, watch))
 
 
 def drain(
@@ -98,10 +125,18 @@ def undrain(node: Node, gateway: Gateway = None) -> None:
         typer.echo(f"{node} may be used again")
 
 
-def tenants(output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
+def tenants(
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    no_headers: NoHeaders = False,
+    sort: Sort = None,
+    limit: Limit = None,
+    watch: Watch = False,
+    gateway: Gateway = None,
+) -> None:
     """List tenants, their limits and their use."""
     with client(gateway) as cell:
-        show(cell.tenants(), TENANTS, Form.JSON if as_json else output)
+        listed(cell.tenants, TENANTS, asked(output, as_json, no_headers, sort, limit, watch))
 
 
 def set_tenant(
@@ -139,10 +174,16 @@ def set_policy(
         typer.echo(f"policy {policy}")
 
 
-def show_settings(output: Output = Form.TABLE, gateway: Gateway = None) -> None:
+def show_settings(
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    no_headers: NoHeaders = False,
+    sort: Sort = None,
+    gateway: Gateway = None,
+) -> None:
     """The settings and their values."""
     with client(gateway) as cell:
-        show(cell.settings(), SETTINGS, output)
+        listed(cell.settings, SETTINGS, asked(output, as_json, no_headers, sort, None))
 
 
 def set_setting(
@@ -161,15 +202,19 @@ def set_setting(
 
 def events(
     follow: Annotated[bool, typer.Option("-f", "--follow")] = False,
-    job: Annotated[list[str] | None, typer.Option(help="Of this job; repeat.")] = None,
+    job: Annotated[
+        list[str] | None, typer.Option(help="Of this job, by id, name or `last`; repeat.", autocompletion=completions)
+    ] = None,
     kind: Annotated[list[str] | None, typer.Option("--type", help="Such as job.placed.v1; repeat.")] = None,
-    from_offset: Annotated[int | None, typer.Option()] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Of this node; repeat.")] = None,
+    from_offset: Annotated[int | None, typer.Option(min=0, help="With -f, the default is: from now on.")] = None,
     as_json: AsJson = False,
     gateway: Gateway = None,
 ) -> None:
     """The control topic, oldest first."""
     with client(gateway) as cell:
-        for event in cell.events(follow=follow, job=job, type=kind, from_offset=from_offset):
+        ids = [id_of(cell, one) for one in job or []]
+        for event in cell.events(follow=follow, job=ids, type=kind, node=node, from_offset=from_offset):
             print(json.dumps(event) if as_json else _line(event), flush=True)
 
 

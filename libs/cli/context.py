@@ -4,65 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from libs.cli.config import configured
 from libs.client import ApiError, Client, Unreachable
 from libs.contracts.bad_input import BadInput
 
 DONE, FAILED, USAGE, NOT_FOUND, NOT_ALLOWED, UNREACHABLE = 0, 1, 2, 3, 4, 5
 TIMED_OUT, INTERRUPTED, CANCELLED = 124, 130, 143
-DEFAULT_GATEWAY = "http://127.0.0.1:8420"
-USER_CONFIG = Path("~/.config/sanjaya/config.toml")
 
-
-@dataclass(frozen=True)
-class Found:
-    """A configuration value and where it came from."""
-
-    value: str
-    origin: str
-
-
-def configured(name: str, flag: str | None, default: str = "") -> Found:
-    """By precedence: flag, `SANJAYA_*`, ./sanjaya.toml, [tool.sanjaya] in pyproject.toml, the user's file, default."""
-    if flag:
-        return Found(flag, f"--{name}")
-    variable = f"SANJAYA_{name.upper()}"
-    if value := os.environ.get(variable):
-        return Found(value, variable)
-    for path, section in ((Path("sanjaya.toml"), ()), (Path("pyproject.toml"), ("tool", "sanjaya")), (USER_CONFIG, ())):
-        value = _from_file(path.expanduser(), section, name)
-        if value:
-            return Found(value, str(path))
-    return Found(default, "default")
-
-
-def _from_file(path: Path, section: tuple[str, ...], name: str) -> str | None:
-    try:
-        content = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (tomllib.TOMLDecodeError, OSError) as error:
-        fail(f"{path}: {error}", USAGE)
-    for key in section:
-        content = content.get(key, {})
-    value = content.get(name)
-    return None if value is None else str(value)
-
+CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: FAILED, 412: FAILED, 429: FAILED}
+"""{status of the gateway's answer: exit code}; of others, the 4xx are bad input and the 5xx failures."""
+HINTS = {401: "SANJAYA_TOKEN=… sanjaya …, or a token in a context of the configuration", 404: "sanjaya jobs"}
 
 Gateway = Annotated[str | None, typer.Option(help="URL of the gateway.", rich_help_panel="Connection")]
 
 
-def client(gateway: str | None = None, token: str | None = None) -> Client:
-    """The client of the configured cell."""
-    return Client(configured("gateway", gateway, DEFAULT_GATEWAY).value, configured("token", token).value or None)
+def client(gateway: str | None = None) -> Client:
+    """The client of the configured cell; a token comes from the configuration alone: arguments can be read by all."""
+    return Client(configured("gateway", gateway).value, configured("token").value or None)
 
 
 def fail(message: str, code: int, hint: str = "") -> NoReturn:
@@ -79,19 +43,25 @@ def speaking() -> Iterator[None]:
     except Unreachable as error:
         fail(str(error), UNREACHABLE, "sanjaya up, or --gateway URL")
     except ApiError as error:
-        _refused(error)
+        sys.exit(refused(error))
     except BadInput as error:
         fail(str(error), USAGE)
     except BrokenPipeError:
         os._exit(DONE)  # the reader of our output has seen enough
 
 
-def _refused(error: ApiError) -> NoReturn:
+def refused(error: ApiError) -> int:
+    """Say on stderr what the gateway has refused, and why. Returns the exit code for it."""
     for item in error.errors:
         value = f" (got {item['value']!r})" if "value" in item else ""
-        typer.echo(f"error: {item.get('pointer') or 'request'}: {item['message']}{value}", err=True)
-    suggestion = f" (did you mean {error.did_you_mean!r}?)" if error.did_you_mean else ""
-    code = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND}.get(
-        error.status, USAGE if error.status < 500 else FAILED
-    )
-    fail(f"{error.detail or error.title}{suggestion}", code)
+        where = item.get("pointer") or "request"
+        typer.echo(f"error: {where}: {item['message']}{value}{_meant(item.get('did_you_mean'))}", err=True)
+    if not error.errors:
+        meant = _meant(error.did_you_mean)
+        hint = HINTS.get(error.status, "")
+        typer.echo(f"error: {error.detail or error.title}{meant}" + (f"  try: {hint}" if hint else ""), err=True)
+    return CODES.get(error.status, USAGE if error.status < 500 else FAILED)
+
+
+def _meant(name: str | None) -> str:
+    return f" (did you mean {name!r}?)" if name else ""

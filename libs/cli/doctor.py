@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from libs.client import Client, ClientError
 
 LEAST_FREE_BYTES = 2 << 30
 MOST_LAG = 1000
+STANDSTILL_S = 3.0
+"""A service that is behind must have handled something within this time."""
+LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -28,37 +33,76 @@ class Finding:
     optional: bool = False
     """Not being there is no fault."""
 
+    @property
+    def mark(self) -> str:
+        """`ok`, `BAD`, or `–` for what is missing and need not be there."""
+        return "ok" if self.ok else "–" if self.optional else "BAD"
 
-def examine(gateway: str) -> list[Finding]:
+
+def examine(cell: Client) -> list[Finding]:
     """Everything, the cell first."""
-    return [*_cell(gateway), *_machine()]
+    return [*_cell(cell), *_machine()]
 
 
-def _cell(gateway: str) -> Iterator[Finding]:
+def _cell(cell: Client) -> Iterator[Finding]:
     try:
-        with Client(gateway) as cell:
-            status, nodes = cell.status(), cell.nodes()
+        status, nodes = cell.status(), cell.nodes()
     except ClientError as error:
-        yield Finding("gateway", False, str(error), "sanjaya up, or --gateway URL")
+        yield Finding("gateway", False, str(error), "sanjaya up, or --gateway URL, or SANJAYA_TOKEN")
         return
-    yield Finding("gateway", True, f"{gateway}, cell {status['cell']}")
+    yield Finding("gateway", True, f"{cell.base_url}, cell {status['cell']}")
+    yield Finding(
+        "log",
+        status["ready"],
+        f"{status['next_offset']} events on control",
+        "look at the gateway's log: it cannot read or write the bus",
+    )
     yield Finding(
         "read models",
         status["lag"] <= MOST_LAG,
-        f"{status['lag']} events behind the log (at {status['next_offset']})",
+        f"{status['lag']} events behind the log",
         "look at the projection's log; python -m services.projection --rebuild",
     )
+    yield from _services(cell)
     yield _conservation(status["conservation"])
-    away = [node["id"] for node in nodes if node["state"] == "LOST"]
-    yield Finding(
-        "agents",
-        bool(nodes) and not away,
-        f"{len(nodes)} nodes" + (f", lost: {', '.join(away)}" if away else ""),
-        "sanjaya agent --bus … --node-id … on the node",
-    )
+    yield _agents(nodes)
     oldest = status["oldest_waiting"]
     if oldest:
         yield Finding("oldest waiting job", True, f"{oldest['id']}: {oldest['reason']}  (sanjaya why {oldest['id']})")
+
+
+def _services(cell: Client) -> Iterator[Finding]:
+    """A service that is behind and does not come on is not at work."""
+    try:
+        before = cell.positions()
+        if before is None:
+            yield Finding("services", True, "this log does not tell how far they are")
+            return
+        end = cell.status()["next_offset"]
+        deadline_s = time.monotonic() + STANDSTILL_S
+        now = before
+        while any(now[name] <= before[name] < end for name in now) and time.monotonic() < deadline_s:
+            time.sleep(LOOK_EVERY_S)
+            now = cell.positions() or now
+    except ClientError as error:
+        yield Finding("services", False, str(error), "look at the gateway's log")
+        return
+    for name, position in now.items():
+        behind = max(end - position, 0)
+        stuck = behind > 0 and position <= before[name]
+        detail = f"{behind} events behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
+        yield Finding(name, not stuck, detail, f"look at its log; python -m libs.runtime {name}")
+
+
+def _agents(nodes: list[dict[str, Any]]) -> Finding:
+    away = [node["id"] for node in nodes if node["state"] == "LOST"]
+    idle = sum(node["free"] for node in nodes if node["state"] == "UP")
+    return Finding(
+        "agents",
+        bool(nodes) and not away,
+        f"{len(nodes)} nodes, {idle} GPUs free" + (f", lost: {', '.join(away)}" if away else ""),
+        "sanjaya agent --bus … --node-id … on the node",
+    )
 
 
 def _conservation(light: dict[str, Any]) -> Finding:
@@ -77,7 +121,7 @@ def _machine() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.home()).free
     yield Finding("disk", free > LEAST_FREE_BYTES, f"{free / 2**30:.0f} GiB free at home", "make room, or --state-dir")
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
-    yield _found("torch", find_spec("torch") is not None, "pip install torch")
+    yield _found("torch", find_spec("torch") is not None, "pip install torch, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)
     yield _found("mvn", shutil.which("mvn") is not None, "Maven, for the same")
     yield _found("nvidia driver", shutil.which("nvidia-smi") is not None, "only for real GPUs")
@@ -90,3 +134,7 @@ def _found(what: str, there: bool, fix: str, detail: Callable[[], str] = lambda:
 def _java() -> str:
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     return (said.stderr or said.stdout).splitlines()[0]
+
+
+def _torch() -> str:
+    return version("torch")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
-from libs.cli import audit, cluster, jobs, running, submit
-from libs.cli.context import FAILED, INTERRUPTED, speaking
+from libs.cli import audit, changes, cluster, following, jobs, running, settings, submit
+from libs.cli.context import DONE, FAILED, INTERRUPTED, USAGE, fail, speaking
 
 app = typer.Typer(
     name="sanjaya",
@@ -20,23 +22,52 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for group in (submit, jobs, cluster, audit, running):
+for group in (submit, jobs, following, changes, cluster, audit, running, settings):
     group.register(app)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        running.version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks (or SANJAYA_DEBUG=1).")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="The installed version.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """An event-sourced scheduler for deep-learning training on shared GPU clusters."""
 
 
 def main() -> None:
     """The entry point: errors are sentences; tracebacks only with `sanjaya --debug …`."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(INTERRUPTED))
-    arguments = sys.argv[1:]
-    debug = arguments[:1] == ["--debug"] or bool(os.environ.get("SANJAYA_DEBUG"))
     try:
         with speaking():
-            app(arguments[1:] if arguments[:1] == ["--debug"] else arguments)
+            sys.exit(app(standalone_mode=False) or DONE)
+    except typer.Abort:
+        fail("not confirmed, nothing done", FAILED)
+    except TyperException as error:
+        sys.exit(_misused(error))
     except Exception as error:
-        if debug:
+        if "--debug" in sys.argv[1:2] or os.environ.get("SANJAYA_DEBUG"):
             raise
-        typer.echo(f"error: {type(error).__name__}: {error}  try: sanjaya --debug …", err=True)
-        sys.exit(FAILED)
+        fail(f"{type(error).__name__}: {error}", FAILED, "sanjaya --debug …")
+
+
+def _misused(error: TyperException) -> int:
+    """Say in one line what is wrong with the arguments; a group without a command shows its help."""
+    text = str(getattr(error, "format_message", error.__str__)())
+    context = getattr(error, "ctx", None)
+    if "\n" in text:
+        typer.echo(text, err=True)
+    else:
+        hint = f"{context.command_path} -h" if context is not None else "sanjaya -h"
+        typer.echo(f"error: {text[:1].lower()}{text[1:].rstrip('.')}  try: {hint}", err=True)
+    return int(getattr(error, "exit_code", USAGE))
 
 
 if __name__ == "__main__":

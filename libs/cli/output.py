@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 Row = dict[str, Any]
 
@@ -34,6 +37,8 @@ class Column:
     cell: Callable[[Row], str]
     wide: bool = False
     """Shown with `-o wide` only."""
+    runs_on: bool = False
+    """Changes by itself all the time, which is no news."""
 
 
 def show(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, headers: bool = True) -> None:
@@ -48,37 +53,40 @@ def show(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, headers:
         for row in rows:
             typer.echo(row.get("id") or row.get("name"))
     else:
-        shown = [column for column in columns if form is Form.WIDE or not column.wide]
-        table([[c.cell(row) for c in shown] for row in rows], [c.head for c in shown] if headers else None)
+        heads, cells = cells_of(rows, columns, form)
+        table(cells, heads if headers else None)
+
+
+def cells_of(rows: Sequence[Row], columns: Sequence[Column], form: Form) -> tuple[list[str], list[list[str]]]:
+    """The heads and the cells that a form shows."""
+    shown = [column for column in columns if form is Form.WIDE or not column.wide]
+    return [column.head for column in shown], [[column.cell(row) for column in shown] for row in rows]
 
 
 def table(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> None:
     """Aligned on a terminal, tab-separated in a pipe."""
-    if not is_terminal():
-        for line in ([heads] if heads else []) + list(cells):
-            typer.echo("\t".join(line or ()))
+    if is_terminal():
+        console().print(drawn(cells, heads))
         return
+    for line in ([heads] if heads else []) + list(cells):
+        tab_separated(line or ())
+
+
+def tab_separated(line: Sequence[str]) -> None:
+    """One line for a program: what would end a cell or the line is made a space."""
+    print("\t".join(" ".join(cell.split()) for cell in line), flush=True)
+
+
+def drawn(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> RichTable:
+    """Aligned, with states in their colours."""
     from rich.table import Table
 
-    drawn = Table(box=None, show_header=heads is not None, pad_edge=False, header_style="bold")
+    made = Table(box=None, show_header=heads is not None, pad_edge=False, header_style="bold")
     for place in range(len(heads) if heads else len(cells[0]) if cells else 0):
-        drawn.add_column(heads[place] if heads else "", overflow="fold", no_wrap=place == 0)
+        made.add_column(heads[place] if heads else "", overflow="fold", no_wrap=place == 0)
     for line in cells:
-        drawn.add_row(*(styled(text) for text in line))
-    console().print(drawn)
-
-
-def one(row: Row, form: Form) -> None:
-    """Print one object: JSON, YAML, or its fields below each other."""
-    if form in (Form.JSON, Form.YAML, Form.NAME):
-        if form is Form.NAME:
-            typer.echo(row.get("id") or row.get("name"))
-        else:
-            show_document(row, form)
-        return
-    width = max(len(key) for key in row)
-    for key, value in row.items():
-        typer.echo(f"{key:<{width}}  {value}")
+        made.add_row(*(styled(text) for text in line))
+    return made
 
 
 def show_document(document: Any, form: Form) -> None:
@@ -156,3 +164,8 @@ def rate(per_s: float | None) -> str:
 def loss(value: float | None) -> str:
     """Four significant digits."""
     return "–" if value is None else f"{value:.4g}"
+
+
+def bytes_of(number: float) -> str:
+    """`1.5 GiB`, `12 MiB`."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"

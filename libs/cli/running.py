@@ -1,4 +1,4 @@
-"""Cells on this machine: `up`, `demo`, `agent`, and how they are: `doctor`, `config`, `version`."""
+"""Cells on this machine: `up`, `demo`, `agent`, and how they are: `doctor`, `version`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from libs.cli.context import DEFAULT_GATEWAY, FAILED, USAGE, Gateway, configured, fail
+from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 
 StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
 Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
@@ -19,10 +19,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (up, demo, doctor, version):
         app.command()(command)
-    app.command("agent", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(agent)
-    group = typer.Typer(help="Where values come from.", no_args_is_help=True, rich_markup_mode=None)
-    group.command("show")(show_config)
-    app.add_typer(group, name="config")
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command("agent", context_settings=passed_on)(agent)
 
 
 def up(
@@ -87,20 +85,13 @@ def doctor(gateway: Gateway = None) -> None:
     """Whether the cell and this machine are well, with a fix for each thing that is not."""
     from libs.cli.doctor import examine
 
-    findings = examine(configured("gateway", gateway, DEFAULT_GATEWAY).value)
+    with client(gateway) as cell:
+        findings = examine(cell)
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.what:<22} {finding.detail}")
+        typer.echo(f"{finding.mark:<5}{finding.what:<22} {finding.detail}")
         if not finding.ok:
-            typer.echo(f"     {'':<22} try: {finding.fix}")
+            typer.echo(f"{'':<5}{'':<22} try: {finding.fix}")
     sys.exit(0 if all(finding.ok or finding.optional for finding in findings) else FAILED)
-
-
-def show_config(gateway: Gateway = None) -> None:
-    """The configuration, and where each value comes from."""
-    for name, flag, default in (("gateway", gateway, DEFAULT_GATEWAY), ("cell", None, "local"), ("token", None, "")):
-        found = configured(name, flag, default)
-        shown = "(set)" if name == "token" and found.value else found.value
-        typer.echo(f"{name:<10}{shown:<40}{found.origin}")
 
 
 def version() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.cli.context import FAILED, USAGE, fail
+from libs.cli.progress import Watch
 from libs.contracts.gateway import POLICY_NAMES, PolicyChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
@@ -21,7 +22,7 @@ from libs.sim.traces import read_trace
 from libs.sim.workloads import Planned, Workload, workload_of
 from services.roster import SERVICES
 
-EVERY = 200
+EVERY = 1000
 """Steps between two updates of the progress."""
 
 
@@ -37,7 +38,7 @@ def run(
     measure: tuple[int, int] | None,
     out: str,
     log: Path | None,
-    watch: Callable[[int], None],
+    watch: Watch,
 ) -> None:
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
     if policy not in POLICY_NAMES:
@@ -51,7 +52,7 @@ def run(
     began = time.perf_counter()
     simulation = Simulation(SERVICES, servers, workload, seed=seed, options=options, throughputs=rates)
     try:
-        simulation.run(_every(watch))
+        simulation.run(_every(watch, measure, len(workload.jobs)))
     except Stalled as error:
         fail(str(error), FAILED)
     document = simulation.result(
@@ -74,14 +75,18 @@ def _write(document: dict[str, Any], out: str) -> None:
         Path(out).write_text(text)
 
 
-def _every(watch: Callable[[int], None]) -> Callable[[Simulation], None]:
+def _every(watch: Watch, measure: tuple[int, int] | None, jobs: int) -> Callable[[Simulation], None]:
+    """Tell now and then how many of the jobs have ended that the run waits for."""
+    first, end = measure or (0, jobs)
+    awaited = min(end, jobs) - min(first, jobs)
     steps = 0
 
     def counted(simulation: Simulation) -> None:
         nonlocal steps
         steps += 1
         if steps % EVERY == 0:
-            watch(simulation.outcomes.events)
+            arrived = list(simulation.outcomes.jobs.values())[first:end]
+            watch(sum(job.finish_s is not None for job in arrived), awaited)
 
     return counted
 

@@ -4,40 +4,16 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
-import shlex
 import sys
 import tarfile
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from libs.cli.scripts import Request, from_script
 from libs.contracts.bad_input import BadInput
 
-Request = dict[str, Any]
-
-DIRECTIVE = re.compile(r"^#(?:SBATCH|SANJAYA)\s+(.*)$")
-SBATCH = {
-    "job-name": "name",
-    "J": "name",
-    "gpus": "gpus",
-    "G": "gpus",
-    "time": "time_limit_s",
-    "t": "time_limit_s",
-    "partition": "tenant",
-    "p": "tenant",
-    "account": "tenant",
-    "A": "tenant",
-    "chdir": "working_dir",
-    "D": "working_dir",
-    "tenant": "tenant",
-    "priority": "priority",
-    "max-retries": "max_retries",
-}
-"""{directive: field of the request}."""
-NUMBERS = ("priority", "max_retries")
 ALWAYS_IGNORED = (".git", "__pycache__", "*.pyc", ".venv")
 
 
@@ -51,8 +27,10 @@ def from_file(path: str) -> Request:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(path, str(error), "a job file or a script") from None
-    if path != "-" and text.startswith("#!"):
-        return from_script(Path(path), text)
+    if text.startswith("#!"):
+        if path == "-":
+            return from_script(text, "standard input", ["/bin/bash", "-c", text], "script")
+        return from_script(text, path, ["/bin/bash", str(Path(path).absolute())], Path(path).stem)
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -60,32 +38,6 @@ def from_file(path: str) -> Request:
     if not isinstance(document, dict):
         raise BadInput(path, f"a {type(document).__name__}", "an object with at least `command`")
     return document
-
-
-def from_script(path: Path, text: str) -> Request:
-    """A batch script: its directives are the request, the script itself is the command."""
-    request: Request = {"name": path.stem, "command": ["/bin/bash", str(path.absolute())]}
-    request["working_dir"] = str(Path.cwd())
-    for number, line in enumerate(text.splitlines(), start=1):
-        if match := DIRECTIVE.match(line):
-            _apply_directives(request, match.group(1), f"{path}:{number}")
-    return request
-
-
-def _apply_directives(request: Request, text: str, where: str) -> None:
-    words = shlex.split(text.split(" #")[0])
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.lstrip("-").partition("=")
-        if not equals:
-            value = words.pop(0) if words and not words[0].startswith("-") else ""
-        field = SBATCH.get(name)
-        if field is None:
-            print(f"warning: {where}: {word} has no meaning here and is ignored", file=sys.stderr)
-        elif field in NUMBERS and not value.lstrip("-").isdigit():
-            raise BadInput(where, f"{word} {value!r}", "a whole number")
-        else:
-            request[field] = int(value) if field in NUMBERS else value
 
 
 def pairs(texts: list[str], flag: str) -> dict[str, str]:
@@ -117,7 +69,10 @@ def pack(folder: Path) -> bytes:
     lines = ignore_file.read_text().splitlines() if ignore_file.exists() else []
     ignored = [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
     buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,
+    ):
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
             if path.is_file() and not _is_ignored(name, ignored):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import getpass
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from libs.cli import spec
-from libs.cli.context import CANCELLED, DONE, FAILED, TIMED_OUT, USAGE, Gateway, client, fail
-from libs.cli.output import Form, is_terminal, one
+from libs.cli.config import configured
+from libs.cli.context import FAILED, USAGE, Gateway, client, fail
+from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
+from libs.cli.output import Form, is_terminal, show_document
+from libs.cli.scripts import from_script, is_script
 from libs.client import Client
-
-FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
-ASK_EVERY_S = 0.3
+from libs.contracts.bad_input import BadInput
 
 Command = Annotated[list[str] | None, typer.Argument(help="Behind `--`: the command; or a script with #SBATCH lines.")]
 File = Annotated[str | None, typer.Option("-f", "--file", help="Job as YAML or JSON; - for standard input.")]
@@ -69,18 +68,30 @@ def submit(
     gateway: Gateway = None,
 ) -> None:
     """Submit a job: `sanjaya submit --gpus v100:2 -- python train.py`."""
+    given = locals()
     with client(gateway) as cell:
-        request = build(cell, locals())
+        request = build(cell, given)
         if dry_run:
-            one(cell.dry_run(request), Form.JSON if as_json else Form.TABLE)
+            _tell_verdict(cell.dry_run(request), as_json=as_json)
             return
         accepted = cell.submit(request, idempotency_key=idempotency_key)
         if as_json:
-            one(accepted, Form.JSON)
+            show_document(accepted, Form.JSON)
         elif is_terminal():
             typer.echo(f"{accepted['id']}  {accepted['name']}  {accepted['state']}   sanjaya why {accepted['id']}")
         else:
             typer.echo(accepted["id"])
+
+
+def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
+    """What would become of the job; ends with 1 when it would be rejected."""
+    if as_json:
+        show_document(found, Form.JSON)
+    else:
+        where = ", ".join(f"{gpus} GPUs of {node}" for node, gpus in found["where"].items())
+        typer.echo(f"{found['verdict']}: {found['message']} ({found['reason']})" + (f"; {where}" if where else ""))
+    if found["verdict"] == "rejected":
+        sys.exit(FAILED)
 
 
 def run(
@@ -102,20 +113,23 @@ def run(
     launcher: Launcher = None,
     idempotency_key: Key = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Like submit.")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to follow it; it goes on afterwards.")] = None,
+    timeout: Timeout = None,
     gateway: Gateway = None,
 ) -> None:
     """Submit a job, follow its output, and end with its exit code. Ctrl-C leaves the job running."""
+    given = locals()
     with client(gateway) as cell:
-        accepted = cell.submit(build(cell, locals()), idempotency_key=idempotency_key)
-        typer.echo(f"{accepted['id']} accepted", err=True)
+        accepted = cell.submit(build(cell, given), idempotency_key=idempotency_key)
+        job_id = accepted["id"]
         if detach:
-            typer.echo(accepted["id"])
+            typer.echo(job_id)
             return
-        for line in cell.log_lines(accepted["id"], follow=True):
-            print(line["text"], file=sys.stderr if line["stream"] == "stderr" else sys.stdout, flush=True)
-        job = wait_for(cell, accepted["id"], timeout)
-        typer.echo(f"{job['id']} {job['state']}: {job['message']}", err=True)
+        tell(f"{job_id} accepted")
+        with deadline(timeout, job_id):
+            until(cell, job_id, has_output, tell)
+            write(cell, job_id, follow=True)
+            job = until(cell, job_id, ended)
+        tell(f"{job_id} {job['state']}: {job['message']}")
         sys.exit(exit_code(job))
 
 
@@ -125,15 +139,15 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
     request: dict[str, Any] = {}
     if given["file"]:
         request = spec.from_file(given["file"])
-    elif len(words) == 1 and words[0].endswith(".sh") and Path(words[0]).is_file():
-        request, words = spec.from_script(Path(words[0]), Path(words[0]).read_text()), []
+    elif words and is_script(words[0]):
+        request, words = _script(words, given["workdir"]), []
     if words:
         request["command"] = words
     if "command" not in request:
         fail("no command", USAGE, "sanjaya submit -- python train.py, or -f job.yaml")
     flags = {
         "name": given["name"],
-        "gpus": _gpus(given["gpus"], given["nodes"]),
+        "gpus": given["gpus"],
         "tenant": given["tenant"],
         "priority": given["priority"],
         "time_limit_s": given["time_limit"],
@@ -144,51 +158,51 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
         "launcher": given["launcher"],
     }
     request.update({field: value for field, value in flags.items() if value is not None})
+    if given["nodes"] is not None:
+        request["gpus"] = gpus_of(request.get("gpus", 1), given["nodes"])
     for field, texts in (("env", given["env"]), ("labels", given["label"])):
         if texts:
             request[field] = {**request.get(field, {}), **spec.pairs(texts, f"--{field}")}
     if given["workdir"]:
+        request.pop("working_dir", None)
         archive = spec.pack(given["workdir"])
-        typer.echo(f"uploading {given['workdir']} ({len(archive) / 1024:.0f} KiB)", err=True)
+        tell(f"uploading {given['workdir']} ({len(archive) / 1024:.0f} KiB)")
         request["code_id"] = cell.upload_code(archive)
-    request.setdefault("user", os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown")
+    if not configured("token").value and (user := _user()):
+        request.setdefault("user", user)
     return request
 
 
-def _gpus(text: str | None, nodes: int | None) -> Any:
-    """`4`, `v100:2`, or both with a bound on the servers."""
-    if text is None and nodes is None:
+def _script(words: list[str], workdir: Path | None) -> dict[str, Any]:
+    """A batch script with its arguments; one that is uploaded is run where it will be."""
+    path = Path(words[0]).absolute()
+    if workdir is not None and path.is_relative_to(workdir.absolute()):
+        command = ["/bin/bash", str(path.relative_to(workdir.absolute())), *words[1:]]
+    else:
+        command = ["/bin/bash", str(path), *words[1:]]
+    try:
+        return from_script(path.read_text(), words[0], command, path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(words[0], str(error), "a script") from None
+
+
+def _user() -> str | None:
+    """Who asks; a cell that knows its users by their tokens does not need to be told."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
         return None
-    types, _, number = (text or "1").rpartition(":")
+
+
+def gpus_of(wanted: Any, nodes: int | None) -> Any:
+    """What is asked for, as it is written, or with a bound on the servers."""
+    if nodes is None or not isinstance(wanted, dict | int | str):
+        return wanted
+    if isinstance(wanted, dict):
+        return {**wanted, "max_nodes": nodes}
+    types, _, number = str(wanted).rpartition(":")
+    if not types and not number.lstrip("-").isdigit():
+        types, number = number, "1"
     if not number.lstrip("-").isdigit():
-        return text  # the gateway says what is wrong with it
-    if nodes is None and not types:
-        return int(number)
-    bound = {"max_nodes": nodes} if nodes is not None else {}
-    return {"count": int(number), **({"types": types.split(",")} if types else {}), **bound}
-
-
-def wait_for(cell: Client, job: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """The job once it has ended; the process ends with 124 when that takes too long."""
-    ended = next((state for state in _states(cell, job, timeout_s) if state["state"] in FINAL), None)
-    if ended is None:
-        fail(f"{job} has not ended within {timeout_s:g} s", TIMED_OUT, f"sanjaya why {job}")
-    return ended
-
-
-def _states(cell: Client, job: str, timeout_s: float | None) -> Iterator[dict[str, Any]]:
-    deadline = time.monotonic() + timeout_s if timeout_s is not None else None
-    while deadline is None or time.monotonic() < deadline:
-        yield cell.job(job)
-        time.sleep(ASK_EVERY_S)
-
-
-def exit_code(job: dict[str, Any]) -> int:
-    """The job's own code when it ended by itself, else what stands for its end."""
-    if job["state"] == "SUCCEEDED":
-        return DONE
-    if job["state"] == "CANCELLED":
-        return CANCELLED
-    if job.get("exit_code"):
-        return int(job["exit_code"])
-    return 128 + int(job["signal"]) if job.get("signal") else FAILED
+        return wanted  # the gateway says what is wrong with it
+    return {"count": int(number), **({"types": types.split(",")} if types else {}), "max_nodes": nodes}

@@ -3,48 +3,61 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
+from libs.client.connection import Connection, Json
 from libs.client.errors import ApiError, Unreachable
+from libs.client.streams import NOT_NOW, followed, lines
 
-Json = dict[str, Any]
-TIMEOUT_S = 35.0
 PAGE = 500
+FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+"""States that a job does not leave."""
+IN_DOUBT_S = 10.0
+"""How long a submission is repeated whose answer has not come."""
+REPEAT_EVERY_S = 0.5
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol)
+"""Failures before anything of a request could have arrived."""
 
 
-class Client:
+class Client(Connection):
     """A connection to one gateway. Not thread-safe; close it, or use it as a context manager.
 
     All methods raise ApiError when the gateway refuses, and Unreachable when it does not answer.
     """
 
-    def __init__(self, base_url: str, token: str | None = None) -> None:
-        self.base_url = base_url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give back the connection."""
-        self._http.close()
-
     def submit(self, job: Json, *, idempotency_key: str | None = None) -> Json:
-        """Accept a job; the answer has its `id` and the `offset` of its event. Repeating a key repeats the answer."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self._ask("POST", "/v1/jobs", json=job, headers=headers)
+        """Accept a job; the answer has its `id` and the `offset` of its event. Repeating a key repeats the answer.
+
+        When the answer does not come, the request is repeated under its key: it is accepted once or not at all.
+
+        Raises:
+            Unreachable: nobody answers; the message says the key when it may have been accepted.
+        """
+        key = idempotency_key or uuid.uuid4().hex
+        until_s = time.monotonic() + IN_DOUBT_S
+        sent = False
+        while True:
+            try:
+                return self._ask("POST", "/v1/jobs", json=job, headers={"Idempotency-Key": key})
+            except Unreachable as error:
+                sent = sent or not isinstance(error.__cause__, _NOT_SENT)
+                if not sent:
+                    raise
+                if time.monotonic() > until_s:
+                    raise Unreachable(f"{error}; it may have been accepted: ask again with the key {key}") from error
+            except ApiError as error:
+                if error.status != NOT_NOW or time.monotonic() > until_s:
+                    raise
+                sent = True
+            time.sleep(REPEAT_EVERY_S)
 
     def dry_run(self, job: Json) -> Json:
         """What would become of a job; nothing is appended."""
@@ -55,9 +68,10 @@ class Client:
         answer = self._ask("POST", "/v1/code", content=archive, headers={"Content-Type": "application/gzip"})
         return str(answer["code_id"])
 
-    def jobs(self, **filters: Any) -> Iterator[Json]:
-        """Jobs, newest first; filters are the API's: state, tenant, user, label."""
-        yield from self._pages("/v1/jobs", filters)
+    def jobs(self, *, limit: int | None = None, **filters: Any) -> Iterator[Json]:
+        """Jobs, newest first; filters are the API's: state, tenant, user, label, submitted_after_s."""
+        page = min(limit or PAGE, PAGE)
+        yield from islice(self._pages("/v1/jobs", {**filters, "limit": page}), limit)
 
     def job(self, job: str, *, at_least_offset: int | None = None) -> Json:
         """One job by id, name, or the beginning of its id."""
@@ -91,13 +105,30 @@ class Client:
         """Change its place in the queue."""
         return self._ask("PATCH", _job(job), json={"priority": priority})
 
-    def log_lines(self, job: str, *, follow: bool = False, **filters: Any) -> Iterator[Json]:
-        """Its output, line by line; with `follow` until it has ended."""
-        yield from self._lines(_job(job, "logs"), {"follow": follow, **filters})
+    def logs(self, job: str, *, follow: bool = False, **filters: Any) -> Iterator[Json]:
+        """Its output, line by line; with `follow` until it has ended. Filters: tail, since_s, attempt, rank, stream."""
+        if not follow:
+            yield from self._json_lines(_job(job, "logs"), filters)
+            return
+        for sent in followed(lambda last: self._stream(_job(job, "logs"), {"follow": True, **filters}, last)):
+            told = json.loads(sent.data)
+            if sent.event == "lines":
+                yield from told["lines"]
+            elif sent.event == "end" and told["state"] in FINAL:
+                return
 
     def events(self, *, follow: bool = False, **filters: Any) -> Iterator[Json]:
-        """Events on control as CloudEvents, oldest first; filters: job, node, type, source, from_offset."""
-        yield from self._lines("/v1/events", {"follow": follow, **filters})
+        """Events on control as CloudEvents, oldest first; filters: job, node, type, source, from_offset.
+
+        With `follow` without end, and from now on when `from_offset` does not say otherwise.
+        """
+        if not follow:
+            yield from self._json_lines("/v1/events", {**filters, "follow": False})
+            return
+        if filters.get("from_offset") is None:
+            filters["from_offset"] = self.status()["next_offset"]
+        for sent in followed(lambda last: self._stream("/v1/events", {**filters, "follow": True}, last)):
+            yield json.loads(sent.data)
 
     def nodes(self) -> list[Json]:
         """All nodes."""
@@ -144,86 +175,22 @@ class Client:
         return self._ask("GET", "/v1/status")
 
     def export(self) -> Iterator[bytes]:
-        """The raw log, line by line (`sanjaya-log/1`)."""
+        """The raw log, line by line (`sanjaya-log/1`): what it is, then every record of control and orders."""
         with self._stream("/v1/log/export", {}) as answer:
-            for line in answer.iter_lines():
-                yield line.encode() + b"\n"
+            yield from lines(answer.iter_bytes())
+
+    def positions(self) -> dict[str, int] | None:
+        """{service: the first offset of control that it has not handled}; None when the log cannot tell."""
+        with self._stream("/v1/log/export", {}) as answer:
+            header = json.loads(next(lines(answer.iter_bytes())))
+        found: dict[str, int] | None = header.get("positions")
+        return found
 
     def save_code(self, code_id: str, path: Path) -> None:
         """Fetch an uploaded working directory."""
         path.write_bytes(self._send("GET", f"/v1/code/{code_id}").content)
 
-    def _ask(self, method: str, path: str, **arguments: Any) -> Json:
-        answer: Json = self._send(method, path, **arguments).json()
-        return answer
-
-    def _send(self, method: str, path: str, **arguments: Any) -> httpx2.Response:
-        if "params" in arguments:
-            arguments["params"] = {k: v for k, v in arguments["params"].items() if v is not None}
-        try:
-            answer = self._http.request(method, path, **arguments)
-        except httpx2.TransportError as error:
-            raise Unreachable(f"no gateway answers at {self.base_url}: {error}") from error
-        _check(answer)
-        return answer
-
-    def _pages(self, path: str, filters: Json) -> Iterator[Json]:
-        cursor = None
-        while True:
-            page = self._ask("GET", path, params={**filters, "limit": PAGE, "cursor": cursor})
-            yield from page["items"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
-
-    def _lines(self, path: str, filters: Json) -> Iterator[Json]:
-        with self._stream(path, filters) as answer:
-            for line in answer.iter_lines():
-                if line:
-                    yield json.loads(line)
-
-    def _stream(self, path: str, filters: Json) -> _Streaming:
-        params = {name: value for name, value in filters.items() if value is not None}
-        return _Streaming(self._http, self.base_url, path, params)
-
-
-class _Streaming:
-    """A response that lasts, with the client's own errors."""
-
-    def __init__(self, http: httpx2.Client, base_url: str, path: str, params: Json) -> None:
-        headers = {"Accept": "application/x-ndjson"}
-        self._base_url = base_url
-        timeout = httpx2.Timeout(TIMEOUT_S, read=None)
-        self._opening = http.stream("GET", path, params=params, headers=headers, timeout=timeout)
-
-    def __enter__(self) -> httpx2.Response:
-        try:
-            answer = self._opening.__enter__()
-        except httpx2.TransportError as error:
-            raise Unreachable(f"no gateway answers at {self._base_url}: {error}") from error
-        if answer.is_error:
-            answer.read()
-            _check(answer)
-        return answer
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opening.__exit__(kind, error, trace)
-        if isinstance(error, httpx2.TransportError):
-            raise Unreachable(f"the gateway at {self._base_url} broke off: {error}") from error
-
 
 def _job(job: str, view: str = "") -> str:
     path = f"/v1/jobs/{quote(job, safe='')}"
     return f"{path}/{view}" if view else path
-
-
-def _check(answer: httpx2.Response) -> None:
-    if not answer.is_error:
-        return
-    try:
-        document = answer.json()
-    except ValueError:
-        document = {"detail": answer.text[:500]}
-    raise ApiError(answer.status_code, document if isinstance(document, dict) else {"detail": str(document)})

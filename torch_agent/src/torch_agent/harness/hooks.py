@@ -10,11 +10,16 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from .counting import Counter
 from .recorder import Recorder
+
+
+COMMUNICATION_ENDS_S = 0.2
+"""Far more than a thread needs to drop a tensor, even on a busy machine."""
 
 
 class Harness:
@@ -74,6 +79,18 @@ class Harness:
         """At the end of the process."""
         self._guarded(self._counter.finished)
         self._guarded(self._recorder.finish)
+        self._guarded(self._let_communication_end)
+
+    def _let_communication_end(self) -> None:
+        """Leave the interpreter to gloo's threads for a moment.
+
+        Such a thread may still hold the tensors of the last collective. If it needs the interpreter to drop them
+        when that is already going down, it is unwound by force and C++ aborts the process: a gang that had done
+        all its work ends with SIGABRT ("terminate called without an active exception").
+        """
+        distributed = getattr(self._torch, "distributed", None)
+        if distributed is not None and distributed.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            time.sleep(COMMUNICATION_ENDS_S)
 
     def _on_training_thread(self) -> bool:
         """Before the first step nobody knows; afterwards batches drawn by other threads do not count."""

@@ -1,0 +1,84 @@
+"""Changing jobs: cancel, pause, resume, set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from libs.cli.context import FAILED, USAGE, Gateway, client, fail, refused
+from libs.cli.following import seconds
+from libs.cli.output import is_terminal
+from libs.cli.references import AnyJobs, Job, SomeJobs, resolve
+from libs.client import ApiError, Client
+
+ALIVE = ("QUEUED", "STARTING", "RUNNING", "SUSPENDED", "MIGRATING")
+"""States in which a job can be asked to end."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (cancel, pause, resume):
+        app.command()(command)
+    app.command("set")(change)
+
+
+def cancel(
+    jobs: AnyJobs = None,
+    selector: Annotated[list[str] | None, typer.Option("-l", "--selector", help="label=value")] = None,
+    grace: Annotated[str, typer.Option(help="Time between SIGTERM and SIGKILL.")] = "10s",
+    note: Annotated[str, typer.Option(help="Goes on the log.")] = "",
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    gateway: Gateway = None,
+) -> None:
+    """End jobs."""
+    grace_s = seconds(grace)
+    with client(gateway) as cell:
+        chosen = list(jobs or [])
+        if selector:
+            chosen += [job["id"] for job in cell.jobs(label=selector, state=list(ALIVE))]
+        if not chosen and not selector:
+            fail("no job to cancel", USAGE, "sanjaya cancel JOB, or -l label=value")
+        if len(chosen) > 1 and not yes and is_terminal() and sys.stdin.isatty():
+            typer.confirm(f"cancel {len(chosen)} jobs?", abort=True)
+        _each(cell, chosen, lambda job: f"{cell.cancel(job, grace_s=grace_s, note=note)['id']} is asked to end")
+
+
+def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
+    """Hold jobs: a waiting one is not placed, a running one is suspended."""
+    with client(gateway) as cell:
+        _each(cell, jobs, lambda job: f"{cell.pause(job)['id']} is held")
+
+
+def resume(jobs: SomeJobs, gateway: Gateway = None) -> None:
+    """Let held jobs go on."""
+    with client(gateway) as cell:
+        _each(cell, jobs, lambda job: f"{cell.resume(job)['id']} goes on")
+
+
+def change(
+    job: Job,
+    priority: Annotated[int, typer.Option(help="Higher goes first.")],
+    gateway: Gateway = None,
+) -> None:
+    """Change a job."""
+    with client(gateway) as cell:
+        changed = cell.set_priority(resolve(cell, job), priority)
+        typer.echo(f"{changed['id']} has priority {changed['priority']}")
+
+
+def _each(cell: Client, jobs: Sequence[str], ask: Callable[[str], str]) -> None:
+    """Ask for each; one refusal does not keep the others from being asked.
+
+    Ends with the refusals' common exit code, or 1 when they have several.
+    """
+    codes: dict[int, None] = {}
+    for job in jobs:
+        try:
+            typer.echo(ask(resolve(cell, job)))
+        except ApiError as error:
+            codes[refused(error)] = None
+    if codes:
+        sys.exit(next(iter(codes)) if len(codes) == 1 else FAILED)

@@ -1,0 +1,69 @@
+"""One job in words and numbers, for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from libs.cli.output import age, bytes_of, count, duration, loss, rate
+
+Row = dict[str, Any]
+SHOWN = 10
+"""Attempts that are shown, the last ones; all with `-o wide`."""
+
+
+def description(job: Row, *, wide: bool = False) -> list[str]:
+    """What it is, how it is, and its attempts, line by line."""
+    fields = [(name, text) for name, text in _fields(job, wide=wide) if text]
+    width = max(len(name) for name, _ in fields)
+    lines = [f"{name:<{width}}  {text}" for name, text in fields]
+    attempts = job["attempts"] if wide else job["attempts"][-SHOWN:]
+    return lines + [f"{'attempt ' + str(a['attempt']):<{width}}  {attempt(a)}" for a in attempts]
+
+
+def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
+    spec = job["spec"]
+    place = f", place {job['queue_position']}" if job["queue_position"] else ""
+    yield "job", f"{job['id']}  {job['name']}"
+    yield "state", f"{job['state']}{place}: {job['message']} ({job['reason']})"
+    yield "where", job["where"]
+    yield "failure", f"{job['failure']} ({job['failure_category']}): {job['deciding_line']}" if job["failure"] else ""
+    yield "exit", _exit(job)
+    yield "owner", f"tenant {job['tenant']}, user {job['user']}"
+    yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
+    yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
+    yield "command", shlex.join(spec["command"])
+    yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
+    yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
+    yield "progress", _progress(job)
+    yield "retries", f"{job['failed_attempts']} of {job['max_retries']}" if job["max_retries"] else ""
+    yield "preemptions", str(job["preemptions"] or "")
+    yield "submitted", f"{age(job['submitted_s'])} ago by {job['submitted_by']}"
+    if wide:
+        yield "environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in spec.get("env", {}).items())
+        yield "decided by", f"{job['reason_source']} at offset {job['reason_offset']}"
+
+
+def _progress(job: Row) -> str:
+    if not job["minibatches"]:
+        return ""
+    peak = f", memory {bytes_of(job['memory_peak_bytes'])}" if job["memory_peak_bytes"] else ""
+    return f"{count(job['minibatches'])} mini-batches, {rate(job['rate_per_s'])}, loss {loss(job['loss'])}{peak}"
+
+
+def attempt(row: Row) -> str:
+    """Where, how long, and how it ended."""
+    where = ", ".join(
+        f"{task['node_id']}:{','.join(str(gpu) for gpu in task['gpu_indices'])}" for task in row["placement"]
+    )
+    if row["ended_s"] is None:
+        return f"{where}, since {age(row['started_s'] or row['placed_s'])}"
+    lasted = duration(row["ended_s"] - (row["started_s"] or row["placed_s"]))
+    return ", ".join(part for part in (where, lasted, row["outcome"], _exit(row), row["message"]) if part)
+
+
+def _exit(row: Row) -> str:
+    if row["signal"]:
+        return f"signal {row['signal']}"
+    return "" if row["exit_code"] is None else f"code {row['exit_code']}"

@@ -1,0 +1,139 @@
+"""Batch scripts: the `#SBATCH` and `#SANJAYA` lines at their head are the request, the script is the command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from libs.contracts.bad_input import BadInput
+
+Request = dict[str, Any]
+
+DIRECTIVE = re.compile(r"#(SBATCH|SANJAYA)\s+(.*)")
+SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm")
+"""Of files that are taken for batch scripts."""
+SLURM_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def _text(text: str) -> Any:
+    return text
+
+
+def _number(text: str) -> Any:
+    return int(text)
+
+
+def slurm_seconds(text: str) -> float:
+    """`30` and `30:00` are minutes, `1:30:00` hours, `2-12` and `2-12:00` days and hours.
+
+    Raises:
+        ValueError: none of these.
+    """
+    found = SLURM_TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    days, *rest = found.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*parts, 0, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, seconds = parts
+    else:
+        hours, (minutes, seconds) = 0, (*parts, 0)[:2]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _gres(text: str) -> Any:
+    """`gpu:2` and `gpu:v100:2`."""
+    kind, _, gpus = text.partition(":")
+    if kind != "gpu" or not gpus:
+        raise ValueError(text)
+    return gpus
+
+
+Field = tuple[str, Callable[[str], Any], str]
+"""Member of the request, how it is read, and what was expected."""
+
+OURS: dict[str, Field] = {
+    "name": ("name", _text, "a name"),
+    "n": ("name", _text, "a name"),
+    "gpus": ("gpus", _text, "a number, or type:number"),
+    "tenant": ("tenant", _text, "a name"),
+    "q": ("tenant", _text, "a name"),
+    "queue": ("tenant", _text, "a name"),
+    "time": ("time_limit_s", _text, "a time"),
+    "priority": ("priority", _number, "a whole number"),
+    "max-retries": ("max_retries", _number, "a whole number"),
+    "elastic": ("elastic", _text, "least:most"),
+    "class": ("class", _text, "guaranteed or opportunistic"),
+    "launcher": ("launcher", _text, "ranks or command"),
+    "workdir-on-node": ("working_dir", _text, "a directory"),
+}
+"""{directive of #SANJAYA: what it sets}: the names of our own flags."""
+MINUTES = "minutes, hours:minutes:seconds or days-hours"
+SLURMS: dict[str, Field] = {
+    "job-name": ("name", _text, "a name"),
+    "J": ("name", _text, "a name"),
+    "gpus": ("gpus", _text, "a number, or type:number"),
+    "G": ("gpus", _text, "a number, or type:number"),
+    "gres": ("gpus", _gres, "gpu:number, or gpu:type:number"),
+    "time": ("time_limit_s", slurm_seconds, MINUTES),
+    "t": ("time_limit_s", slurm_seconds, MINUTES),
+    "partition": ("tenant", _text, "a name"),
+    "p": ("tenant", _text, "a name"),
+    "account": ("tenant", _text, "a name"),
+    "A": ("tenant", _text, "a name"),
+    "chdir": ("working_dir", _text, "a directory"),
+    "D": ("working_dir", _text, "a directory"),
+}
+"""The same of #SBATCH."""
+
+
+def is_script(word: str) -> bool:
+    """Whether the first word of a command is a batch script."""
+    return word.endswith(SUFFIXES) and Path(word).is_file()
+
+
+def from_script(text: str, where: str, command: list[str], name: str) -> Request:
+    """The request that stands in a script.
+
+    Args:
+        text: of the script.
+        where: its name, for messages.
+        command: what runs it.
+        name: of the job, unless the script says otherwise.
+
+    Raises:
+        BadInput: a directive has a value that makes no sense; the message says in which line.
+    """
+    request: Request = {"name": name, "command": command, "working_dir": str(Path.cwd())}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            break  # as with Slurm: directives stand before the first command
+        if match := DIRECTIVE.fullmatch(line.rstrip()):
+            _apply(request, match.group(2), OURS if match.group(1) == "SANJAYA" else SLURMS, f"{where}:{number}")
+    return request
+
+
+def _apply(request: Request, text: str, known: dict[str, Field], where: str) -> None:
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise BadInput(where, str(error), "words as for a shell") from None
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals:
+            value = words.pop(0) if words and not words[0].startswith("-") else ""
+        if name not in known:
+            print(f"warning: {where}: {word} has no meaning here and is ignored", file=sys.stderr)
+            continue
+        member, read, expected = known[name]
+        try:
+            request[member] = read(value)
+        except ValueError:
+            raise BadInput(where, f"{word} {value!r}", expected) from None

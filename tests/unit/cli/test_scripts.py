@@ -1,0 +1,70 @@
+"""Batch scripts that were written for Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libs.cli.scripts import from_script, slurm_seconds
+from libs.contracts.bad_input import BadInput
+
+
+def request_of(text: str) -> dict[str, object]:
+    return from_script(text, "train.sh", ["/bin/bash", "train.sh"], "train")
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("30", 1800),
+        ("30:15", 1815),
+        ("1:30:00", 5400),
+        ("2-12", 216_000),
+        ("2-12:30", 217_800),
+        ("1-00:00:01", 86_401),
+    ],
+)
+def test_slurm_counts_in_minutes(written: str, seconds: float):
+    assert slurm_seconds(written) == seconds
+
+
+def test_directives_become_the_request():
+    request = request_of(
+        "#!/bin/bash\n"
+        "#SBATCH --job-name=resnet -t 30\n"
+        "#SBATCH --gres gpu:v100:2   # two of them\n"
+        "#SANJAYA --max-retries 3 --time 30\n"
+        "#SANJAYA --class=opportunistic\n"
+        "\n"
+        "python train.py\n"
+    )
+    assert request == {
+        "name": "resnet",
+        "command": ["/bin/bash", "train.sh"],
+        "working_dir": str(Path.cwd()),
+        "gpus": "v100:2",
+        "max_retries": 3,
+        "time_limit_s": "30",
+        "class": "opportunistic",
+    }
+
+
+def test_directives_behind_the_first_command_are_text():
+    assert request_of("#!/bin/bash\necho\n#SBATCH --job-name=late\n")["name"] == "train"
+
+
+def test_what_means_nothing_here_is_said(capsys: pytest.CaptureFixture[str]):
+    request_of("#!/bin/bash\n#SBATCH --mail-type END --gpus 2\n#SBATCH --exclusive\n")
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: train.sh:2: --mail-type has no meaning here and is ignored",
+        "warning: train.sh:3: --exclusive has no meaning here and is ignored",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["#SBATCH --time=soon", "#SANJAYA --priority=high", "#SBATCH --gres=disk:1", "#SBATCH --name='"]
+)
+def test_a_value_without_sense_is_refused_with_its_line(line: str):
+    with pytest.raises(BadInput, match=r"train\.sh:2"):
+        request_of(f"#!/bin/bash\n{line}\n")

@@ -1,0 +1,91 @@
+"""From files and directories to a request."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from libs.cli.spec import from_file, pack, pairs
+from libs.cli.submit import gpus_of
+from libs.contracts.bad_input import BadInput
+
+
+def names_in(archive: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        return sorted(tar.getnames())
+
+
+@pytest.mark.parametrize("text", ["command: [python, t.py]\ngpus: v100:2\n", '{"command": ["python", "t.py"]}'])
+def test_yaml_and_json(tmp_path: Path, text: str):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    assert from_file(str(path))["command"] == ["python", "t.py"]
+
+
+@pytest.mark.parametrize("content", [b"- a list", b"{", b"\xff\xfe", b""])
+def test_other_files_are_refused(tmp_path: Path, content: bytes):
+    path = tmp_path / "job.yaml"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"job\.yaml"):
+        from_file(str(path))
+    with pytest.raises(BadInput, match="missing"):
+        from_file(str(tmp_path / "missing"))
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("command: [true]\nname: piped\n"))
+    assert from_file("-")["name"] == "piped"
+    script = "#!/bin/bash\n#SBATCH -J piped\necho\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(script))
+    request = from_file("-")
+    assert request["name"] == "piped" and request["command"] == ["/bin/bash", "-c", script]
+
+
+def test_a_directory_is_packed_without_what_is_ignored(tmp_path: Path):
+    for name in ("train.py", "data/big.bin", "data/small.csv", "src/__pycache__/x.pyc", ".git/HEAD", "keys/a.key"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / ".sanjayaignore").write_text("# secrets\n*.key\n\ndata/*.bin\n")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "train.py")
+    packed = pack(tmp_path)
+    assert names_in(packed) == [".sanjayaignore", "data/small.csv", "linked.py", "train.py"]
+    (tmp_path / "train.py").touch()
+    assert pack(tmp_path) == packed, "the same files are the same bytes"
+
+
+def test_what_is_linked_is_packed_as_a_file(tmp_path: Path):
+    (tmp_path / "real.py").write_text("x")
+    (tmp_path / "linked.py").symlink_to("real.py")
+    with tarfile.open(fileobj=io.BytesIO(pack(tmp_path)), mode="r:gz") as tar:
+        assert all(member.isfile() for member in tar.getmembers())
+
+
+def test_a_file_is_no_directory(tmp_path: Path):
+    with pytest.raises(BadInput, match="--workdir"):
+        pack(tmp_path / "nowhere")
+
+
+def test_pairs():
+    assert pairs(["A=1", "B=x=y", "C="], "--env") == {"A": "1", "B": "x=y", "C": ""}
+    with pytest.raises(BadInput, match="--env"):
+        pairs(["A"], "--env")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "asked"),
+    [
+        ("v100:2", None, "v100:2"),
+        ("v100:2", 1, {"count": 2, "types": ["v100"], "max_nodes": 1}),
+        ("v100", 1, {"count": 1, "types": ["v100"], "max_nodes": 1}),
+        ("4", 2, {"count": 4, "max_nodes": 2}),
+        (4, 2, {"count": 4, "max_nodes": 2}),
+        ({"count": 4, "types": ["k80"]}, 2, {"count": 4, "types": ["k80"], "max_nodes": 2}),
+        ("v100:many", 1, "v100:many"),
+    ],
+)
+def test_a_bound_on_servers_keeps_what_is_asked_for(wanted: object, nodes: int | None, asked: object):
+    assert gpus_of(wanted, nodes) == asked
