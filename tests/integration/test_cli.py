@@ -124,7 +124,8 @@ def test_tenants_policy_and_settings(cell: Cell):
     assert sanjaya(cell, "policy", "set", "backfill").returncode == 0
     assert sanjaya(cell, "settings", "set", "placement.reserve_after_s", "20").returncode == 0
     assert sanjaya(cell, "policy", "set", "magic").returncode == 2
-    assert sanjaya(cell, "submit", "-q", "vision", "--gpus", "4", "--dry-run", "--", "true").returncode == 1  # a rejection is no success
+    refused = sanjaya(cell, "submit", "-q", "vision", "--gpus", "4", "--dry-run", "--", "true")
+    assert refused.returncode == 1 and "ExceedsQuota" in refused.stdout
 
 
 def test_exit_codes_say_what_went_wrong(cell: Cell):

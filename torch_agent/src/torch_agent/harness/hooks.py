@@ -17,7 +17,6 @@ from typing import Any
 from .counting import Counter
 from .recorder import Recorder
 
-
 COMMUNICATION_ENDS_S = 0.2
 """Far more than a thread needs to drop a tensor, even on a busy machine."""
 

@@ -1,4 +1,4 @@
-"""What an allocation policy is asked, and what it answers. The words are those of the Gavel paper (OSDI'20, section 4)."""
+"""What an allocation policy is asked, and what it answers, in the words of the Gavel paper (OSDI'20, section 4)."""
 
 from __future__ import annotations
 
