@@ -172,6 +172,12 @@ def simulate(
     throughputs: Annotated[str | None, typer.Option(help="throughputs/1, JSON.")] = None,
     gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
     policy: Annotated[str, typer.Option()] = "backfill",
+    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
+    heterogeneity_agnostic: Annotated[
+        bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
+    ] = False,
+    water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
+    round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     seed: Annotated[int, typer.Option()] = 0,
     checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
     measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
@@ -179,7 +185,7 @@ def simulate(
     log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
 ) -> None:
     """Run a trace through the services on a virtual clock."""
-    from libs.cli.simulation import run
+    from libs.cli.simulation import Choice, run
 
     bounds = None
     if measure is not None:
@@ -187,17 +193,17 @@ def simulate(
         if not (colon and first.isdigit() and end.isdigit()):
             fail(f"--measure {measure!r}: expected FIRST:END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
+    choice = Choice(
+        policy=policy,
+        cluster=cluster,
+        gpus_per_server=gpus_per_server,
+        seed=seed,
+        space_sharing=space_sharing,
+        heterogeneity_agnostic=heterogeneity_agnostic,
+        water_filling=water_filling,
+        round_s=round_s,
+        checkpoint_overhead_s=checkpoint_overhead_s,
+        measure=bounds,
+    )
     with progress("simulating") as watch:
-        run(
-            trace=trace,
-            throughputs=throughputs,
-            cluster=cluster,
-            gpus_per_server=gpus_per_server,
-            policy=policy,
-            seed=seed,
-            checkpoint_overhead_s=checkpoint_overhead_s,
-            measure=bounds,
-            out=out,
-            log=log,
-            watch=watch,
-        )
+        run(choice, trace=trace, throughputs=throughputs, out=out, log=log, watch=watch)

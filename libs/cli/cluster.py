@@ -166,11 +166,22 @@ def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
 def set_policy(
     policy: Annotated[str, typer.Argument()],
     reason: Annotated[str, typer.Option(help="Goes on the log.")] = "",
+    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
+    heterogeneity_agnostic: Annotated[
+        bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
+    ] = False,
+    water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
     gateway: Gateway = None,
 ) -> None:
     """Switch the policy; it takes effect with the next decision."""
     with client(gateway) as cell:
-        cell.set_policy(policy, reason)
+        cell.set_policy(
+            policy,
+            reason,
+            space_sharing=space_sharing,
+            heterogeneity_aware=not heterogeneity_agnostic,
+            water_filling=water_filling,
+        )
         typer.echo(f"policy {policy}")
 
 

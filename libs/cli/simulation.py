@@ -5,62 +5,106 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import Watch
-from libs.contracts.gateway import POLICY_NAMES, PolicyChanged
+from libs.contracts.gateway import POLICY_NAMES, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
 from libs.sim.clusters import parse_cluster
+from libs.sim.inputs import Warn
 from libs.sim.options import Options
 from libs.sim.simulation import Simulation, Stalled
-from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
-from libs.sim.traces import read_trace
-from libs.sim.workloads import Planned, Workload, workload_of
+from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
+from libs.sim.traces import TraceJob, read_trace
+from libs.sim.workloads import Planned, Workload, known_pairs, workload_of
 from services.roster import SERVICES
 
+COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
+"""Dollars for one GPU for one hour, as public clouds asked at the time of the Gavel paper (its section 7)."""
 EVERY = 1000
 """Steps between two updates of the progress."""
 
 
-def run(
-    *,
-    trace: str,
-    throughputs: str | None,
-    cluster: str,
-    gpus_per_server: int,
-    policy: str,
-    seed: int,
-    checkpoint_overhead_s: float,
-    measure: tuple[int, int] | None,
-    out: str,
-    log: Path | None,
-    watch: Watch,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a user chooses for a run, beside its jobs and rates."""
+
+    policy: str
+    cluster: str
+    gpus_per_server: int = 4
+    seed: int = 0
+    space_sharing: bool = False
+    heterogeneity_agnostic: bool = False
+    water_filling: bool = False
+    round_s: float = 360.0
+    checkpoint_overhead_s: float = 0.0
+    measure: tuple[int, int] | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """The options as the result names them."""
+        return {
+            "gpus_per_server": self.gpus_per_server,
+            "space_sharing": self.space_sharing,
+            "heterogeneity_agnostic": self.heterogeneity_agnostic,
+            "water_filling": self.water_filling,
+            "round_s": self.round_s,
+            "checkpoint_overhead_s": self.checkpoint_overhead_s,
+        }
+
+
+def simulation_of(
+    jobs: Iterable[TraceJob], rates: Throughputs, choice: Choice, *, keep_log: bool = False, warn: Warn | None = None
+) -> Simulation:
+    """A run that has not begun.
+
+    Raises:
+        BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
+    """
+    operator = "simulate"
+    policy = PolicyChanged(
+        policy=choice.policy,
+        requested_by=operator,
+        space_sharing=choice.space_sharing,
+        heterogeneity_aware=not choice.heterogeneity_agnostic,
+        water_filling=choice.water_filling,
+        cost_per_hour=COST_PER_HOUR,
+    )
+    round_s = SettingChanged(service="placement", name="round_s", value=choice.round_s, requested_by=operator)
+    first = [Planned(0.0, policy), Planned(0.0, round_s)]
+    played = workload_of(jobs, rates, on_unknown=warn)
+    if choice.space_sharing:
+        first.append(Planned(0.0, known_pairs(played, rates)))
+    options = Options(checkpoint_overhead_s=choice.checkpoint_overhead_s, measure=choice.measure, keep_log=keep_log)
+    servers = parse_cluster(choice.cluster, choice.gpus_per_server)
+    workload = Workload(tuple(first)) + played
+    return Simulation(SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
+
+
+def document_of(simulation: Simulation, choice: Choice, wall_s: float) -> dict[str, Any]:
+    """The result of a run that has ended, as `simulation-result/1`."""
+    return simulation.result(
+        policy=choice.policy, options=choice.shown(), wall_s=round(wall_s, 3), cost_per_hour=COST_PER_HOUR
+    )
+
+
+def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: Path | None, watch: Watch) -> None:
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
-    if policy not in POLICY_NAMES:
-        fail(f"unknown policy {policy!r}; there are {', '.join(POLICY_NAMES)}", USAGE)
-    servers = parse_cluster(cluster, gpus_per_server)
+    if choice.policy not in POLICY_NAMES:
+        fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICY_NAMES)}", USAGE)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS
     warn = _warn if throughputs else None
-    chosen = Planned(0.0, PolicyChanged(policy=policy, requested_by="simulate"))
-    workload = Workload((chosen,)) + workload_of(read_trace(trace), rates, on_unknown=warn)
-    options = Options(checkpoint_overhead_s=checkpoint_overhead_s, measure=measure, keep_log=log is not None)
+    simulation = simulation_of(read_trace(trace), rates, choice, keep_log=log is not None, warn=warn)
     began = time.perf_counter()
-    simulation = Simulation(SERVICES, servers, workload, seed=seed, options=options, throughputs=rates)
     try:
-        simulation.run(_every(watch, measure, len(workload.jobs)))
+        simulation.run(_every(watch, choice.measure, len(simulation.workload.jobs)))
     except Stalled as error:
         fail(str(error), FAILED)
-    document = simulation.result(
-        policy=policy,
-        options={"checkpoint_overhead_s": checkpoint_overhead_s, "gpus_per_server": gpus_per_server},
-        wall_s=round(time.perf_counter() - began, 3),
-    )
-    _write(document, out)
+    _write(document_of(simulation, choice, time.perf_counter() - began), out)
     if log is not None:
         positions = {name: replica.next_offset for name, replica in simulation.replicas.items()}
         with log.open("wb") as file:

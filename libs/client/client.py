@@ -158,9 +158,13 @@ class Client(Connection):
         """The placement policy, and those available."""
         return self._ask("GET", "/v1/policy")
 
-    def set_policy(self, policy: str, note: str = "") -> Json:
-        """Switch the policy."""
-        return self._ask("PUT", "/v1/policy", json={"policy": policy, "note": note})
+    def set_policy(self, policy: str, note: str = "", **options: Any) -> Json:
+        """Switch the policy; options as in the API: `space_sharing`, `heterogeneity_aware`, `water_filling`, …"""
+        return self._ask("PUT", "/v1/policy", json={"policy": policy, "note": note, **options})
+
+    def provide_throughputs(self, isolated: list[Json], colocated: list[Json]) -> Json:
+        """Tell how fast configurations train, alone and in pairs."""
+        return self._ask("PUT", "/v1/throughputs", json={"isolated": isolated, "colocated": colocated})
 
     def settings(self) -> list[Json]:
         """The numbers that cores decide by."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from libs.contracts.base import Event, event
 from libs.contracts.jobs import JobSpec
 from libs.contracts.reasons import Number
 
 OWNER = "gateway"
 
-POLICY_NAMES = ("backfill", "fifo")
+QUEUE_POLICIES = ("backfill", "strict_fifo")
+"""A queue: what was given is kept until the job ends."""
+ALLOCATION_POLICIES = (
+    "max_min_fairness",
+    "finish_time_fairness",
+    "min_makespan",
+    "fifo",
+    "shortest_job_first",
+    "max_throughput",
+    "min_cost",
+    "min_cost_slo",
+    "max_throughput_slo",
+    "hierarchical",
+    "allox",
+    "isolated",
+    "gandiva_packing",
+)
+"""Shares of time on each GPU type, computed and then realised in rounds (Gavel, OSDI'20)."""
+POLICY_NAMES = (*QUEUE_POLICIES, *ALLOCATION_POLICIES)
 """The placement policies that an operator can choose."""
 
 
@@ -72,11 +92,19 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
 
 @event("policy.changed.v1", owner=OWNER, subject="policy")
 class PolicyChanged(Event, frozen=True, kw_only=True):
-    """Placement uses this policy from its next decision on."""
+    """Placement uses this policy from its next decision on. The options matter to allocation policies alone."""
 
     policy: str
     requested_by: str
     note: str = ""
+    space_sharing: bool = False
+    """Whether two jobs may share GPUs."""
+    heterogeneity_aware: bool = True
+    """False: decide as if all GPU types were equally fast."""
+    water_filling: bool = False
+    """For `max_min_fairness`: go on until every job is bottlenecked."""
+    cost_per_hour: dict[str, float] = {}
+    """{GPU type: price of one GPU for one hour}, for the policies that look at cost."""
 
 
 @event("setting.changed.v1", owner=OWNER, subject="service")
@@ -105,3 +133,35 @@ class NodeUndrainRequested(Event, frozen=True, kw_only=True):
 
     node_id: str
     requested_by: str
+
+
+class IsolatedRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a configuration trains alone."""
+
+    model: str
+    batch_size: int | None
+    gpus: int
+    steps_per_s: dict[str, float]
+    """{GPU type: steps per second of the whole job}, GPUs consolidated; missing or 0: it cannot run there."""
+
+
+class ColocatedRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast two configurations train when they share GPUs."""
+
+    a_model: str
+    a_batch_size: int | None
+    b_model: str
+    b_batch_size: int | None
+    gpus: int
+    gpu_type: str
+    a_steps_per_s: float
+    b_steps_per_s: float
+
+
+@event("throughputs.provided.v1", owner=OWNER, subject="provided_by")
+class ThroughputsProvided(Event, frozen=True, kw_only=True):
+    """Somebody knows how fast configurations train. Adds to what was provided before; equal rows are replaced."""
+
+    provided_by: str
+    isolated: list[IsolatedRate] = []
+    colocated: list[ColocatedRate] = []

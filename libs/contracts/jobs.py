@@ -70,3 +70,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str = "ranks"
     """`ranks`: one process per GPU with torchrun's environment variables; `command`: one process per node."""
     simulated: SimulatedWork | None = None
+    model: str = ""
+    """Name of what is trained; with the batch size and the GPUs it is the job's configuration in throughput tables."""
+    batch_size: int | None = None
+    throughputs: dict[str, float] = {}
+    """{GPU type: steps per second of the whole job}, where the user knows them; they win over any table."""
+    total_steps: float | None = None
+    """Steps until it is done, where the user knows them."""
+    weight: float = 1.0
+    """Its part of the share, compared with other jobs."""

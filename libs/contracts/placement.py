@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from libs.contracts.base import Event, Topic, event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import Reason
@@ -40,13 +42,15 @@ class GangReleased(Event, frozen=True, kw_only=True):
 
 @event("job.placed.v1", owner=OWNER, subject="job_id")
 class JobPlaced(Event, frozen=True, kw_only=True):
-    """The attempt holds these GPUs, exclusively, until all of its tasks have exited."""
+    """The attempt holds these GPUs until all of its tasks have exited; alone, or together with `packed_with`."""
 
     job_id: str
     attempt: int
     gang: list[TaskPlacement]
     """One task per node, ascending by first rank."""
     reason: Reason
+    packed_with: list[str] = []
+    """Jobs that may hold the same GPUs at the same time (space sharing)."""
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")
@@ -56,6 +60,83 @@ class JobPreempted(Event, frozen=True, kw_only=True):
     job_id: str
     attempt: int
     reason: Reason
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of an allocation: a job alone, or two that share GPUs."""
+
+    jobs: list[str]
+    time: dict[str, float]
+    """{GPU type: fraction of time}, only what is greater than zero."""
+
+
+@event("allocation.requested.v1", owner=OWNER, subject="policy")
+class AllocationRequested(Event, frozen=True, kw_only=True):
+    """A new allocation is needed; AllocationComputed answers, and only the answer to the latest question counts."""
+
+    policy: str
+    question: str
+    """Fingerprint of what the answer depends on: jobs, GPUs, rates, options."""
+    reason: Reason
+
+
+@event("allocation.computed.v1", owner=OWNER, subject="policy")
+class AllocationComputed(Event, frozen=True, kw_only=True):
+    """What share of time each job is to have on each GPU type from now on.
+
+    The numbers come out of a solver: the log is their only source. An audit solves again and compares the objective.
+    """
+
+    policy: str
+    question: str
+    """That of the AllocationRequested that it answers."""
+    objective: float
+    """Of the policy, as the problem's description defines it."""
+    shares: list[Share]
+    infeasible: list[str] = []
+    """Jobs whose deadline cannot be met."""
+    jobs: int = 0
+    """Jobs in the problem."""
+    iterations: int = 0
+    """Simplex iterations: the work that it took."""
+    note: str = ""
+    """Why the policy's own problem was not solved, if it was not."""
+
+    def agrees_with(self, recorded: AllocationComputed) -> bool:
+        """Whether another solver run may have given `recorded`: the same question, the same optimum."""
+        tolerance = 1e-6 * max(1.0, abs(self.objective))
+        asked, answered = (self.policy, self.question, self.jobs), (recorded.policy, recorded.question, recorded.jobs)
+        return asked == answered and abs(self.objective - recorded.objective) <= tolerance
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's place for one round."""
+
+    job_id: str
+    gpu_type: str
+    gang: list[TaskPlacement]
+    packed_with: list[str] = []
+
+
+@event("round.started.v1", owner=OWNER, subject="policy")
+class RoundStarted(Event, frozen=True, kw_only=True):
+    """A round of an allocation policy begins (Gavel, section 5): who goes on where it is, and who goes where next.
+
+    Jobs that are not named here give their GPUs up. A lease takes effect with the job's next JobPlaced, as soon as
+    the tasks that must go have ended.
+    """
+
+    policy: str
+    number: int
+    ends_s: float
+    renewed: list[str]
+    """Jobs that go on where they are, uninterrupted."""
+    leases: list[Lease]
+    """Jobs that move or start."""
+    packs: list[list[str]] = []
+    """Pairs of jobs that share their GPUs in this round."""
+    beyond: list[str] = []
+    """Of both, those that use GPUs which nobody's share claims; not charged to their shares."""
 
 
 @event("attempt.failed.v1", owner=OWNER, subject="job_id")
@@ -115,6 +196,8 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Address of the rank-0 node; None for a gang on one node, whose agent finds a free port itself."""
     rendezvous_port: int | None
     time_limit_s: float | None
+    packed_with: list[str] = []
+    """Jobs whose tasks may use the same GPUs at the same time."""
 
 
 @event("task.stop.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)

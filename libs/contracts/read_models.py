@@ -218,7 +218,21 @@ class GpuRow(Row, kw_only=True):
     job_id: str | None = None
     attempt: int | None = None
     tenant: str | None = None
+    packed: list[dict[str, Any]] = []
+    """Further jobs that hold it, `{"job_id", "attempt", "tenant"}` each, where a policy packs jobs."""
     version: int = 0
+
+    @property
+    def holders(self) -> list[tuple[str, int, str]]:
+        """(Job id, attempt, tenant) of every job that holds it."""
+        first = [] if self.job_id is None else [(self.job_id, self.attempt or 0, self.tenant or "")]
+        return first + [(other["job_id"], other["attempt"], other["tenant"]) for other in self.packed]
+
+    def hold(self, holders: list[tuple[str, int, str]]) -> None:
+        """From now on it is held by these."""
+        self.job_id, self.attempt, self.tenant = holders[0] if holders else (None, None, None)
+        names = ("job_id", "attempt", "tenant")
+        self.packed = [dict(zip(names, other, strict=True)) for other in holders[1:]]
 
 
 class TenantRow(Row, kw_only=True):

@@ -23,6 +23,10 @@ SETTINGS = (
         "placement", "reserve_after_s", 30.0, "How long the first of the queue waits before nodes are reserved for it"
     ),
     Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
+    Setting("placement", "round_s", 360.0, "Length of a round of the allocation policies"),
+    Setting(
+        "placement", "recompute_s", 1800.0, "How long an allocation that depends on the jobs' progress is used at most"
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

@@ -69,8 +69,8 @@ class Ledger:
         self._last_attempt: dict[str, int] = {}
         self._over: dict[str, str] = {}
         """{job id: terminal event}."""
-        self._gpus: dict[str, str] = {}
-        """{GPU id: job that holds it, or nothing}."""
+        self._gpus: dict[str, list[str]] = {}
+        """{GPU id: jobs that hold it}: one, or several that a policy has packed."""
         self._nodes: dict[str, bool] = {}
         """{node id: it is there}."""
         self._gone_at: dict[str, int] = {}
@@ -114,8 +114,8 @@ class Ledger:
         states = [job.state for job in self._jobs.jobs.values()]
         if len(states) != len(self._asked):
             self._wrong(f"{len(self._asked)} jobs have arrived, {len(states)} have a state")
-        held = sum(1 for holder in self._gpus.values() if holder)
-        away = sum(1 for gpu, holder in self._gpus.items() if not holder and not self._nodes[_node_of(gpu)])
+        held = sum(1 for holders in self._gpus.values() if holders)
+        away = sum(1 for gpu, holders in self._gpus.items() if not holders and not self._nodes[_node_of(gpu)])
         return Conservation(
             violations=list(self._violations),
             jobs={state.value: states.count(state) for state in JobState if state in states},
@@ -137,7 +137,7 @@ class Ledger:
     def _joined(self, event: NodeJoined) -> None:
         self._nodes[event.node_id] = True
         for gpu in event.gpus:
-            self._gpus.setdefault(f"{event.node_id}:{gpu.index}", "")
+            self._gpus.setdefault(f"{event.node_id}:{gpu.index}", [])
         there = [(task.job_id, task.attempt) for task in event.tasks]
         for job_id, hold in self._holds.items():
             if (job_id, hold.attempt) not in there:
@@ -163,10 +163,11 @@ class Ledger:
         for gpu in gpus:
             if gpu not in self._gpus:
                 self._wrong(f"job {job_id} is given GPU {gpu}, which does not exist")
-            elif self._gpus[gpu]:
-                self._wrong(f"GPU {gpu} is given to job {job_id} while job {self._gpus[gpu]} holds it")
-            else:
-                self._gpus[gpu] = job_id
+                continue
+            for holder in self._gpus[gpu]:
+                if holder not in event.packed_with:
+                    self._wrong(f"GPU {gpu} is given to job {job_id} while job {holder} holds it")
+            self._gpus[gpu].append(job_id)
         nodes = [task.node_id for task in event.gang]
         running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
         self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
@@ -206,8 +207,8 @@ class Ledger:
         if hold.running:
             self._wrong(f"the GPUs of job {job_id} are given back while its task on {next(iter(hold.running))} runs")
         for gpu in hold.gpus:
-            if self._gpus.get(gpu) == job_id:
-                self._gpus[gpu] = ""
+            if job_id in self._gpus.get(gpu, ()):
+                self._gpus[gpu].remove(job_id)
 
     def _must_live(self, job_id: str, what: str) -> None:
         if job_id in self._over:

@@ -9,6 +9,7 @@ import msgspec
 from libs.bus.port import Message
 from libs.contracts import wire
 from libs.contracts.envelope import Envelope
+from libs.contracts.placement import AllocationComputed
 from libs.inspect.differences import (
     Cause,
     Difference,
@@ -76,7 +77,7 @@ class Expectations:
         missing, expected = self._take(found, message, differences)
         if expected is None:
             self._stranger(found, message, differences)
-        elif found != expected.envelope or message.value != wire.encode_data(expected.envelope.event):
+        elif not _is(found, message, expected.envelope):
             fields = envelope_differences(expected.envelope, found)
             sentence = f"{name_of(found)} is not what {self.service} decides here"
             differences.append(self._wrong(Kind.CHANGED, message, sentence, found, expected, fields))
@@ -194,3 +195,12 @@ class Expectations:
             message=f"{name_of(envelope)}, which {self.service} decided, is missing {until}",
             cause=expected.cause,
         )
+
+
+def _is(found: Envelope, message: Message, expected: Envelope) -> bool:
+    """Whether the record is what was derived: byte for byte, or the same optimum where a solver has computed it."""
+    if found == expected and message.value == wire.encode_data(expected.event):
+        return True
+    if not isinstance(expected.event, AllocationComputed) or not isinstance(found.event, AllocationComputed):
+        return False
+    return msgspec.structs.replace(found, event=expected.event) == expected and expected.event.agrees_with(found.event)

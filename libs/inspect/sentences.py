@@ -128,6 +128,11 @@ def _(e: admission.JobRejected) -> str:
     return f"rejected: {e.reason.message}"
 
 
+@_on(gateway.ThroughputsProvided)
+def _(e: gateway.ThroughputsProvided) -> str:
+    return f"{e.provided_by} tells how fast {len(e.isolated)} configurations and {len(e.colocated)} pairs train"
+
+
 @_on(quota.QuotaGranted)
 def _(e: quota.QuotaGranted) -> str:
     return f"attempt {e.attempt} may compete for GPUs: {e.reason.message}"
@@ -141,6 +146,22 @@ def _(e: quota.QuotaDeferred) -> str:
 @_on(placement.JobQueued)
 def _(e: placement.JobQueued) -> str:
     return f"attempt {e.attempt} waits for GPUs ({e.reason.code}): {e.reason.message}"
+
+
+@_on(placement.AllocationRequested)
+def _(e: placement.AllocationRequested) -> str:
+    return f"{e.policy} is to share the cluster anew: {e.reason.message}"
+
+
+@_on(placement.AllocationComputed)
+def _(e: placement.AllocationComputed) -> str:
+    note = f" ({e.note})" if e.note else ""
+    return f"{e.policy} gives {len(e.shares)} shares to {e.jobs} jobs; its objective is {e.objective:.6g}{note}"
+
+
+@_on(placement.RoundStarted)
+def _(e: placement.RoundStarted) -> str:
+    return f"round {e.number} begins: {len(e.renewed)} leases renewed, {len(e.leases)} new"
 
 
 @_on(placement.GangReserved)

@@ -4,11 +4,15 @@ A core is one `Machine`. For each event type it may have an *evolve* (what the e
 never decides) and a *decide* (what the service says about it; changes the state only by emitting). A
 service's own outputs go through the same evolve table at the moment they are emitted, so the state is a
 fold over the events and nothing else.
+
+The exception are outputs that the service *hears*: they take effect when they are read back from the log, like
+an input. So does what a numeric solver has found: whatever follows from it follows from the log, also on a
+machine whose solver would have found another optimum of the same value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 from libs.contracts.base import Event
@@ -25,19 +29,30 @@ Decide = Callable[[S, Any, "Turn[S]"], None]
 class Turn(Generic[S]):
     """One handling of one input event: says the time and collects what is decided."""
 
-    __slots__ = ("_evolve", "_state", "cause_id", "now_s", "outputs")
+    __slots__ = ("_evolve", "_heard", "_state", "cause_id", "now_s", "outputs")
 
-    def __init__(self, state: S, evolve: Callable[[S, Event, float], None], now_s: float, cause_id: str) -> None:
-        self._state, self._evolve = state, evolve
+    def __init__(
+        self,
+        state: S,
+        evolve: Callable[[S, Event, float], None],
+        now_s: float,
+        cause_id: str,
+        heard: Collection[type[Event]] = (),
+    ) -> None:
+        self._state, self._evolve, self._heard = state, evolve, heard
         self.now_s = now_s
         """Time of the input, never earlier than that of any input before."""
         self.cause_id = cause_id
         self.outputs: list[Event] = []
 
     def emit(self, event: Event) -> None:
-        """Decide `event`: it takes effect on the state at once and is appended to the log after the turn."""
+        """Decide `event`: it is appended to the log after the turn.
+
+        It takes effect on the state at once, or when it is read if the service hears events of its type.
+        """
         self.outputs.append(event)
-        self._evolve(self._state, event, self.now_s)
+        if type(event) not in self._heard:
+            self._evolve(self._state, event, self.now_s)
 
 
 class Machine(Generic[S]):
@@ -47,6 +62,7 @@ class Machine(Generic[S]):
         self.service = service
         self._evolves: dict[type[Event], Evolve[S]] = {}
         self._decides: dict[type[Event], Decide[S]] = {}
+        self._heard: dict[type[Event], None] = {}
 
     def evolves(self, *types: type[Event]) -> Callable[[Evolve[S]], Evolve[S]]:
         """Register how events of these types change the state: `evolve(state, event, now_s)`."""
@@ -66,6 +82,10 @@ class Machine(Generic[S]):
 
         return register
 
+    def hears(self, *types: type[Event]) -> None:
+        """Own outputs of these types take effect when they are read from the log, not when they are emitted."""
+        self._heard.update(dict.fromkeys(types))
+
     def _add(self, table: dict[type[Event], Any], types: tuple[type[Event], ...], function: Any) -> None:
         for cls in types:
             if cls in table:
@@ -76,18 +96,21 @@ class Machine(Generic[S]):
         """Whether the event is an input of this service."""
         if isinstance(event, TimerFired):
             return event.service == self.service
-        return event.owner != self.service and (type(event) in self._decides or type(event) in self._evolves)
+        if event.owner == self.service:
+            return type(event) in self._heard
+        return type(event) in self._decides or type(event) in self._evolves
 
     @property
     def inputs(self) -> tuple[type[Event], ...]:
-        """The event types read, without the service's own, in order of wire name."""
+        """The event types read, of the service's own only those that it hears, in order of wire name."""
         known = {**self._decides, **self._evolves}
-        return tuple(sorted((c for c in known if c.owner != self.service), key=lambda c: c.wire_type))
+        read = (c for c in known if c.owner != self.service or c in self._heard)
+        return tuple(sorted(read, key=lambda c: c.wire_type))
 
     def handle(self, state: S, envelope: Envelope, now_s: float) -> list[Event]:
         """Take one input: change `state` and return what the service decides, in order."""
         event = envelope.event
-        turn = Turn(state, self.evolve, now_s, envelope.id)
+        turn = Turn(state, self.evolve, now_s, envelope.id, self._heard)
         self.evolve(state, event, now_s)
         decide = self._decides.get(type(event))
         if decide is not None:

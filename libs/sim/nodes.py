@@ -169,7 +169,8 @@ class Node:
     def _launch(self, order: LaunchTask) -> None:
         """Start the task as soon as its GPUs are empty: a task that was told to end may still be on them."""
         key = (order.job_id, order.attempt)
-        busy = [i for task in self.tasks.values() for i in task.gpu_indices if i in order.gpu_indices]
+        in_the_way = [task for (job_id, _), task in self.tasks.items() if job_id not in order.packed_with]
+        busy = [i for task in in_the_way for i in task.gpu_indices if i in order.gpu_indices]
         if busy:
             self._waiting[key] = order
             return

@@ -40,6 +40,11 @@ class Throughputs:
         self.gpu_types = gpu_types
         self.isolated = isolated
         self.pairs = pairs
+        self._together: dict[tuple[Config, Config, str], float] = {}
+        for pair in pairs:
+            if pair.consolidated:
+                self._together[pair.a, pair.b, pair.gpu_type] = pair.a_steps_per_s
+                self._together[pair.b, pair.a, pair.gpu_type] = pair.b_steps_per_s
 
     def rate(self, config: Config, gpu_type: str, consolidated: bool) -> float | None:
         """Steps per second of the whole job alone; 0: it cannot run there; None: nothing is known of `config`.
@@ -50,6 +55,10 @@ class Throughputs:
         if row is None:
             row = self.isolated.get((config, not consolidated))
         return None if row is None else row.get(gpu_type, 0.0)
+
+    def packed_rate(self, config: Config, partner: Config, gpu_type: str) -> float | None:
+        """Steps per second of `config` while it shares its GPUs with `partner`; None: unknown."""
+        return self._together.get((config, partner, gpu_type))
 
     def knows(self, config: Config) -> bool:
         """Whether there is any row for the configuration."""

@@ -72,7 +72,6 @@ class TraceJob:
 
     def spec(self) -> JobSpec:
         """What its user would have submitted."""
-        weight = {} if self.weight is None else {"weight": repr(self.weight)}
         elastic = None
         if self.elastic_min is not None or self.elastic_max is not None:
             elastic = ElasticRange(min_gpus=self.elastic_min or self.gpus, max_gpus=self.elastic_max or self.gpus)
@@ -87,13 +86,17 @@ class TraceJob:
             max_retries=self.max_retries,
             elastic=elastic,
             deadline_s=self.deadline_s,
-            labels={**weight, **self.labels},
+            labels=dict(self.labels),
             simulated=SimulatedWork(
                 model=self.model,
                 batch_size=self.batch_size,
                 total_steps=self.total_steps,
                 duration_s=self.duration_s,
             ),
+            model=self.model,
+            batch_size=self.batch_size,
+            total_steps=self.total_steps,
+            weight=1.0 if self.weight is None else self.weight,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libs.contracts.jobs import JobSpec
 from libs.sim.throughputs import Throughputs
 
@@ -12,12 +14,12 @@ EARLY_STEPS = 100.0
 class Job:
     """One job's work, over all of its attempts. Measured in steps where its rate is known, else in seconds."""
 
-    __slots__ = ("_rates", "done", "gpus", "in_steps", "job_id", "steps_100_s", "total")
+    __slots__ = ("_rates", "config", "done", "gpus", "in_steps", "job_id", "steps_100_s", "total")
 
     def __init__(self, job_id: str, spec: JobSpec, throughputs: Throughputs) -> None:
         work = spec.simulated
         config = (work.model, work.batch_size, spec.gpus.count) if work is not None else None
-        self.job_id, self.gpus = job_id, spec.gpus.count
+        self.job_id, self.gpus, self.config = job_id, spec.gpus.count, config
         self.in_steps = False
         self.total = 0.0
         """Steps or seconds; a job without any simulated work is done at once."""
@@ -34,6 +36,18 @@ class Job:
         self.steps_100_s: float | None = None
         """When the 100th step was done."""
 
+    def packed_ratio(self, others: Sequence[Job], gpu_type: str, throughputs: Throughputs) -> float:
+        """What is left of its speed while it shares its GPUs: as measured for pairs, else an equal part."""
+        if not others:
+            return 1.0
+        other = others[0]
+        if len(others) == 1 and self.config is not None and other.config is not None:
+            alone = self.rate(gpu_type, True)
+            packed = throughputs.packed_rate(self.config, other.config, gpu_type)
+            if packed is not None and alone > 0:
+                return packed / alone
+        return 1.0 / (1 + len(others))
+
     def rate(self, gpu_type: str, consolidated: bool) -> float:
         """Steps (or seconds of work) per second there; 0: the job cannot run on this type."""
         return self._rates.get((gpu_type, consolidated), 0.0) if self.in_steps else 1.0
@@ -42,13 +56,32 @@ class Job:
 class Attempt:
     """One attempt of a gang at its place. It makes progress while all of its tasks run."""
 
-    __slots__ = ("_going_since_s", "attempt", "broken", "done", "doomed_at", "job", "nodes", "rate", "turn", "width")
+    __slots__ = (
+        "_going_since_s",
+        "attempt",
+        "broken",
+        "done",
+        "doomed_at",
+        "gpu_type",
+        "gpus",
+        "job",
+        "nodes",
+        "rate",
+        "rate_alone",
+        "turn",
+        "width",
+    )
 
     def __init__(self, job: Job, attempt: int, width: int) -> None:
         self.job, self.attempt, self.width = job, attempt, width
         self.nodes: dict[str, bool] = {}
         """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
         self.rate = 0.0
+        """Units of work per second, with what is packed with it."""
+        self.rate_alone = 0.0
+        self.gpu_type = ""
+        self.gpus: list[tuple[str, int]] = []
+        """(Node id, index) of its GPUs."""
         self.done = job.done
         self.doomed_at: float | None = None
         """The attempt fails by itself when so much is done."""
@@ -57,6 +90,11 @@ class Attempt:
         self.turn = 0
         """Counts starts and halts, so that what was planned before a halt can be told from what counts."""
         self._going_since_s: float | None = None
+
+    @property
+    def going(self) -> bool:
+        """Whether there is progress now."""
+        return self._going_since_s is not None
 
     @property
     def complete(self) -> bool:

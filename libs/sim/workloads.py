@@ -11,7 +11,7 @@ import msgspec
 
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import ColocatedRate, JobArrived, ThroughputsProvided
 from libs.contracts.jobs import JobSpec
 from libs.sim.inputs import Warn
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
@@ -79,12 +79,36 @@ def workload_of(
 
 
 def _runnable(job: TraceJob, throughputs: Throughputs) -> JobSpec:
-    """The job's spec, without the types that are too small or too old for it."""
+    """The job's spec with its rates, without the types that are too small or too old for it.
+
+    A job that is given as a duration runs one "step" a second on every type.
+    """
     spec = job.spec()
     if job.total_steps is None or not throughputs.knows(job.config):
-        return spec
-    excluded = [t for t in throughputs.gpu_types if not throughputs.rate(job.config, t, consolidated=True)]
-    return msgspec.structs.replace(spec, gpus=msgspec.structs.replace(spec.gpus, excluded_types=excluded))
+        return msgspec.structs.replace(spec, total_steps=job.duration_s)
+    rates = {t: throughputs.rate(job.config, t, consolidated=True) or 0.0 for t in throughputs.gpu_types}
+    gpus = msgspec.structs.replace(spec.gpus, excluded_types=[t for t, rate in rates.items() if not rate])
+    return msgspec.structs.replace(spec, gpus=gpus, throughputs={t: rate for t, rate in rates.items() if rate})
+
+
+def known_pairs(workload: Workload, throughputs: Throughputs) -> ThroughputsProvided:
+    """What an operator who has the table would tell about the configurations of these jobs that can share GPUs."""
+    configs = {(job.spec.model, job.spec.batch_size, job.spec.gpus.count): None for job in workload.jobs}
+    rows = [
+        ColocatedRate(
+            a_model=pair.a[0],
+            a_batch_size=pair.a[1],
+            b_model=pair.b[0],
+            b_batch_size=pair.b[1],
+            gpus=pair.a[2],
+            gpu_type=pair.gpu_type,
+            a_steps_per_s=pair.a_steps_per_s,
+            b_steps_per_s=pair.b_steps_per_s,
+        )
+        for pair in throughputs.pairs
+        if pair.consolidated and pair.a in configs and pair.b in configs
+    ]
+    return ThroughputsProvided(provided_by=SUBMITTER, colocated=rows)
 
 
 def generate(

@@ -22,6 +22,10 @@ JOURNAL_ID = "simulated"
 """Live agents give each journal an id of its own."""
 
 
+Gpu = tuple[str, int]
+"""Node id and index."""
+
+
 class World:
     """Everything outside of the services, on one agenda."""
 
@@ -32,6 +36,8 @@ class World:
         """Reported and not fetched yet, in order."""
         self.jobs: dict[str, Job] = {}
         self._attempts: dict[Key, Attempt] = {}
+        self._on_gpu: dict[Gpu, list[Attempt]] = {}
+        """Attempts that were launched on each GPU and have not ended."""
         widths: dict[str, int] = {}
         for server in cluster.servers:
             widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
@@ -59,17 +65,23 @@ class World:
 
     def launched(self, order: LaunchTask) -> None:
         key = (order.job_id, order.attempt)
-        if key in self._attempts:
-            return
+        attempt = self._attempts.get(key) or self._begun(key, order)
+        for gpu in [(order.node_id, index) for index in order.gpu_indices]:
+            attempt.gpus.append(gpu)
+            self._on_gpu.setdefault(gpu, []).append(attempt)
+
+    def _begun(self, key: Key, order: LaunchTask) -> Attempt:
         attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
         doom = self._options.failures.doom(self._seed, *key)
         if doom is not None:
             attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
-        attempt.rate = attempt.job.rate(gpu_type, order.node_count <= fewest)
-        attempt.rate *= self._options.failures.speed(self._seed, *key)
+        attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest)
+        attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
+        attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
         self._attempts[key] = attempt
+        return attempt
 
     def may_go_on(self, key: Key) -> bool:
         return self.jobs[key[0]].done > 0
@@ -89,6 +101,7 @@ class World:
             attempt.halt(self._agenda.now_s)
             attempt.leave_checkpoint()
             attempt.broken = True
+            self._neighbours_feel(attempt)
 
     def ended(self, key: Key, node_id: str) -> int:
         attempt = self._attempts.get(key)
@@ -96,9 +109,12 @@ class World:
             return 0
         attempt.halt(self._agenda.now_s)
         attempt.broken = True
+        self._neighbours_feel(attempt)
         attempt.nodes.pop(node_id, None)
         if not attempt.nodes:
             del self._attempts[key]
+            for gpu in attempt.gpus:
+                self._on_gpu[gpu].remove(attempt)
         return attempt.steps
 
     def _set_running(self, key: Key, node_id: str, running: bool) -> None:
@@ -109,9 +125,26 @@ class World:
         attempt.nodes[node_id] = running
         if attempt.complete:
             self._go(key, attempt)
+        self._neighbours_feel(attempt)
+
+    def _neighbours(self, attempt: Attempt) -> list[Attempt]:
+        """Attempts that make progress on some of the same GPUs."""
+        found: list[Attempt] = []
+        for gpu in attempt.gpus:
+            found += [other for other in self._on_gpu[gpu] if other is not attempt and other not in found]
+        return [other for other in found if other.going]
+
+    def _neighbours_feel(self, attempt: Attempt) -> None:
+        """It has begun or ceased to use its GPUs: who shares them is slower or faster from now on."""
+        for other in self._neighbours(attempt):
+            other.halt(self._agenda.now_s)
+            self._go((other.job.job_id, other.attempt), other)
 
     def _go(self, key: Key, attempt: Attempt) -> None:
         """The gang is complete: plan how this ends, unless something happens first."""
+        if attempt.rate_alone > 0:
+            others = [other.job for other in self._neighbours(attempt)]
+            attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
         if attempt.rate <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from libs.contracts.placement import (
     OWNER,
+    AllocationComputed,
+    AllocationRequested,
     AttemptFailed,
     GangReleased,
     GangReserved,
@@ -14,6 +16,7 @@ from libs.contracts.placement import (
     JobSucceeded,
     LaunchTask,
     ResumeTask,
+    RoundStarted,
     StopTask,
     SuspendTask,
 )
@@ -30,6 +33,9 @@ SERVICE = Service(
     state_type=State,
     emits=(
         JobQueued,
+        AllocationRequested,
+        AllocationComputed,
+        RoundStarted,
         GangReserved,
         GangReleased,
         JobPlaced,

@@ -120,7 +120,7 @@ def test_lists_in_every_form(cell: Cell):
 
 def test_tenants_policy_and_settings(cell: Cell):
     assert sanjaya(cell, "tenant", "set", "vision", "--quota", "2").returncode == 0
-    assert sanjaya(cell, "policy", "set", "fifo", "--reason", "RFC 12").returncode == 0
+    assert sanjaya(cell, "policy", "set", "strict_fifo", "--reason", "RFC 12").returncode == 0
     assert sanjaya(cell, "policy", "set", "backfill").returncode == 0
     assert sanjaya(cell, "settings", "set", "placement.reserve_after_s", "20").returncode == 0
     assert sanjaya(cell, "policy", "set", "magic").returncode == 2

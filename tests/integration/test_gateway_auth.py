@@ -55,7 +55,7 @@ async def test_probes_and_the_page_itself_are_open(cell: Cell, path: str) -> Non
         ("submitter", "PUT", "/v1/tenants/vision", {"gpu_limit": 1}, 403),
         ("operator", "POST", "/v1/nodes/n1/drain", {"reason": "r"}, 404),
         ("operator", "GET", "/v1/jobs", None, 403),
-        ("operator", "PUT", "/v1/policy", {"policy": "fifo"}, 403),
+        ("operator", "PUT", "/v1/policy", {"policy": "strict_fifo"}, 403),
         ("admin", "PUT", "/v1/tenants/vision", {"gpu_limit": 1}, 202),
         ("admin", "POST", "/v1/jobs", {"command": ["x"]}, 201),
     ],

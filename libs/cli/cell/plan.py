@@ -96,6 +96,7 @@ class CellPlan:
             *("--node-id", node_id),
             *("--virtual-gpus", str(self.gpus_per_agent)),
             *("--state-dir", str(self.state_dir / "nodes" / node_id)),
+            *("--checkpoint-dir", str(self.state_dir / "checkpoints")),
             *("--rendezvous-ports", f"{first}-{first + PORTS_PER_AGENT - 1}"),
         )
 

@@ -10,11 +10,14 @@ from fastapi import APIRouter, Path, Response
 from libs.contracts import settings as known_settings
 from libs.contracts.base import Event
 from libs.contracts.gateway import (
+    ColocatedRate,
+    IsolatedRate,
     NodeDrainRequested,
     NodeUndrainRequested,
     PolicyChanged,
     SettingChanged,
     TenantConfigured,
+    ThroughputsProvided,
 )
 from libs.contracts.read_models import GpuRow, NodeRow
 from services.gateway.adapters import cluster_queries, job_queries
@@ -47,7 +50,13 @@ from services.gateway.models.answers import (
     Tenant,
     TenantList,
 )
-from services.gateway.models.requests import DrainRequest, PolicyRequest, SettingRequest, TenantRequest
+from services.gateway.models.requests import (
+    DrainRequest,
+    PolicyRequest,
+    SettingRequest,
+    TenantRequest,
+    ThroughputsRequest,
+)
 from services.gateway.problems import not_found
 from services.gateway.strict import StrictRoute
 
@@ -156,7 +165,25 @@ async def get_policy(gateway: Door, who: Reader) -> Response:
 )
 async def set_policy(gateway: Door, who: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
     """Switch the placement policy; it takes effect at the next decision."""
-    event = PolicyChanged(policy=body.policy, requested_by=who.name, note=body.note)
+    event = PolicyChanged(requested_by=who.name, **body.model_dump())
+    return await _request(gateway, who, key, event)
+
+
+@router.put(
+    "/throughputs",
+    operation_id="provideThroughputs",
+    status_code=202,
+    responses=responses("Requested", 400, 413, 415, status=202),
+)
+async def provide_throughputs(
+    gateway: Door, who: Admin, body: ThroughputsRequest, key: IdempotencyKey = None
+) -> Response:
+    """Tell how fast configurations train, alone and in pairs; policies use it for jobs that name their model."""
+    event = ThroughputsProvided(
+        provided_by=who.name,
+        isolated=[IsolatedRate(**row.model_dump()) for row in body.isolated],
+        colocated=[ColocatedRate(**row.model_dump()) for row in body.colocated],
+    )
     return await _request(gateway, who, key, event)
 
 

@@ -78,22 +78,21 @@ def _ends_once(counts: Counts) -> Iterable[str]:
 
 def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
     for gpu in gpus:
-        if gpu.job_id is None:
-            continue
-        job = jobs.get(gpu.job_id)
-        if job is None:
-            yield f"GPU {gpu.id} is held by {gpu.job_id}, which has ended or never was"
-        elif gpu.id not in _placement(job):
-            yield f"GPU {gpu.id} is held by {gpu.job_id}, whose place is {', '.join(_placement(job)) or 'nowhere'}"
-        elif gpu.attempt != job.attempt:
-            yield f"GPU {gpu.id} is held by attempt {gpu.attempt} of {gpu.job_id}, which is at attempt {job.attempt}"
+        for job_id, attempt, _ in gpu.holders:
+            job = jobs.get(job_id)
+            if job is None:
+                yield f"GPU {gpu.id} is held by {job_id}, which has ended or never was"
+            elif gpu.id not in _placement(job):
+                yield f"GPU {gpu.id} is held by {job_id}, whose place is {', '.join(_placement(job)) or 'nowhere'}"
+            elif attempt != job.attempt:
+                yield f"GPU {gpu.id} is held by attempt {attempt} of {job_id}, which is at attempt {job.attempt}"
 
 
 def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
     held: dict[str, list[str]] = {}
     for gpu in gpus:
-        if gpu.job_id is not None:
-            held.setdefault(gpu.job_id, []).append(gpu.id)
+        for job_id, _, _ in gpu.holders:
+            held.setdefault(job_id, []).append(gpu.id)
     for job in live:
         has = sorted(held.get(job.id, []))
         running = [status for status in job.tasks.values() if status is not TaskStatus.EXITED]

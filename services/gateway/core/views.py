@@ -104,6 +104,7 @@ def gpu(row: GpuRow, node: NodeRow | None) -> dict[str, Any]:
         "state": gpu_state(row, node),
         "job_id": row.job_id,
         "tenant": row.tenant,
+        "jobs": [job_id for job_id, _, _ in row.holders],
         "note": row.note,
     }
 
@@ -126,7 +127,7 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
         "free": states.count("free"),
         "unhealthy": sum(not gpu.healthy for gpu in gpus),
         "gpu_types": sorted({gpu.gpu_type for gpu in gpus}),
-        "jobs": sorted({gpu.job_id for gpu in gpus if gpu.job_id is not None}),
+        "jobs": sorted({job_id for gpu in gpus for job_id, _, _ in gpu.holders}),
         "address": row.address,
         "rack": row.rack,
         "virtual": row.virtual,
@@ -144,8 +145,8 @@ def tenants(
     """The fields of each `Tenant` answer; `live` is (tenant, state, number) of the jobs that have not ended."""
     held: dict[str, int] = {}
     for gpu in gpus:
-        if gpu.job_id is not None and gpu.tenant is not None:
-            held[gpu.tenant] = held.get(gpu.tenant, 0) + 1
+        for _, _, tenant in gpu.holders:
+            held[tenant] = held.get(tenant, 0) + 1
     jobs: dict[str, dict[str, int]] = {}
     for tenant, state, number in live:
         jobs.setdefault(tenant, {})[state] = number

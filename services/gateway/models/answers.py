@@ -233,6 +233,8 @@ class Gpu(Answer):
     """`free`, `busy`, `unhealthy`, `draining` (free, on a draining node) or `away` (its node, or it, is gone)."""
     job_id: str | None
     tenant: str | None
+    jobs: list[str]
+    """Every job that holds it: `job_id`, and others where a policy packs jobs."""
     note: str
 
 

@@ -136,6 +136,15 @@ class JobRequest(Strict):
         "ranks", description="`ranks`: a process per GPU; `command`: a process per node."
     )
     simulated: Simulated | None = None
+    model: Annotated[str, Field(max_length=128)] = Field("", description="What is trained; names its configuration.")
+    batch_size: Annotated[StrictInt, Field(ge=1, le=2**31)] | None = None
+    throughputs: dict[GpuType, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] = Field(
+        {}, max_length=32, description="Steps per second of the whole job on each GPU type, where they are known."
+    )
+    total_steps: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = None
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = Field(
+        1.0, description="Its part of the share, compared with other jobs."
+    )
 
     @field_validator("elastic")
     @classmethod
@@ -173,4 +182,9 @@ class JobRequest(Strict):
             labels=self.labels,
             launcher=self.launcher,
             simulated=SimulatedWork(**self.simulated.model_dump()) if self.simulated else None,
+            model=self.model,
+            batch_size=self.batch_size,
+            throughputs=self.throughputs,
+            total_steps=self.total_steps,
+            weight=self.weight,
         )

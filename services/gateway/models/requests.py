@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
 from libs.contracts.gateway import POLICY_NAMES
-from services.gateway.models.job_request import MAX_GPUS, Seconds, Strict
+from services.gateway.models.job_request import MAX_GPUS, GpuType, Seconds, Strict
 
 Note = Annotated[str, Field(max_length=1000)]
 
@@ -51,13 +51,55 @@ class TenantRequest(Strict):
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
 
 
-class PolicyRequest(Strict):
-    """The placement policy from now on."""
+Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+ModelName = Annotated[str, Field(min_length=1, max_length=128)]
+BatchSize = Annotated[StrictInt, Field(ge=1, le=2**31)]
+Count = Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)]
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"policy": "fifo", "note": "RFC 12"}]})
+
+class PolicyRequest(Strict):
+    """The placement policy from now on. The options matter to allocation policies alone."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"policy": "strict_fifo", "note": "RFC 12"}]}
+    )
 
     policy: Literal[POLICY_NAMES]  # type: ignore[valid-type]
     note: Note = ""
+    space_sharing: bool = Field(False, description="Two jobs may share GPUs.")
+    heterogeneity_aware: bool = Field(True, description="False: decide as if all GPU types were equally fast.")
+    water_filling: bool = Field(False, description="Until every job is bottlenecked (`max_min_fairness`).")
+    cost_per_hour: dict[GpuType, Price] = Field({}, max_length=32, description="Of one GPU of each type.")
+
+
+class Isolated(Strict):
+    """How fast a configuration trains alone."""
+
+    model: ModelName
+    batch_size: BatchSize | None = None
+    gpus: Count
+    steps_per_s: dict[GpuType, Rate] = Field(..., max_length=32)
+
+
+class Colocated(Strict):
+    """How fast two configurations train when they share GPUs; 0: they cannot."""
+
+    a_model: ModelName
+    a_batch_size: BatchSize | None = None
+    b_model: ModelName
+    b_batch_size: BatchSize | None = None
+    gpus: Count
+    gpu_type: GpuType
+    a_steps_per_s: Rate
+    b_steps_per_s: Rate
+
+
+class ThroughputsRequest(Strict):
+    """Rates that policies may use. Adds to what was provided before; equal rows are replaced."""
+
+    isolated: list[Isolated] = Field([], max_length=2000)
+    colocated: list[Colocated] = Field([], max_length=4000)
 
 
 class SettingRequest(Strict):
@@ -76,4 +118,5 @@ __all__ = [
     "Seconds",
     "SettingRequest",
     "TenantRequest",
+    "ThroughputsRequest",
 ]

@@ -9,8 +9,9 @@ from libs.contracts.placement import JobCancelled, JobQueued
 from libs.contracts.quota import QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
-from services.placement.core.queue import dequeue, enqueue
-from services.placement.core.scheduling import clear_attempt, schedule, tell_newcomer
+from services.placement.core.placing import forget
+from services.placement.core.queue import enqueue
+from services.placement.core.scheduling import schedule, tell_newcomer
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
@@ -18,7 +19,9 @@ from services.placement.core.table import machine
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     if event.job_id not in state.jobs:
-        job = Job(job_id=event.job_id, spec=event.spec, seq=state.next_seq, priority=event.spec.priority)
+        job = Job(
+            job_id=event.job_id, spec=event.spec, seq=state.next_seq, priority=event.spec.priority, arrived_s=now_s
+        )
         state.jobs[event.job_id] = job
         state.next_seq += 1
 
@@ -71,9 +74,7 @@ def place_or_queue(state: State, event: QuotaGranted, turn: Turn[State]) -> None
 def job_gone(state: State, event: JobRejected | JobAbandoned | JobCancelled, now_s: float) -> None:
     job = state.jobs.get(event.job_id)
     if job is not None:
-        dequeue(state, job)
-        clear_attempt(state, job)
-        del state.jobs[event.job_id]
+        forget(state, job, now_s)
 
 
 def cancelled(job: Job) -> JobCancelled:

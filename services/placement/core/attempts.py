@@ -8,8 +8,8 @@ from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, Job
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
-from services.placement.core.orders import stop_orders
-from services.placement.core.scheduling import clear_attempt, schedule
+from services.placement.core.placing import clear_attempt, forget, preempt, stop_all
+from services.placement.core.scheduling import schedule
 from services.placement.core.state import Job, Phase, State, TaskExit
 from services.placement.core.table import machine
 
@@ -72,14 +72,13 @@ def job_preempted(state: State, event: JobPreempted, now_s: float) -> None:
 
 @machine.evolves(JobSucceeded)
 def job_succeeded(state: State, event: JobSucceeded, now_s: float) -> None:
-    clear_attempt(state, state.jobs[event.job_id])
-    del state.jobs[event.job_id]
+    forget(state, state.jobs[event.job_id], now_s)
 
 
 @machine.evolves(AttemptFailed)
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     job = state.jobs[event.job_id]
-    clear_attempt(state, job)
+    clear_attempt(state, job, now_s)
     job.phase = Phase.FAILED
 
 
@@ -88,19 +87,6 @@ def stop_ordered(state: State, event: StopTask, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
     if job is not None:
         job.stopping = True
-
-
-def preempt(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
-    """Take the attempt off its GPUs; it is queued again when its tasks have ended."""
-    turn.emit(JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason))
-    if not job.stopping:
-        stop_all(state, job, state.stop_grace_s, reason, turn)
-
-
-def stop_all(state: State, job: Job, grace_s: float, reason: Reason, turn: Turn[State]) -> None:
-    """Order every task that has not ended to stop."""
-    for order in stop_orders(job, grace_s, reason):
-        turn.emit(order)
 
 
 def stop_stale(state: State, node_id: str, job_id: str, attempt: int) -> StopTask:

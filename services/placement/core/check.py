@@ -15,22 +15,20 @@ def check(state: State) -> None:
 
 def _holders(state: State) -> None:
     held = {
-        f"{node.node_id}:{index}": gpu.holder
+        f"{node.node_id}:{index}": sorted(gpu.holders)
         for node in state.nodes.values()
         for index, gpu in enumerate(node.gpus)
-        if gpu.holder
+        if gpu.holders
     }
-    given = {
-        f"{task.node_id}:{index}": job.job_id
-        for job in state.jobs.values()
-        if job.phase is Phase.ACTIVE
-        for task in job.gang
-        for index in task.gpu_indices
-    }
+    given: dict[str, list[str]] = {}
+    for job in state.jobs.values():
+        if job.phase is Phase.ACTIVE:
+            for gpu_id in [f"{task.node_id}:{index}" for task in job.gang for index in task.gpu_indices]:
+                given[gpu_id] = sorted([*given.get(gpu_id, []), job.job_id])
     if held != given:
         place = min(k for k in held.keys() | given.keys() if held.get(k) != given.get(k))
         raise InvariantViolated(
-            f"GPU {place} is held by {held.get(place) or 'nobody'}, but given to {given.get(place) or 'nobody'}"
+            f"GPU {place} is held by {_names(held.get(place))}, but given to {_names(given.get(place))}"
         )
     for job in state.jobs.values():
         width = sum(len(task.gpu_indices) for task in job.gang)
@@ -51,3 +49,7 @@ def _reservation(state: State) -> None:
     job = state.jobs.get(state.reservation.job_id)
     if job is None or job.phase is not Phase.QUEUED:
         raise InvariantViolated(f"nodes are reserved for {state.reservation.job_id}, which does not wait")
+
+
+def _names(job_ids: list[str] | None) -> str:
+    return " and ".join(job_ids) if job_ids else "nobody"

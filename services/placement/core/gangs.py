@@ -40,7 +40,11 @@ def best_fit(request: GpuRequest, nodes: Sequence[Node]) -> Fit | None:
 
     Best: fewest servers, then fewest racks, then the type named first.
     """
-    fits = [fit for gpu_type in accepted_types(request, nodes) for fit in _fits_of_type(request, gpu_type, nodes)]
+    fits = [
+        fit
+        for gpu_type in accepted_types(request, nodes)
+        for fit in fits_of_type(request, gpu_type, _with_free(nodes, gpu_type))
+    ]
     return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
 
 
@@ -100,9 +104,8 @@ def _servers_needed(count: int, capacities: Sequence[int]) -> int | None:
     return None
 
 
-def _fits_of_type(request: GpuRequest, gpu_type: str, nodes: Sequence[Node]) -> list[Fit]:
-    """One candidate within each rack, and one over all racks."""
-    free = [(node, indices) for node in nodes if (indices := node.free(gpu_type))]
+def fits_of_type(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list[int]]]) -> list[Fit]:
+    """One candidate within each rack, and one over all racks; `free`: servers with the GPUs that may be given."""
     single = _on_one_server(request.count, gpu_type, free)
     if single is not None:
         return [single]
@@ -112,6 +115,10 @@ def _fits_of_type(request: GpuRequest, gpu_type: str, nodes: Sequence[Node]) -> 
         groups.append(free)
     fits = [_over_servers(request, gpu_type, group) for group in groups]
     return [fit for fit in fits if fit is not None]
+
+
+def _with_free(nodes: Sequence[Node], gpu_type: str) -> list[tuple[Node, list[int]]]:
+    return [(node, indices) for node in nodes if (indices := node.free(gpu_type))]
 
 
 def _on_one_server(count: int, gpu_type: str, free: list[tuple[Node, list[int]]]) -> Fit | None:

@@ -7,7 +7,8 @@ from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from services.placement.core.attempts import active, end_attempt, preempt, stop_stale
+from services.placement.core.attempts import active, end_attempt, stop_stale
+from services.placement.core.placing import preempt
 from services.placement.core.scheduling import schedule
 from services.placement.core.state import Gpu, Job, Node, Phase, State, TaskExit
 from services.placement.core.table import machine
@@ -26,9 +27,9 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     gpus = [Gpu(gpu_type=info.gpu_type) for info in event.gpus]
     for index, old in enumerate(known.gpus if known is not None else ()):
         if index < len(gpus):
-            gpus[index].holder = old.holder
+            gpus[index].holders = old.holders
         else:
-            gpus.append(Gpu(gpu_type=old.gpu_type, healthy=False, holder=old.holder))
+            gpus.append(Gpu(gpu_type=old.gpu_type, healthy=False, holders=old.holders))
     state.nodes[event.node_id] = Node(
         node_id=event.node_id,
         incarnation=event.incarnation,

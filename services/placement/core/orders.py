@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import LaunchTask, StopTask
 from libs.contracts.reasons import Reason
 from services.placement.core.state import Job, State
 
 
-def launch_orders(state: State, job: Job, gang: list[TaskPlacement], attempt: int) -> list[LaunchTask]:
+def launch_orders(
+    state: State, job: Job, gang: list[TaskPlacement], attempt: int, packed_with: Sequence[str] = ()
+) -> list[LaunchTask]:
     """One order per node of the gang."""
     first = state.nodes[gang[0].node_id]
     spread = len(gang) > 1
@@ -32,6 +36,7 @@ def launch_orders(state: State, job: Job, gang: list[TaskPlacement], attempt: in
             rendezvous_host=first.address if spread else None,
             rendezvous_port=first.next_port if spread else None,
             time_limit_s=job.spec.time_limit_s,
+            packed_with=list(packed_with),
         )
         for node_rank, task in enumerate(gang)
     ]

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from libs.contracts import settings
 from libs.contracts.gateway import (
+    POLICY_NAMES,
     JobCancelRequested,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
     PolicyChanged,
     SettingChanged,
+    TenantConfigured,
+    ThroughputsProvided,
 )
+from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import OWNER, JobQueued, ResumeTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
-from services.placement.core.attempts import stop_all
-from services.placement.core.policies import POLICIES
+from services.placement.core.placing import stop_all, withdraw
+from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
-from services.placement.core.scheduling import release_reservation_of, schedule, tell_newcomer
+from services.placement.core.queue_pass import release_reservation_of
+from services.placement.core.rounds.ledger import type_of
+from services.placement.core.rounds.rates import learn_colocated, learn_isolated
+from services.placement.core.scheduling import schedule, tell_newcomer
 from services.placement.core.state import Cancellation, Job, Phase, State
 from services.placement.core.table import machine
+
+NEWS_RATIO = 0.1
+"""A rate that differs by less from the one known is the same rate."""
 
 
 @machine.evolves(JobCancelRequested)
@@ -51,6 +61,7 @@ def pause_requested(state: State, event: JobPauseRequested, now_s: float) -> Non
     if job is not None:
         job.held = True
         dequeue(state, job)
+        withdraw(state, job)
 
 
 @machine.decides(JobPauseRequested)
@@ -106,8 +117,41 @@ def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> N
 
 @machine.evolves(PolicyChanged)
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
-    if event.policy in POLICIES:
-        state.policy = event.policy
+    if event.policy not in POLICY_NAMES:
+        return
+    state.policy = event.policy
+    state.options = PolicyOptions(
+        space_sharing=event.space_sharing,
+        heterogeneity_aware=event.heterogeneity_aware,
+        water_filling=event.water_filling,
+    )
+    state.cost_per_hour = event.cost_per_hour
+    state.rounds, state.asked = None, ""
+
+
+@machine.evolves(ThroughputsProvided)
+def throughputs_provided(state: State, event: ThroughputsProvided, now_s: float) -> None:
+    for row in event.isolated:
+        learn_isolated(state, row)
+    for pair in event.colocated:
+        learn_colocated(state, pair)
+
+
+@machine.evolves(TenantConfigured)
+def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> None:
+    state.tenant_weights[event.tenant] = event.weight
+
+
+@machine.evolves(JobProfiled)
+def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
+    """Only where nobody has said how fast the job is, and only what is news: every change is a new allocation."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt or event.rate_per_s <= 0:
+        return
+    gpu_type = type_of(state, job)
+    before = job.measured.get(gpu_type, 0.0)
+    if abs(event.rate_per_s - before) > NEWS_RATIO * before:
+        job.measured[gpu_type] = event.rate_per_s
 
 
 @machine.evolves(SettingChanged)

@@ -17,8 +17,9 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.cluster import PortRange, TaskPlacement
 from libs.contracts.jobs import JobSpec
-from libs.contracts.placement import OWNER
+from libs.contracts.placement import OWNER, Lease, Share
 from libs.contracts.reasons import Reason
+from services.placement.core.policies.allocation.problem import PolicyOptions
 
 
 class Phase(StrEnum):
@@ -83,6 +84,13 @@ class Job(msgspec.Struct, kw_only=True):
     """Why the attempt was preempted; its tasks are being stopped."""
     stopping: bool = False
     """StopTask has been ordered for every task of the attempt."""
+    arrived_s: float = 0.0
+    charged_s: float = 0.0
+    """While it holds GPUs: up to when its time there has been booked."""
+    steps_done: float = 0.0
+    """By its rate and the time that it held GPUs."""
+    measured: dict[str, float] = {}
+    """{GPU type: steps per second} as profiled there last."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -105,8 +113,8 @@ class Gpu(msgspec.Struct, kw_only=True):
 
     gpu_type: str
     healthy: bool = True
-    holder: str = ""
-    """Id of the job that holds it; empty when free."""
+    holders: list[str] = []
+    """Ids of the jobs that hold it; several only where a policy packs them."""
 
 
 class Node(msgspec.Struct, kw_only=True):
@@ -131,12 +139,33 @@ class Node(msgspec.Struct, kw_only=True):
     def free(self, gpu_type: str) -> list[int]:
         """Indices of the healthy free GPUs of a type, ascending."""
         return [
-            index for index, gpu in enumerate(self.gpus) if not gpu.holder and gpu.healthy and gpu.gpu_type == gpu_type
+            index for index, gpu in enumerate(self.gpus) if not gpu.holders and gpu.healthy and gpu.gpu_type == gpu_type
         ]
 
     def capacity(self, gpu_type: str) -> int:
         """Healthy GPUs of a type, held or free."""
         return sum(1 for gpu in self.gpus if gpu.healthy and gpu.gpu_type == gpu_type)
+
+
+class Rounds(msgspec.Struct, kw_only=True):
+    """How the latest allocation is being realised (Gavel, section 5)."""
+
+    shares: list[Share]
+    question: str
+    """Fingerprint of the problem that `shares` answer."""
+    computed_s: float
+    booked_s: float
+    """Up to when shares have been turned into credit."""
+    credit: dict[str, dict[str, float]] = {}
+    """{row: {GPU type: seconds that its share promised and it has not had}}; a row is one job or two."""
+    number: int = 0
+    ends_s: float = 0.0
+    packs: dict[str, str] = {}
+    """{job id: the job that it shares its GPUs with in this round}, both ways."""
+    plan: dict[str, Lease] = {}
+    """{job id: the place that it gets when the tasks that must go have ended}."""
+    beyond: dict[str, None] = {}
+    """Jobs on GPUs that no share claims: this time is not charged."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,9 +184,22 @@ class State(msgspec.Struct, kw_only=True):
     """{shape: orders of the queued jobs that are not held, ascending}."""
     reservation: Reservation | None = None
     policy: str = "backfill"
+    options: PolicyOptions = PolicyOptions()
+    cost_per_hour: dict[str, float] = {}
+    rounds: Rounds | None = None
+    """None under a queue policy, and before the first allocation."""
+    asked: str = ""
+    """The question to which AllocationComputed is awaited; empty: none."""
+    rates: dict[str, dict[str, float]] = {}
+    """{configuration: {GPU type: steps per second}} as operators provided them."""
+    pair_rates: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
+    """{configuration: {configuration: {GPU type: steps per second of both}}}, each pair in both orders."""
+    tenant_weights: dict[str, float] = {}
     next_seq: int = 0
     wakeup_s: float | None = None
     """When the passing of time alone may change a decision."""
     locality_relax_s: float = settings.default(OWNER, "locality_relax_s")
     reserve_after_s: float = settings.default(OWNER, "reserve_after_s")
+    round_s: float = settings.default(OWNER, "round_s")
+    recompute_s: float = settings.default(OWNER, "recompute_s")
     stop_grace_s: float = settings.default(OWNER, "stop_grace_s")

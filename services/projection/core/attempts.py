@@ -44,7 +44,7 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
 
 def _take_gpus(rows: Rows, job: JobRow, at: At) -> None:
     for gpu in rows.fetch(GpuRow, [(gpu_id,) for gpu_id in gpu_ids(job)]):
-        gpu.job_id, gpu.attempt, gpu.tenant = job.id, job.attempt, job.tenant
+        gpu.hold([*gpu.holders, (job.id, job.attempt, job.tenant)])
         gpu.version = at.offset
         rows.put(gpu)
     job.holds_gpus = True

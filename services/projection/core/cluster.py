@@ -74,7 +74,7 @@ def _end_tasks_but(
 
     A task that was placed but not started yet is left: its order may still be on the way.
     """
-    holders = {gpu.job_id: gpu.attempt for gpu in _gpus(rows, node) if gpu.job_id is not None}
+    holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.holders}
     for job_id, attempt in holders.items():
         job = live_job(rows, job_id)
         if job is None or attempt != job.attempt or (job_id, attempt) in running:

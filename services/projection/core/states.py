@@ -77,8 +77,9 @@ def release(rows: Rows, job: JobRow, at: At) -> None:
     if not job.holds_gpus:
         return
     for gpu in rows.fetch(GpuRow, [(gpu_id,) for gpu_id in gpu_ids(job)]):
-        if gpu.job_id == job.id:
-            gpu.job_id = gpu.attempt = gpu.tenant = None
+        others = [holder for holder in gpu.holders if holder[0] != job.id]
+        if others != gpu.holders:
+            gpu.hold(others)
             gpu.version = at.offset
             rows.put(gpu)
     job.holds_gpus = False

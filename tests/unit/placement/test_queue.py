@@ -17,7 +17,7 @@ def test_small_jobs_pass_a_gang_that_does_not_fit_yet():
 
 def test_under_fifo_nobody_passes():
     case = PlacementCase(n1=4)
-    case.give(PolicyChanged(policy="fifo", requested_by="op"))
+    case.give(PolicyChanged(policy="strict_fifo", requested_by="op"))
     case.submit("a", 2)
     case.submit("gang", 4)
     behind = only(case.submit("small", 1), JobQueued)
@@ -27,7 +27,7 @@ def test_under_fifo_nobody_passes():
 
 def test_switching_the_policy_takes_effect_at_once():
     case = PlacementCase(n1=4)
-    case.give(PolicyChanged(policy="fifo", requested_by="op"))
+    case.give(PolicyChanged(policy="strict_fifo", requested_by="op"))
     case.submit("a", 2)
     case.submit("gang", 4)
     case.submit("small", 1)

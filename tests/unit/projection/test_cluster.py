@@ -77,12 +77,12 @@ def test_a_tenant_is_known_from_its_first_job_or_its_configuration() -> None:
 
 def test_settings_and_the_policy_are_kept_with_their_author() -> None:
     story = Story().says(
-        PolicyChanged(policy="fifo", requested_by="op", note="RFC 12"),
+        PolicyChanged(policy="strict_fifo", requested_by="op", note="RFC 12"),
         SettingChanged(service="placement", name="locality_relax_s", value=5.0, requested_by="op"),
         SettingChanged(service="placement", name="locality_relax_s", value=9.0, requested_by="op"),
     )
     assert [(row.name, row.value, row.changed_by) for row in story.rows.all(SettingRow)] == [
-        ("policy", "fifo", "op"),
+        ("policy", "strict_fifo", "op"),
         ("locality_relax_s", 9.0, "op"),
     ]
 

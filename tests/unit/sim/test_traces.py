@@ -33,7 +33,7 @@ def test_optional_columns():
     assert (spec.user, spec.job_class, spec.priority, spec.deadline_s) == ("ada", JobClass.OPPORTUNISTIC, 7, 600.0)
     assert spec.gpus.types == ["v100", "p100"]
     assert spec.elastic is not None and (spec.elastic.min_gpus, spec.elastic.max_gpus) == (1, 4)
-    assert spec.labels == {"weight": "2.5"}
+    assert spec.weight == 2.5 and spec.labels == {}
     assert (job.status, job.attempts) == ("failed", 3)
 
 

@@ -46,7 +46,7 @@ class Launcher:
 
     def checkpoints(self, job_id: str) -> Path:
         """Kept over the job's attempts."""
-        return self._options.state_dir / "checkpoints" / job_id
+        return self._options.checkpoint_dir / job_id
 
     def _spec(self, order: LaunchTask, folder: TaskFolder) -> dict[str, Any]:
         gpus = [self._gpus[index] for index in order.gpu_indices]

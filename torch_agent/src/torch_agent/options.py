@@ -20,6 +20,8 @@ class Options:
     cell: str
     gateway: str
     state_dir: Path
+    checkpoint_dir: Path
+    """Jobs' checkpoints, a folder each; jobs move between the nodes that share it."""
     virtual_gpus: int
     """0: real GPUs, through NVML."""
     gpu_type: str
@@ -42,6 +44,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--cell", default=env("SANJAYA_CELL", "local"))
     add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
     add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
+    add("--checkpoint-dir", type=Path, default=env("SANJAYA_CHECKPOINTS"), help="on storage that the nodes share")
     add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
     add("--gpu-type", default="virtual", help="type of the virtual GPUs")
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
@@ -62,6 +65,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         cell=found.cell,
         gateway=found.gateway,
         state_dir=Path(state_dir).absolute(),
+        checkpoint_dir=Path(found.checkpoint_dir or state_dir / "checkpoints").absolute(),
         virtual_gpus=found.virtual_gpus,
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,

@@ -149,11 +149,11 @@ class Supervision:
 
     def _gpus_taken(self, task: Task) -> bool:
         """Whether a task that was ordered earlier has not left the GPUs yet (it is being stopped, or thought lost)."""
-        wanted = task.order.gpu_indices
+        wanted, partners = task.order.gpu_indices, task.order.packed_with
         for other in self.active():
             if other is task:
                 return False
-            if any(index in wanted for index in other.order.gpu_indices):
+            if other.order.job_id not in partners and any(index in wanted for index in other.order.gpu_indices):
                 return True
         return False
 

@@ -105,6 +105,7 @@ def upgrade() -> None:
         text("job_id", nullable=True),
         integer("attempt", nullable=True),
         text("tenant", nullable=True),
+        json("packed"),
         integer("version"),
         sa.PrimaryKeyConstraint("id", name="pk_gpus"),
     )

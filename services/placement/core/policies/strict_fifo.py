@@ -2,8 +2,8 @@
 
 from services.placement.core.policies.policy import QueuePolicy
 
-FIFO = QueuePolicy(
-    name="fifo",
+STRICT_FIFO = QueuePolicy(
+    name="strict_fifo",
     describes="In order; nobody passes a job that does not fit yet.",
     later_jobs_may_pass=False,
     reserves=False,

@@ -1,0 +1,110 @@
+"""Max-min fairness: Least Attained Service, generalised (paper, section 4.1), and water filling (section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.placement.core.policies.allocation.grouping import Classes
+from services.placement.core.policies.allocation.lp import LinearProgram
+from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+KEPT = 1 - 1e-9
+"""What a later stage must keep of an earlier one's optimum."""
+BINDING = 1e-7
+"""A dual above says that the constraint is tight in every optimum."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Values of an LP with its objective."""
+
+    model: Model
+    values: Floats
+    objective: float
+    iterations: int
+
+
+def normalised_scale(classes: Classes) -> Floats:
+    """(C,) factor from a class's total throughput to a member's normalised one, thr * sf / thr(X_equal)."""
+    return goodness(classes) * classes.width / classes.count
+
+
+def max_min(classes: Classes) -> Found:
+    """The largest minimum of normalised throughput over weight; among those, the largest sum of normalised ones."""
+    chosen = np.flatnonzero(classes.runs)
+    model = Model(classes, extra=1)
+    _, program = _levelled(model, chosen, classes.weight[chosen])
+    if not len(chosen):
+        return Found(model, np.zeros(model.columns), 0.0, 0)
+    level = model.first_extra
+    cost = np.zeros(model.columns)
+    cost[level] = 1.0
+    best = float(program.maximise(cost)[level])
+    values = _better_for_all(model, program, level, best)
+    return Found(model, values, best, program.iterations)
+
+
+def _levelled(model: Model, chosen: Ints, slope: Floats) -> tuple[int, LinearProgram]:
+    """Constraints normalised_c - slope_c * level >= 0; returns the first one's number and the LP."""
+    scale = normalised_scale(model.classes)[chosen]
+    zeros = np.zeros(len(chosen))
+    first = model.add_throughput_rows(chosen, scale, zeros, np.full(len(chosen), INFINITY))
+    columns = np.full(len(chosen), model.first_extra, dtype=np.int64)
+    model.rows.add_block(first + np.arange(len(chosen)), columns, -slope)
+    return first, model.program()
+
+
+def _better_for_all(model: Model, program: LinearProgram, level: int, best: float) -> Floats:
+    """Second objective, at the level that was reached."""
+    program.bound_column(level, best * KEPT, INFINITY)
+    return program.maximise(model.cost_of(goodness(model.classes) * model.classes.width))
+
+
+SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]
+"""How fast each of the chosen classes rises, given which of them are not bottlenecked yet; 0: not its turn."""
+
+
+def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
+    """Raise the levels of all classes at their slopes; who cannot rise any more stays, the others go on.
+
+    Each stage is one LP: the largest rise z with normalised_c >= level_c + slope_c * z. A positive dual of a class's
+    constraint says that it is tight in every optimum, so the class is bottlenecked; at least one is.
+    """
+    chosen = np.flatnonzero(classes.runs)
+    model = Model(classes, extra=1)
+    if not len(chosen):
+        return Found(model, np.zeros(model.columns), 0.0, 0)
+    first, program = _levelled(model, chosen, np.zeros(len(chosen)))
+    levels = np.zeros(len(chosen))
+    open_ = np.ones(len(chosen), dtype=bool)
+    objective = None
+    rise = np.zeros(model.columns)
+    rise[model.first_extra] = 1.0
+    values = np.zeros(model.columns)
+    before = np.zeros(len(chosen))
+    while open_.any():
+        slopes = slopes_of(chosen, open_)
+        for index in np.flatnonzero(slopes != before):
+            program.change(first + int(index), model.first_extra, -float(slopes[index]))
+        before = slopes
+        values = program.maximise(rise)
+        height = max(0.0, float(values[model.first_extra]))
+        objective = height if objective is None else objective
+        levels = levels + slopes * height
+        duals = np.abs(program.row_duals[first : first + len(chosen)])
+        rising = open_ & (slopes > 0)
+        stuck = rising & (duals * slopes > BINDING)
+        if not stuck.any():
+            stuck = rising
+        open_ &= ~stuck
+        for index in np.flatnonzero(rising):
+            program.bound_row(first + int(index), float(levels[index]) * KEPT, INFINITY)
+    program.bound_column(model.first_extra, 0.0, 0.0)
+    values = program.maximise(model.cost_of(goodness(classes) * classes.width))
+    return Found(model, values, float(objective or 0.0), program.iterations)

@@ -1,0 +1,307 @@
+"""Classes of interchangeable jobs.
+
+Jobs that look alike to a policy can be averaged over in any optimum, so an LP over classes is exact. What may be
+averaged is an equitable partition of the problem: members of a class have the same data and the same number of
+pair rows, with the same rates, into every other class. It is found by colour refinement (Grohe, Kersting, Mladenov
+and Selman, "Dimension Reduction via Colour Refinement", ESA 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.placement.core.policies.allocation.problem import GpuPool, InvalidProblem, Job, Pair, Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairClass:
+    """All pairs of a member of class `a` with a member of class `b`."""
+
+    a: int
+    b: int
+    rates_a: Floats
+    """(T,) steps per second of the member of `a` on each type."""
+    rates_b: Floats
+    links: tuple[tuple[int, int], ...] = ()
+    """The pairs, as indices of jobs; empty: every member of `a` with every (other) member of `b`."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """A problem with one row per class. C classes, T GPU types, P pools of GPUs."""
+
+    types: list[str]
+    pool_of: Ints
+    """(T,) pool that each type draws from."""
+    pool_gpus: Floats
+    """(P,) GPUs."""
+    mix: Floats
+    """(T,) part of the cluster's GPUs; types that draw from another's pool count nothing."""
+    cost: Floats
+    """(T,) price of one GPU for one hour."""
+    count: Floats
+    """(C,) members."""
+    width: Floats
+    """(C,) scale factor."""
+    weight: Floats
+    """(C,)"""
+    rates: Floats
+    """(C, T) steps per second; 0: the class cannot run there."""
+    pairs: list[PairClass]
+    members: list[list[int]] = field(default_factory=list)
+    """Jobs of each class, by index; empty when the problem was given as counts."""
+    firsts: list[Job] = field(default_factory=list)
+    """One job of each class."""
+
+    @property
+    def equal_rates(self) -> Floats:
+        """(C,) throughput under X_equal: the cluster's own mix of types."""
+        equal: Floats = self.rates @ self.mix
+        return equal
+
+    @property
+    def runs(self) -> NDArray[np.bool_]:
+        """(C,) whether the class can run anywhere."""
+        return np.asarray(self.rates.max(axis=1, initial=0.0) > 0)
+
+
+Key = Callable[[int, Job], Hashable]
+"""What an objective sees of a job beside rates, scale factor and weight."""
+
+
+def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
+    """The classes of a problem, in order of their first job.
+
+    Args:
+        problem: checked by `check_problem`.
+        key: jobs with different keys are never put into one class.
+    """
+    types = list(problem.cluster)
+    jobs = problem.jobs
+    rates = np.array([_rates(job, types, problem) for job in jobs]).reshape(len(jobs), len(types))
+    colours = _colours(
+        (tuple(row), job.scale_factor, job.weight, key(index, job))
+        for index, (row, job) in enumerate(zip(rates.tolist(), jobs, strict=True))
+    )
+    pairs = _known_pairs(problem, rates, types) if problem.options.space_sharing else []
+    colours = _refined(colours, pairs)
+    members: list[list[int]] = [[] for _ in range(max(colours, default=-1) + 1)]
+    for index, colour in enumerate(colours):
+        members[colour].append(index)
+    firsts = [jobs[listed[0]] for listed in members]
+    return Classes(
+        **cluster_arrays(problem.cluster),
+        count=np.array([len(listed) for listed in members], dtype=float),
+        width=np.array([job.scale_factor for job in firsts], dtype=float),
+        weight=np.array([job.weight for job in firsts], dtype=float),
+        rates=rates[[listed[0] for listed in members]] if members else rates,
+        pairs=_pair_classes(pairs, colours),
+        members=members,
+        firsts=firsts,
+    )
+
+
+class ClusterArrays(TypedDict):
+    """The part of `Classes` that describes the cluster."""
+
+    types: list[str]
+    pool_of: Ints
+    pool_gpus: Floats
+    mix: Floats
+    cost: Floats
+
+
+def cluster_arrays(cluster: dict[str, GpuPool]) -> ClusterArrays:
+    """The part of `Classes` that describes the cluster."""
+    types = list(cluster)
+    own = [t for t in types if cluster[t].shares_gpus_with is None]
+    total = sum(cluster[t].gpus for t in own)
+    pools = [own.index(cluster[t].shares_gpus_with or t) for t in types]
+    mix = [cluster[t].gpus / total if t in own and total else 0.0 for t in types]
+    return {
+        "types": types,
+        "pool_of": np.array(pools, dtype=np.int64),
+        "pool_gpus": np.array([cluster[t].gpus for t in own], dtype=float),
+        "mix": np.array(mix, dtype=float),
+        "cost": np.array([cluster[t].cost_per_hour for t in types], dtype=float),
+    }
+
+
+def _rates(job: Job, types: Sequence[str], problem: Problem) -> list[float]:
+    """What the policy sees: nothing where the gang does not fit, one rate for all types when it is agnostic."""
+    cluster = problem.cluster
+    seen = [job.throughputs.get(t, 0.0) if job.scale_factor <= _gpus(cluster, t) else 0.0 for t in types]
+    if problem.options.heterogeneity_aware:
+        return seen
+    return [1.0 if rate > 0 else 0.0 for rate in seen]
+
+
+def _gpus(cluster: dict[str, GpuPool], gpu_type: str) -> int:
+    return cluster[cluster[gpu_type].shares_gpus_with or gpu_type].gpus
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A pair row between two jobs."""
+
+    a: int
+    b: int
+    rates_a: tuple[float, ...]
+    rates_b: tuple[float, ...]
+
+
+def _known_pairs(problem: Problem, rates: Floats, types: Sequence[str]) -> list[_Link]:
+    place = {job.id: index for index, job in enumerate(problem.jobs)}
+    links = (_link(pair, place, rates, types, problem) for pair in problem.pairs)
+    return [link for link in links if any(link.rates_a)]
+
+
+def _link(pair: Pair, place: dict[str, int], rates: Floats, types: Sequence[str], problem: Problem) -> _Link:
+    """With zeros on the types where the pair cannot help."""
+    a, b = place[pair.jobs[0]], place[pair.jobs[1]]
+    aware = problem.options.heterogeneity_aware
+    rates_a, rates_b = [0.0] * len(types), [0.0] * len(types)
+    for index, gpu_type in enumerate(types):
+        together = pair.throughputs.get(gpu_type, (0.0, 0.0))
+        alone_a, alone_b = float(rates[a, index]), float(rates[b, index])
+        if not aware:
+            together = _relative(together, problem.jobs[a], problem.jobs[b], gpu_type)
+        if can_help(together, alone_a, alone_b):
+            rates_a[index], rates_b[index] = together
+    return _Link(a, b, tuple(rates_a), tuple(rates_b))
+
+
+def _relative(together: tuple[float, float], a: Job, b: Job, gpu_type: str) -> tuple[float, float]:
+    """To an agnostic policy a pair's rates are parts of the jobs' own."""
+    alone = a.throughputs.get(gpu_type, 0.0), b.throughputs.get(gpu_type, 0.0)
+    return (
+        together[0] / alone[0] if alone[0] > 0 else 0.0,
+        together[1] / alone[1] if alone[1] > 0 else 0.0,
+    )
+
+
+def can_help(together: tuple[float, float], alone_a: float, alone_b: float) -> bool:
+    """Whether a pair row may be in an optimum that mixing the two alone rows does not reach.
+
+    Let p and q be the parts of their own speed that the two keep. If p + q <= 1, run them one after the other on the
+    same GPUs instead, for the parts p and 1 - p >= q of the time: the same GPU time, the same throughput of the
+    first, no less of the second, and less of either job's own time. So the pair is never needed.
+    """
+    if together[0] <= 0 or together[1] <= 0 or alone_a <= 0 or alone_b <= 0:
+        return False
+    return together[0] / alone_a + together[1] / alone_b > 1 + 1e-12
+
+
+def _colours(keys: Iterable[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def _refined(colours: list[int], pairs: list[_Link]) -> list[int]:
+    """Split classes until all members of one have alike pairs into every other."""
+    while pairs:
+        seen: list[list[tuple[int, tuple[float, ...], tuple[float, ...]]]] = [[] for _ in colours]
+        for link in pairs:
+            seen[link.a].append((colours[link.b], link.rates_a, link.rates_b))
+            seen[link.b].append((colours[link.a], link.rates_b, link.rates_a))
+        finer = _colours((colour, tuple(sorted(around))) for colour, around in zip(colours, seen, strict=True))
+        if max(finer) == max(colours):
+            break
+        colours = finer
+    return colours
+
+
+def _pair_classes(pairs: list[_Link], colours: list[int]) -> list[PairClass]:
+    found: dict[tuple[int, int, tuple[float, ...], tuple[float, ...]], list[tuple[int, int]]] = {}
+    for link in pairs:
+        a, b, rates_a, rates_b = link.a, link.b, link.rates_a, link.rates_b
+        if (colours[a], rates_a) > (colours[b], rates_b):
+            a, b, rates_a, rates_b = b, a, rates_b, rates_a
+        found.setdefault((colours[a], colours[b], rates_a, rates_b), []).append((a, b))
+    return [
+        PairClass(a, b, np.array(rates_a), np.array(rates_b), tuple(links))
+        for (a, b, rates_a, rates_b), links in found.items()
+    ]
+
+
+def check_problem(problem: Problem) -> None:
+    """Raises InvalidProblem where the problem contradicts itself."""
+    _check_cluster(problem.cluster)
+    known: dict[str, int] = {}
+    for index, job in enumerate(problem.jobs):
+        path = f"$.jobs[{index}]"
+        if job.id in known:
+            raise InvalidProblem(f"{path}.id", repr(job.id), f"an id that $.jobs[{known[job.id]}] does not have")
+        known[job.id] = index
+        _check_job(job, path, problem)
+    for index, pair in enumerate(problem.pairs):
+        _check_pair(pair, f"$.pairs[{index}]", known, problem)
+    for name, entity in problem.entities.items():
+        _positive(entity.weight, f"$.entities.{name}.weight")
+        if entity.policy not in ("fairness", "fifo"):
+            raise InvalidProblem(f"$.entities.{name}.policy", repr(entity.policy), "fairness or fifo")
+
+
+def _check_cluster(cluster: dict[str, GpuPool]) -> None:
+    for name, pool in cluster.items():
+        if pool.gpus < 0:
+            raise InvalidProblem(f"$.cluster.{name}.gpus", repr(pool.gpus), "0 or more")
+        other = pool.shares_gpus_with
+        if other is not None and (other not in cluster or cluster[other].shares_gpus_with is not None):
+            raise InvalidProblem(f"$.cluster.{name}.shares_gpus_with", repr(other), "a type with GPUs of its own")
+
+
+def _check_job(job: Job, path: str, problem: Problem) -> None:
+    _positive(job.weight, f"{path}.weight")
+    if job.scale_factor < 1:
+        raise InvalidProblem(f"{path}.scale_factor", repr(job.scale_factor), "1 or more")
+    if job.entity is not None and problem.entities and job.entity not in problem.entities:
+        raise InvalidProblem(f"{path}.entity", repr(job.entity), f"one of {', '.join(problem.entities)}")
+    for gpu_type, rate in job.throughputs.items():
+        _known_type(gpu_type, f"{path}.throughputs", problem)
+        _rate(rate, f"{path}.throughputs.{gpu_type}")
+    for name in ("elapsed_s", "isolated_elapsed_s"):
+        _rate(getattr(job, name), f"{path}.{name}")
+    if job.steps_remaining is not None:
+        _rate(job.steps_remaining, f"{path}.steps_remaining")
+    if job.slo_s is not None:
+        _positive(job.slo_s, f"{path}.slo_s")
+
+
+def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) -> None:
+    for index, job_id in enumerate(pair.jobs):
+        if job_id not in known:
+            raise InvalidProblem(f"{path}.jobs[{index}]", repr(job_id), "the id of a job in $.jobs")
+    if pair.jobs[0] == pair.jobs[1]:
+        raise InvalidProblem(f"{path}.jobs", repr(pair.jobs[0]), "two different jobs")
+    a, b = (problem.jobs[known[job_id]] for job_id in pair.jobs)
+    if a.scale_factor != b.scale_factor:
+        seen = f"scale factors {a.scale_factor} and {b.scale_factor}"
+        raise InvalidProblem(f"{path}.jobs", seen, "jobs of equal scale factor")
+    for gpu_type, together in pair.throughputs.items():
+        _known_type(gpu_type, f"{path}.throughputs", problem)
+        for index, rate in enumerate(together):
+            _rate(rate, f"{path}.throughputs.{gpu_type}[{index}]")
+
+
+def _known_type(gpu_type: str, path: str, problem: Problem) -> None:
+    if gpu_type not in problem.cluster:
+        raise InvalidProblem(f"{path}.{gpu_type}", "an unknown GPU type", f"one of {', '.join(problem.cluster)}")
+
+
+def _rate(value: float, path: str) -> None:
+    if not 0 <= value < np.inf:
+        raise InvalidProblem(path, repr(value), "a number, 0 or more")
+
+
+def _positive(value: float, path: str) -> None:
+    if not 0 < value < np.inf:
+        raise InvalidProblem(path, repr(value), "a number greater than 0")

@@ -1,0 +1,130 @@
+"""Linear programs by HiGHS, built from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from services.placement.core.policies.allocation.problem import SolverFailed
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+TOLERANCE = 1e-9
+"""Of feasibility and optimality; HiGHS allows no smaller ones in general."""
+
+
+@dataclass
+class Rows:
+    """A block of constraints `lower <= A x <= upper`, one entry per coefficient."""
+
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    rows: list[Ints] = field(default_factory=list)
+    columns: list[Ints] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
+
+    def add(self, columns: Ints, values: Floats, lower: float, upper: float) -> int:
+        """One more constraint; returns its number."""
+        number = len(self.lower)
+        self.add_block(np.full(len(columns), number, dtype=np.int64), columns, values)
+        self.lower.append(lower)
+        self.upper.append(upper)
+        return number
+
+    def reserve(self, lower: Sequence[float], upper: Sequence[float]) -> int:
+        """So many constraints whose coefficients come with `add_block`; returns the number of the first."""
+        first = len(self.lower)
+        self.lower += lower
+        self.upper += upper
+        return first
+
+    def add_block(self, rows: Ints, columns: Ints, values: Floats) -> None:
+        """Coefficients of any constraints."""
+        self.rows.append(rows)
+        self.columns.append(columns)
+        self.values.append(values)
+
+
+class LinearProgram:
+    """Maximises. Can be solved again with other costs and bounds, from where it was."""
+
+    def __init__(self, columns: int, block: Rows) -> None:
+        self._columns = columns
+        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for name, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("primal_feasibility_tolerance", TOLERANCE),
+            ("dual_feasibility_tolerance", TOLERANCE),
+        ):
+            self._highs.setOptionValue(name, value)
+        if self._highs.passModel(_model(columns, block)) == highspy.HighsStatus.kError:
+            raise SolverFailed("the problem is no linear program")
+        self.iterations = 0
+
+    def maximise(self, cost: Floats) -> Floats:
+        """The values of all variables.
+
+        Raises:
+            SolverFailed: there is no optimum.
+        """
+        indices = np.arange(self._columns, dtype=np.int32)
+        self._highs.changeColsCost(self._columns, indices, cost)
+        if not self._run():
+            raise SolverFailed(self._highs.modelStatusToString(self._highs.getModelStatus()))
+        return np.array(self._highs.getSolution().col_value)
+
+    def is_feasible(self) -> bool:
+        """Whether there is any solution."""
+        return self._run()
+
+    def _run(self) -> bool:
+        self._highs.run()
+        self.iterations += max(0, self._highs.getInfo().simplex_iteration_count)
+        return bool(self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
+
+    @property
+    def row_duals(self) -> Floats:
+        """Of the last solution."""
+        return np.array(self._highs.getSolution().row_dual)
+
+    def bound_column(self, column: int, lower: float, upper: float) -> None:
+        """Change a variable's bounds."""
+        self._highs.changeColBounds(column, lower, upper)
+
+    def bound_row(self, row: int, lower: float, upper: float) -> None:
+        """Change a constraint's bounds."""
+        self._highs.changeRowBounds(row, lower, upper)
+
+    def change(self, row: int, column: int, value: float) -> None:
+        """Change a coefficient."""
+        self._highs.changeCoeff(row, column, value)
+
+    def add_row(self, columns: Ints, values: Floats, lower: float, upper: float) -> None:
+        """One more constraint."""
+        self._highs.addRow(lower, upper, len(columns), columns.astype(np.int32), values)
+
+
+def _model(columns: int, block: Rows) -> highspy.HighsLp:
+    """Coefficients given twice are added: a pair within one class counts for two members."""
+    rows = np.concatenate([np.empty(0, np.int64), *block.rows])
+    indices = np.concatenate([np.empty(0, np.int64), *block.columns])
+    values = np.concatenate([np.empty(0), *block.values])
+    matrix = csr_array((values, (rows, indices)), shape=(len(block.lower), columns))
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = columns, len(block.lower)
+    model.col_cost_ = np.zeros(columns)
+    model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, highspy.kHighsInf)
+    model.row_lower_, model.row_upper_ = np.array(block.lower, float), np.array(block.upper, float)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+    model.a_matrix_.index_ = matrix.indices.astype(np.int32)
+    model.a_matrix_.value_ = matrix.data
+    model.sense_ = highspy.ObjSense.kMaximize
+    return model

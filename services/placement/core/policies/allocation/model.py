@@ -1,0 +1,118 @@
+"""The variables and constraints that all policies share: what a valid allocation is (paper, section 3.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.placement.core.policies.allocation.grouping import Classes
+from services.placement.core.policies.allocation.lp import LinearProgram, Rows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+INFINITY = float("inf")
+
+
+class Model:
+    """Total time of each class alone on each type, and of each pair class, as variables of an LP.
+
+    Variables come in this order: alone (class by class, only where it can run), pairs, then `extra` ones that a
+    policy adds. A pair's variable is the time of all its links together; within one class it counts for two members.
+    """
+
+    def __init__(self, classes: Classes, extra: int = 0) -> None:
+        self.classes = classes
+        self.alone_class, self.alone_type = (index.astype(np.int64) for index in np.nonzero(classes.rates > 0))
+        self._build_pairs()
+        self.alone, self.paired = len(self.alone_class), len(self.pair_index)
+        self.columns = self.alone + self.paired + extra
+        self.first_extra = self.alone + self.paired
+        self.rows = Rows()
+        self._add_time_limits()
+        self._add_gpu_limits()
+        self._thr = self._throughput_entries()
+
+    def _build_pairs(self) -> None:
+        pairs = self.classes.pairs
+        types = len(self.classes.types)
+        rates_a = np.array([pair.rates_a for pair in pairs]).reshape(len(pairs), types)
+        rates_b = np.array([pair.rates_b for pair in pairs]).reshape(len(pairs), types)
+        self.pair_index, self.pair_type = (index.astype(np.int64) for index in np.nonzero(rates_a > 0))
+        self.pair_a = np.array([pair.a for pair in pairs], dtype=np.int64)[self.pair_index]
+        self.pair_b = np.array([pair.b for pair in pairs], dtype=np.int64)[self.pair_index]
+        self.pair_rate_a = rates_a[self.pair_index, self.pair_type]
+        self.pair_rate_b = rates_b[self.pair_index, self.pair_type]
+
+    @property
+    def pair_columns(self) -> Ints:
+        """(Y,) columns of the pair variables."""
+        return np.arange(self.alone, self.alone + self.paired)
+
+    def _add_time_limits(self) -> None:
+        """No job has more than all of its own time."""
+        classes = self.classes
+        first = self.rows.reserve([-INFINITY] * len(classes.count), classes.count.tolist())
+        alone = np.arange(self.alone)
+        self.rows.add_block(first + self.alone_class, alone, np.ones(self.alone))
+        self.rows.add_block(first + self.pair_a, self.pair_columns, np.ones(self.paired))
+        self.rows.add_block(first + self.pair_b, self.pair_columns, np.ones(self.paired))
+
+    def _add_gpu_limits(self) -> None:
+        """No pool gives more GPUs than it has."""
+        classes = self.classes
+        first = self.rows.reserve([-INFINITY] * len(classes.pool_gpus), classes.pool_gpus.tolist())
+        self.rows.add_block(
+            first + classes.pool_of[self.alone_type], np.arange(self.alone), classes.width[self.alone_class]
+        )
+        self.rows.add_block(first + classes.pool_of[self.pair_type], self.pair_columns, classes.width[self.pair_a])
+
+    def _throughput_entries(self) -> tuple[Ints, Ints, Floats]:
+        """(class, column, rate) of all terms of the classes' total throughputs, in order of class."""
+        classes = self.classes
+        owner = np.concatenate([self.alone_class, self.pair_a, self.pair_b])
+        column = np.concatenate([np.arange(self.alone), self.pair_columns, self.pair_columns])
+        rate = np.concatenate([classes.rates[self.alone_class, self.alone_type], self.pair_rate_a, self.pair_rate_b])
+        order = np.argsort(owner, kind="stable")
+        return owner[order], column[order], rate[order]
+
+    def add_throughput_rows(self, chosen: Ints, scale: Floats, lower: Floats, upper: Floats) -> int:
+        """For each chosen class one constraint on `scale` times its total throughput; returns the first's number."""
+        first = self.rows.reserve(lower.tolist(), upper.tolist())
+        place = np.full(len(self.classes.count), -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        owner, column, rate = self._thr
+        keep = place[owner] >= 0
+        row = place[owner[keep]]
+        self.rows.add_block(first + row, column[keep], rate[keep] * scale[row])
+        return first
+
+    def cost_of(self, per_class: Floats) -> Floats:
+        """(columns,) the objective that sums `per_class` times each class's total throughput."""
+        owner, column, rate = self._thr
+        cost = np.zeros(self.columns)
+        np.add.at(cost, column, rate * per_class[owner])
+        return cost
+
+    def cost_of_typed(self, per_type: Floats) -> Floats:
+        """(columns,) the objective that sums `per_type` times each class's throughput on the type."""
+        cost = self.cost_of(np.ones(len(self.classes.count)))
+        cost[: self.alone] *= per_type[self.alone_type]
+        cost[self.alone : self.first_extra] *= per_type[self.pair_type]
+        return cost
+
+    def throughputs(self, values: Floats) -> Floats:
+        """(C,) total throughput of each class."""
+        owner, column, rate = self._thr
+        total = np.zeros(len(self.classes.count))
+        np.add.at(total, owner, rate * values[column])
+        return total
+
+    def program(self) -> LinearProgram:
+        """The LP as built so far."""
+        return LinearProgram(self.columns, self.rows)
+
+
+def goodness(classes: Classes) -> Floats:
+    """(C,) what one step per second is worth in the second objective: its part of the throughput under X_equal."""
+    equal = classes.equal_rates
+    return np.divide(1.0, equal, out=np.zeros_like(equal), where=equal > 0)

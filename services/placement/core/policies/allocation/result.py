@@ -1,0 +1,110 @@
+"""From the values of an LP back to jobs, and the check that every answer passes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.placement.core.policies.allocation.grouping import PairClass
+from services.placement.core.policies.allocation.model import Model
+from services.placement.core.policies.allocation.problem import Problem, Share, Solution, SolverFailed
+
+Floats = NDArray[np.float64]
+NOTHING = 1e-7
+"""Times below are dust of the solver."""
+SLACK = 1e-6
+
+
+def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
+    """Every member of a class gets the class's average; pairs are spread so that few rows are needed."""
+    classes = model.classes
+    alone: dict[int, dict[str, float]] = {}
+    for column in range(model.alone):
+        owner = int(model.alone_class[column])
+        fraction = float(values[column]) / float(classes.count[owner])
+        if fraction > NOTHING:
+            alone.setdefault(owner, {})[classes.types[model.alone_type[column]]] = fraction
+    shares = [
+        Share(jobs=(problem.jobs[index].id,), time=dict(time))
+        for owner, time in alone.items()
+        for index in classes.members[owner]
+    ]
+    together: dict[int, dict[str, float]] = {}
+    for column, number in enumerate(model.pair_index.tolist(), start=model.alone):
+        if values[column] > NOTHING:
+            gpu_type = classes.types[model.pair_type[column - model.alone]]
+            together.setdefault(number, {})[gpu_type] = float(values[column])
+    for number, total in together.items():
+        for (a, b), part in spread(classes.pairs[number], classes.members).items():
+            time = {gpu_type: value * part for gpu_type, value in total.items() if value * part > NOTHING}
+            if time:
+                shares.append(Share(jobs=(problem.jobs[a].id, problem.jobs[b].id), time=time))
+    return shares
+
+
+def spread(pair: PairClass, members: list[list[int]]) -> dict[tuple[int, int], float]:
+    """{(job, job): part of the pair class's time}, such that all members of a class have the same part."""
+    left, right = members[pair.a], members[pair.b]
+    complete = len(left) * (len(left) - 1) // 2 if pair.a == pair.b else len(left) * len(right)
+    if pair.links and len(pair.links) < complete:
+        return dict.fromkeys(pair.links, 1.0 / len(pair.links))
+    if pair.a != pair.b:
+        return _transport(left, right)
+    if not np.array_equal(pair.rates_a, pair.rates_b):
+        return dict.fromkeys(pair.links, 1.0 / len(pair.links))
+    if len(left) == 2:
+        return {(left[0], left[1]): 1.0}
+    return {(job, left[(i + 1) % len(left)]): 1.0 / len(left) for i, job in enumerate(left)}
+
+
+def _transport(left: list[int], right: list[int]) -> dict[tuple[int, int], float]:
+    """The north-west corner rule: equal parts on both sides with at most len(left) + len(right) - 1 rows."""
+    found: dict[tuple[int, int], float] = {}
+    i = j = 0
+    unit_left, unit_right = len(right), len(left)  # in units of 1 / (len(left) * len(right)), so that it stays exact
+    while i < len(left) and j < len(right):
+        moved = min(unit_left, unit_right)
+        found[left[i], right[j]] = moved / (len(left) * len(right))
+        unit_left, unit_right = unit_left - moved, unit_right - moved
+        if unit_left == 0:
+            i, unit_left = i + 1, len(right)
+        if unit_right == 0:
+            j, unit_right = j + 1, len(left)
+    return found
+
+
+def checked(problem: Problem, solution: Solution) -> Solution:
+    """The solution, exactly valid.
+
+    Raises:
+        SolverFailed: it breaks a limit by more than rounding can explain.
+    """
+    width = {job.id: job.scale_factor for job in problem.jobs}
+    own = dict.fromkeys(width, 0.0)
+    used = {gpu_type: 0.0 for gpu_type, pool in problem.cluster.items() if pool.shares_gpus_with is None}
+    for share in solution.allocation:
+        total = sum(share.time.values())
+        for job_id in share.jobs:
+            own[job_id] += total
+        for gpu_type, time in share.time.items():
+            if not time >= 0:
+                raise SolverFailed(f"{share.jobs} get {time} of {gpu_type}")
+            used[problem.cluster[gpu_type].shares_gpus_with or gpu_type] += time * width[share.jobs[0]]
+    _within({f"job {job_id}": (time, 1.0) for job_id, time in own.items()})
+    _within({f"type {t}": (gpus, float(problem.cluster[t].gpus)) for t, gpus in used.items()})
+    most = max([1.0, *own.values(), *(g / problem.cluster[t].gpus for t, g in used.items() if g > 0)])
+    if most == 1.0:
+        return solution
+    scaled = [Share(jobs=s.jobs, time={t: x / most for t, x in s.time.items()}) for s in solution.allocation]
+    return Solution(
+        objective=solution.objective,
+        allocation=scaled,
+        infeasible=solution.infeasible,
+        iterations=solution.iterations,
+    )
+
+
+def _within(limits: dict[str, tuple[float, float]]) -> None:
+    for name, (value, limit) in limits.items():
+        if value > limit * (1 + SLACK) + SLACK:
+            raise SolverFailed(f"{name} gets {value}, at most {limit} is possible")

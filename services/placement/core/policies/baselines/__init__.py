@@ -1,0 +1,1 @@
+"""What other schedulers do, to compare with."""

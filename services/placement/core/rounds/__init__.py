@@ -1,0 +1,1 @@
+"""Realises an allocation in rounds (Gavel, OSDI'20, section 5)."""

@@ -1,0 +1,135 @@
+"""Where the chosen jobs go: leases are renewed where that is possible, large gangs are placed first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import Lease
+from services.placement.core import gangs
+from services.placement.core.rounds.ledger import type_of
+from services.placement.core.rounds.selection import Seat
+from services.placement.core.state import Job, Node, Phase, State
+
+
+@dataclass
+class Plan:
+    """The places of one round."""
+
+    renewed: list[str] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+
+
+class Board:
+    """The GPUs that may be given away, as they will be when everybody without a lease has left."""
+
+    def __init__(self, state: State, gpu_type: str) -> None:
+        self._state, self.gpu_type = state, gpu_type
+        self._free: dict[str, dict[int, None]] = {}
+        for node in state.nodes.values():
+            if node.usable:
+                indices = [i for i, gpu in enumerate(node.gpus) if gpu.healthy and gpu.gpu_type == gpu_type]
+                open_to_all = [i for i in indices if not self._kept_by_paused(node, i)]
+                if open_to_all:
+                    self._free[node.node_id] = dict.fromkeys(open_to_all)
+        self._largest = max((len(indices) for indices in self._free.values()), default=1)
+
+    def _kept_by_paused(self, node: Node, index: int) -> bool:
+        return any(self._state.jobs[holder].held for holder in node.gpus[index].holders)
+
+    def has(self, gang: list[TaskPlacement]) -> bool:
+        """Whether all GPUs of the gang are still to be given."""
+        return all(i in self._free.get(task.node_id, ()) for task in gang for i in task.gpu_indices)
+
+    def take(self, gang: list[TaskPlacement]) -> None:
+        """Give these GPUs away."""
+        for task in gang:
+            for index in task.gpu_indices:
+                del self._free[task.node_id][index]
+
+    def best(self, job: Job) -> gangs.Fit | None:
+        """The best place among what is left."""
+        free = [(self._state.nodes[n], list(indices)) for n, indices in self._free.items() if indices]
+        fits = gangs.fits_of_type(job.spec.gpus, self.gpu_type, free)
+        return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
+
+    def ideal_nodes(self, width: int) -> int:
+        """On how few servers of the common size so many GPUs fit."""
+        return -(-width // self._largest)
+
+
+def assign(state: State, chosen: Sequence[Seat]) -> Plan:
+    """Places for the chosen rows."""
+    plan = Plan()
+    by_type: dict[str, list[Seat]] = {}
+    for seat in chosen:
+        by_type.setdefault(seat.gpu_type, []).append(seat)
+    for gpu_type in sorted(by_type):
+        seats = sorted(by_type[gpu_type], key=lambda seat: (-_first(state, seat).spec.gpus.count, seat.jobs))
+        part = _renewing(state, gpu_type, seats) or _anew(state, gpu_type, seats)
+        plan.renewed += part.renewed
+        plan.leases += part.leases
+    return plan
+
+
+def _renewing(state: State, gpu_type: str, seats: list[Seat]) -> Plan | None:
+    """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
+    board, plan, others = Board(state, gpu_type), Plan(), []
+    for seat in seats:
+        stayer = _who_stays(state, seat, board)
+        if stayer is None:
+            others.append(seat)
+            continue
+        if len(stayer.gang) > board.ideal_nodes(stayer.spec.gpus.count):
+            return None
+        _seat(plan, seat, stayer.gang, board, state)
+    for seat in others:
+        job = _first(state, seat)
+        fit = board.best(job)
+        if fit is None or fit.nodes > board.ideal_nodes(job.spec.gpus.count):
+            return None
+        _seat(plan, seat, fit.gang, board, state)
+    return plan
+
+
+def _anew(state: State, gpu_type: str, seats: list[Seat]) -> Plan:
+    """Largest first, each where it is if that is as good as any other place."""
+    board, plan = Board(state, gpu_type), Plan()
+    for seat in seats:
+        stayer, fit = _who_stays(state, seat, board), board.best(_first(state, seat))
+        if stayer is not None and (fit is None or len(stayer.gang) <= fit.nodes):
+            _seat(plan, seat, stayer.gang, board, state)
+        elif fit is not None:
+            _seat(plan, seat, fit.gang, board, state)
+    return plan
+
+
+def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, state: State) -> None:
+    """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
+    board.take(gang)
+    for job_id in seat.jobs:
+        job = state.jobs[job_id]
+        if _holds(job) and job.gang == gang:
+            plan.renewed.append(job_id)
+        else:
+            partners = [other for other in seat.jobs if other != job_id]
+            plan.leases.append(Lease(job_id=job_id, gpu_type=seat.gpu_type, gang=gang, packed_with=partners))
+
+
+def _first(state: State, seat: Seat) -> Job:
+    return state.jobs[seat.jobs[0]]
+
+
+def _who_stays(state: State, seat: Seat, board: Board) -> Job | None:
+    """A job of the row that holds GPUs of the type which nobody else has been given."""
+    for job_id in seat.jobs:
+        job = state.jobs[job_id]
+        if _holds(job) and type_of(state, job) == seat.gpu_type and board.has(job.gang):
+            return job
+    return None
+
+
+def _holds(job: Job) -> bool:
+    """Whether the job holds GPUs and nothing is taking it off them."""
+    return job.phase is Phase.ACTIVE and not job.stopping and job.leaving is None

@@ -1,0 +1,108 @@
+"""The problem that is put to an allocation policy, from what placement knows."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from zlib import crc32
+
+from services.placement.core.policies.allocation.problem import Entity, GpuPool, Pair, Problem
+from services.placement.core.policies.allocation.problem import Job as ProblemJob
+from services.placement.core.rounds.rates import configuration_of, rates
+from services.placement.core.state import Job, Phase, State
+
+INDIVIDUAL = ("finish_time_fairness", "min_makespan", "shortest_job_first", "min_cost_slo", "max_throughput_slo")
+"""Policies whose answer depends on how far each job is."""
+OF_ENTITIES = ("hierarchical",)
+
+
+def competitors(state: State) -> list[Job]:
+    """Jobs that wait for GPUs or hold some, in order of arrival; without those that somebody wants gone or paused."""
+    taking_part = (Phase.QUEUED, Phase.ACTIVE)
+    return [job for job in state.jobs.values() if job.phase in taking_part and not job.held and not job.cancellation]
+
+
+def pools(state: State) -> dict[str, int]:
+    """{GPU type: healthy GPUs on usable nodes that are not held by a paused job}."""
+    found: dict[str, int] = {}
+    for node in state.nodes.values():
+        if node.usable:
+            for gpu in node.gpus:
+                if gpu.healthy and not any(state.jobs[holder].held for holder in gpu.holders):
+                    found[gpu.gpu_type] = found.get(gpu.gpu_type, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
+    """Changes when a reset event has happened: other jobs, other GPUs, another policy, other rates."""
+    options = state.options
+    parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
+    parts += [f"{t}={n}" for t, n in gpus.items()]
+    parts += [f"{job.job_id}/{job.spec.weight}/{job.measured}" for job in jobs]
+    parts += [str(len(state.rates)), str(state.tenant_weights), str(state.cost_per_hour)]
+    return f"{crc32(chr(10).join(parts).encode()):08x}"
+
+
+def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
+    """The whole problem; `jobs` in order of arrival."""
+    types = list(gpus)
+    individual = state.policy in INDIVIDUAL
+    listed = {job.job_id: _job(state, job, types, gpus, individual, len(jobs), now_s) for job in jobs}
+    return Problem(
+        policy=state.policy,
+        options=state.options,
+        cluster={t: GpuPool(gpus=n, cost_per_hour=state.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
+        jobs=list(listed.values()),
+        pairs=_pairs(state, jobs, listed) if state.options.space_sharing else [],
+        entities=_entities(state, jobs) if state.policy in OF_ENTITIES else {},
+    )
+
+
+def _job(
+    state: State, job: Job, types: list[str], gpus: dict[str, int], individual: bool, jobs: int, now_s: float
+) -> ProblemJob:
+    throughputs = rates(state, job, types)
+    row = ProblemJob(
+        id=job.job_id,
+        throughputs=throughputs,
+        scale_factor=job.spec.gpus.count,
+        weight=job.spec.weight,
+        entity=job.spec.tenant if state.policy in OF_ENTITIES else None,
+    )
+    if not individual:
+        return row
+    left = max(1.0, (job.spec.total_steps or 0.0) - job.steps_done)
+    elapsed_s = now_s - job.arrived_s
+    return ProblemJob(
+        id=row.id,
+        throughputs=throughputs,
+        scale_factor=row.scale_factor,
+        weight=row.weight,
+        steps_remaining=left,
+        elapsed_s=elapsed_s,
+        isolated_elapsed_s=job.steps_done / isolated_rate(throughputs, gpus, row.scale_factor, jobs),
+        slo_s=None if job.spec.deadline_s is None else max(1.0, job.spec.deadline_s - elapsed_s),
+    )
+
+
+def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: int, jobs: int) -> float:
+    """Steps per second on 1/n of the cluster, in the cluster's own mix of types."""
+    total = sum(gpus.values())
+    mixed = sum(throughputs.get(t, 0.0) * n / total for t, n in gpus.items()) if total else 0.0
+    return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
+
+
+def _pairs(state: State, jobs: list[Job], listed: dict[str, ProblemJob]) -> list[Pair]:
+    """All pairs whose configurations an operator has rates for, on the types that both accept."""
+    found = []
+    for a, b in combinations(jobs, 2):
+        known = state.pair_rates.get(configuration_of(a), {}).get(configuration_of(b))
+        if known and a.spec.gpus.count == b.spec.gpus.count:
+            accepted = [t for t in known if t in listed[a.job_id].throughputs and t in listed[b.job_id].throughputs]
+            if accepted:
+                found.append(Pair(jobs=(a.job_id, b.job_id), throughputs={t: known[t] for t in accepted}))
+    return found
+
+
+def _entities(state: State, jobs: list[Job]) -> dict[str, Entity]:
+    tenants = dict.fromkeys(job.spec.tenant for job in jobs)
+    return {tenant: Entity(weight=state.tenant_weights.get(tenant, 1.0)) for tenant in tenants}

@@ -1,0 +1,79 @@
+"""Which rows get a round on which GPU type: Gavel's Algorithm 1, with credit in the place of X_opt / f."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+RENEWAL_BONUS = 1.0
+"""Of a round: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row that is owed time on a GPU type."""
+
+    jobs: tuple[str, ...]
+    gpu_type: str
+    width: int
+    """GPUs that it needs."""
+    owed_s: float
+    """What it will be owed at the end of the round if it does not get it."""
+    order: int
+    """Breaks ties: order of arrival."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A job that takes what nobody claims."""
+
+    job_id: str
+    width: int
+    rates: Mapping[str, float]
+    """{GPU type: steps per second}."""
+    running_on: str
+    """The GPU type that it holds; empty: it waits."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A row that runs in the coming round."""
+
+    jobs: tuple[str, ...]
+    gpu_type: str
+
+
+def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
+    """The rows of this round; what is given is subtracted from `free`.
+
+    Highest debt first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
+    """
+    seats: list[Seat] = []
+    taken: dict[str, None] = {}
+    for claim in sorted(claims, key=lambda c: (-c.owed_s, c.order)):
+        if claim.width <= free.get(claim.gpu_type, 0) and not any(job_id in taken for job_id in claim.jobs):
+            free[claim.gpu_type] -= claim.width
+            taken.update(dict.fromkeys(claim.jobs))
+            seats.append(Seat(claim.jobs, claim.gpu_type))
+    return seats
+
+
+def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
+    """The jobs that use what is left; subtracts from `free`.
+
+    Who runs already goes on where it is; then the others, in the order given, each on its fastest type.
+    """
+    listed = list(wishes)
+    chosen: dict[str, str] = {}
+    for wish in listed:
+        if wish.running_on and wish.width <= free.get(wish.running_on, 0) and wish.rates.get(wish.running_on, 0.0) > 0:
+            chosen[wish.job_id] = wish.running_on
+            free[wish.running_on] -= wish.width
+    for wish in listed:
+        if wish.job_id not in chosen:
+            possible = [t for t, rate in wish.rates.items() if rate > 0 and wish.width <= free.get(t, 0)]
+            if possible:
+                best = max(possible, key=lambda t: (wish.rates[t], t))
+                chosen[wish.job_id] = best
+                free[best] -= wish.width
+    return [Seat((job_id,), gpu_type) for job_id, gpu_type in chosen.items()]
