@@ -10,6 +10,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from libs.contracts.gateway import (
+    POLICY_NAMES,
+    ColocatedRate,
+    PolicyChanged,
+    SettingChanged,
+    ThroughputsProvided,
+)
 from libs.sim.clusters import Cluster, cluster_of
 from libs.sim.options import FailureModel, FaultKind
 from libs.testing.builders import Scenario, Spec
@@ -34,6 +41,10 @@ def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
     spec = Spec(draw(st.sampled_from(["resnet", "lstm"])))
     gpu_types = draw(st.sampled_from([(), tuple(cluster.gpus)[:1]]))
     spec.gpus(draw(st.integers(1, largest + 1)), *gpu_types, max_nodes=draw(st.sampled_from([None, None, 1, 2])))
+    rates = draw(st.sampled_from([{}, {"v100": 4.0, "k80": 1.0}, {"v100": 2.0, "k80": 2.0}]))
+    spec.with_(
+        model=draw(st.sampled_from(["resnet", "lstm"])), throughputs=rates, weight=draw(st.sampled_from([1.0, 3.0]))
+    )
     spec.runs(draw(spans)).retries(draw(st.integers(0, 2))).priority(draw(st.sampled_from([0, 0, 0, 5])))
     return spec.tenant(draw(st.sampled_from(["research", "product"])))
 
@@ -70,9 +81,47 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True) -> Sc
     for job_id in jobs:
         scenario.job(job_id, at=draw(times), spec=draw(specs(cluster)))
     _draw_requests(draw, scenario, jobs, nodes)
+    _draw_policies(draw, scenario)
     for _ in range(draw(st.integers(0, 4)) if faults else 0):
         scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(times), for_s=draw(spans))
     return scenario
+
+
+def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
+    """Operators switch between queues and allocations while jobs run."""
+    round_s = SettingChanged(service="placement", name="round_s", value=draw(spans), requested_by="op")
+    scenario.plan(0.0, round_s).plan(0.0, pairs_of_two_models())
+    for _ in range(draw(st.integers(0, 2))):
+        policy = PolicyChanged(
+            policy=draw(st.sampled_from(POLICY_NAMES)),
+            requested_by="op",
+            space_sharing=draw(st.booleans()),
+            heterogeneity_aware=draw(st.booleans()),
+            water_filling=draw(st.booleans()),
+        )
+        scenario.plan(draw(times), policy)
+
+
+def pairs_of_two_models() -> ThroughputsProvided:
+    """Both models pack well with each other and with themselves, on every width and type."""
+    return ThroughputsProvided(
+        provided_by="op",
+        colocated=[
+            ColocatedRate(
+                a_model=a,
+                b_model=b,
+                a_batch_size=None,
+                b_batch_size=None,
+                gpus=gpus,
+                gpu_type=gpu_type,
+                a_steps_per_s=0.8,
+                b_steps_per_s=0.7,
+            )
+            for a, b in (("resnet", "lstm"), ("resnet", "resnet"))
+            for gpus in range(1, 13)
+            for gpu_type in ("v100", "k80")
+        ],
+    )
 
 
 def _draw_requests(draw: st.DrawFn, scenario: Scenario, jobs: list[str], nodes: st.SearchStrategy[str]) -> None:
