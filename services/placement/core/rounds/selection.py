@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-RENEWAL_BONUS = 1.0
+RENEWAL_BONUS = 0.5
 """Of a round: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
 
 
