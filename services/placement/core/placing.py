@@ -10,7 +10,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue
-from services.placement.core.rounds.ledger import charge
+from services.placement.core.rounds.ledger import charge, settle
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
@@ -77,6 +77,7 @@ def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
         node = state.nodes[task.node_id]
         for index in task.gpu_indices:
             node.gpus[index].holders.append(job.job_id)
+    settle(state, job)
     if len(event.gang) > 1:
         first = state.nodes[event.gang[0].node_id]
         first.next_port = first.next_port + 1 if first.next_port < first.ports.last else first.ports.first

@@ -23,7 +23,6 @@ from services.placement.core.placing import stop_all, withdraw
 from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.queue_pass import release_reservation_of
-from services.placement.core.rounds.ledger import type_of
 from services.placement.core.rounds.rates import learn_colocated, learn_isolated
 from services.placement.core.scheduling import schedule, tell_newcomer
 from services.placement.core.state import Cancellation, Job, Phase, State
@@ -148,7 +147,7 @@ def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt or event.rate_per_s <= 0:
         return
-    gpu_type = type_of(state, job)
+    gpu_type = job.gpu_type
     before = job.measured.get(gpu_type, 0.0)
     if abs(event.rate_per_s - before) > NEWS_RATIO * before:
         job.measured[gpu_type] = event.rate_per_s

@@ -87,6 +87,10 @@ class Job(msgspec.Struct, kw_only=True):
     arrived_s: float = 0.0
     charged_s: float = 0.0
     """While it holds GPUs: up to when its time there has been booked."""
+    gpu_type: str = ""
+    """Of the GPUs that it holds."""
+    pace: float = 0.0
+    """Steps per second there, with what is packed with it."""
     steps_done: float = 0.0
     """By its rate and the time that it held GPUs."""
     measured: dict[str, float] = {}

@@ -15,20 +15,21 @@ from services.placement.core.state import Job, Phase, Rounds, State
 
 def row_key(jobs: list[str]) -> str:
     """Names a row: a job alone, or a pair in any order."""
+    if len(jobs) == 1:
+        return jobs[0]
     return "+".join(sorted(jobs))
 
 
 def book(state: State, now_s: float) -> None:
     """Turn the time since the last booking into credit, and charge what was received."""
     rounds = state.rounds
-    if rounds is None:
+    if rounds is None or now_s <= rounds.booked_s:
         return
-    passed_s = max(0.0, now_s - rounds.booked_s)
+    passed_s, rounds.booked_s = now_s - rounds.booked_s, now_s
     for share in rounds.shares:
-        credit = rounds.credit.setdefault(row_key(share.jobs), {})
+        credit = rounds.credit[row_key(share.jobs)]
         for gpu_type, fraction in share.time.items():
-            credit[gpu_type] = credit.get(gpu_type, 0.0) + fraction * passed_s
-    rounds.booked_s = now_s
+            credit[gpu_type] += fraction * passed_s
     for job in state.jobs.values():
         if job.phase is Phase.ACTIVE:
             charge(state, job, now_s)
@@ -36,31 +37,34 @@ def book(state: State, now_s: float) -> None:
 
 def charge(state: State, job: Job, now_s: float) -> None:
     """Book the time that the job has held its GPUs."""
-    passed_s, job.charged_s = max(0.0, now_s - job.charged_s), now_s
-    gpu_type = type_of(state, job)
+    passed_s = now_s - job.charged_s
+    if passed_s <= 0:
+        return
+    job.charged_s = now_s
+    job.steps_done += job.pace * passed_s
     rounds = state.rounds
-    partner = state.jobs.get(rounds.packs.get(job.job_id, "")) if rounds is not None else None
-    job.steps_done += _rate(state, job, partner, gpu_type) * passed_s
-    if rounds is not None and job.job_id not in rounds.beyond:
-        row = [job.job_id] if partner is None else [job.job_id, partner.job_id]
-        credit = rounds.credit.get(row_key(row))
-        if credit is not None and gpu_type in credit:
-            credit[gpu_type] -= passed_s / len(row)
+    if rounds is None or job.job_id in rounds.beyond:
+        return
+    partner = rounds.packs.get(job.job_id)
+    if partner is None:
+        credit, part_s = rounds.credit.get(job.job_id), passed_s
+    else:
+        credit, part_s = rounds.credit.get(row_key([job.job_id, partner])), passed_s / 2
+    if credit is not None and job.gpu_type in credit:
+        credit[job.gpu_type] -= part_s
 
 
-def _rate(state: State, job: Job, partner: Job | None, gpu_type: str) -> float:
-    """Steps per second, alone or packed."""
-    if partner is not None and partner.gang == job.gang:
-        pair = state.pair_rates.get(configuration_of(job), {}).get(configuration_of(partner), {}).get(gpu_type)
-        if pair is not None:
-            return pair[0]
-    return rates(state, job, [gpu_type]).get(gpu_type, 0.0)
-
-
-def type_of(state: State, job: Job) -> str:
-    """The GPU type that the job holds."""
+def settle(state: State, job: Job) -> None:
+    """The job has new GPUs, or somebody new on them: how fast it is from now on."""
     task = job.gang[0]
-    return state.nodes[task.node_id].gpus[task.gpu_indices[0]].gpu_type
+    job.gpu_type = state.nodes[task.node_id].gpus[task.gpu_indices[0]].gpu_type
+    partner = state.jobs.get(state.rounds.packs.get(job.job_id, "")) if state.rounds is not None else None
+    if partner is not None and partner.gang == job.gang:
+        pair = state.pair_rates.get(configuration_of(job), {}).get(configuration_of(partner), {}).get(job.gpu_type)
+        if pair is not None:
+            job.pace = pair[0]
+            return
+    job.pace = rates(state, job, [job.gpu_type]).get(job.gpu_type, 0.0)
 
 
 def keep_credit(rounds: Rounds, shares: list[Share]) -> None:

@@ -117,12 +117,12 @@ def _claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
         members = [competing[job_id] for job_id in share.jobs if job_id in competing]
         if len(members) != len(share.jobs):
             continue
-        credit = rounds.credit.get(ledger.row_key(share.jobs), {})
+        credit = rounds.credit[ledger.row_key(share.jobs)]
         for gpu_type, fraction in share.time.items():
-            owed_s = credit.get(gpu_type, 0.0) + fraction * state.round_s
+            owed_s = credit[gpu_type] + fraction * state.round_s
             if owed_s <= 0:
                 continue
-            if all(_runs_on(state, job, gpu_type) for job in members):
+            if all(_runs_on(job, gpu_type) for job in members):
                 owed_s += RENEWAL_BONUS * state.round_s
             claims.append(
                 Claim(
@@ -136,8 +136,8 @@ def _claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
     return claims
 
 
-def _runs_on(state: State, job: Job, gpu_type: str) -> bool:
-    return job.phase is Phase.ACTIVE and job.leaving is None and ledger.type_of(state, job) == gpu_type
+def _runs_on(job: Job, gpu_type: str) -> bool:
+    return job.phase is Phase.ACTIVE and job.leaving is None and job.gpu_type == gpu_type
 
 
 def _by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
@@ -151,7 +151,7 @@ def _wish(state: State, job: Job, types: list[str]) -> Wish:
         job_id=job.job_id,
         width=job.spec.gpus.count,
         rates=rates(state, job, types),
-        running_on=ledger.type_of(state, job) if active else "",
+        running_on=job.gpu_type if active else "",
     )
 
 
@@ -285,4 +285,11 @@ def round_started(state: State, event: RoundStarted, now_s: float) -> None:
         state.rounds.number, state.rounds.ends_s = event.number, event.ends_s
         state.rounds.plan = {lease.job_id: lease for lease in event.leases}
         state.rounds.beyond = dict.fromkeys(event.beyond)
-        state.rounds.packs = {a: b for pack in event.packs for a, b in (pack, reversed(pack))}
+        before, state.rounds.packs = (
+            state.rounds.packs,
+            {a: b for pack in event.packs for a, b in (pack, reversed(pack))},
+        )
+        for job_id in {**before, **state.rounds.packs}:
+            job = state.jobs.get(job_id)
+            if job is not None and job.phase is Phase.ACTIVE:
+                ledger.settle(state, job)

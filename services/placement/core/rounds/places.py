@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core import gangs
-from services.placement.core.rounds.ledger import type_of
 from services.placement.core.rounds.selection import Seat
 from services.placement.core.state import Job, Node, Phase, State
 
@@ -125,7 +124,7 @@ def _who_stays(state: State, seat: Seat, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which nobody else has been given."""
     for job_id in seat.jobs:
         job = state.jobs[job_id]
-        if _holds(job) and type_of(state, job) == seat.gpu_type and board.has(job.gang):
+        if _holds(job) and job.gpu_type == seat.gpu_type and board.has(job.gang):
             return job
     return None
 

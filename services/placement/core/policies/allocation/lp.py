@@ -18,6 +18,9 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
+SMALL = 5000
+"""Up to so many columns solving takes less time than looking for simplifications."""
+
 
 @dataclass
 class Rows:
@@ -62,6 +65,7 @@ class LinearProgram:
             ("threads", 1),
             ("primal_feasibility_tolerance", TOLERANCE),
             ("dual_feasibility_tolerance", TOLERANCE),
+            ("presolve", "choose" if columns > SMALL else "off"),
         ):
             self._highs.setOptionValue(name, value)
         if self._highs.passModel(_model(columns, block)) == highspy.HighsStatus.kError:
