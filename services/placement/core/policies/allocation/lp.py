@@ -78,6 +78,8 @@ class LinearProgram:
         Raises:
             SolverFailed: there is no optimum.
         """
+        if not self._columns:
+            return np.zeros(0)
         indices = np.arange(self._columns, dtype=np.int32)
         self._highs.changeColsCost(self._columns, indices, cost)
         if not self._run():
