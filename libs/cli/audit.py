@@ -1,4 +1,4 @@
-"""The log as a whole: replay and verify, compare, look at a state, export, simulate."""
+"""The log as a whole: replay and verify, compare, look at a state, export."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Cell = Annotated[str | None, typer.Option(help="Which cell of a bus.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (replay, diff, state, export, simulate):
+    for command in (replay, diff, state, export):
         app.command()(command)
 
 
@@ -164,46 +164,3 @@ def export(
 
 def _write(form: str, log: Log, file: Any, jsonl: Callable[..., int], chrome: Callable[..., int]) -> int:
     return jsonl(log, file) if form == "jsonl" else chrome(log.control(), file)
-
-
-def simulate(
-    trace: Annotated[str, typer.Option(help="traces/1, CSV; - for standard input.")],
-    cluster: Annotated[str, typer.Option(help="v100=36,p100=36")],
-    throughputs: Annotated[str | None, typer.Option(help="throughputs/1, JSON.")] = None,
-    gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
-    policy: Annotated[str, typer.Option()] = "backfill",
-    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
-    heterogeneity_agnostic: Annotated[
-        bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
-    ] = False,
-    water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
-    round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
-    seed: Annotated[int, typer.Option()] = 0,
-    checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
-    measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
-    out: Annotated[str, typer.Option(help="simulation-result/1, JSON; - for standard output.")] = "-",
-    log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
-) -> None:
-    """Run a trace through the services on a virtual clock."""
-    from libs.cli.simulation import Choice, run
-
-    bounds = None
-    if measure is not None:
-        first, colon, end = measure.partition(":")
-        if not (colon and first.isdigit() and end.isdigit()):
-            fail(f"--measure {measure!r}: expected FIRST:END, such as 4000:5000", USAGE)
-        bounds = int(first), int(end)
-    choice = Choice(
-        policy=policy,
-        cluster=cluster,
-        gpus_per_server=gpus_per_server,
-        seed=seed,
-        space_sharing=space_sharing,
-        heterogeneity_agnostic=heterogeneity_agnostic,
-        water_filling=water_filling,
-        round_s=round_s,
-        checkpoint_overhead_s=checkpoint_overhead_s,
-        measure=bounds,
-    )
-    with progress("simulating") as watch:
-        run(choice, trace=trace, throughputs=throughputs, out=out, log=log, watch=watch)
