@@ -239,20 +239,28 @@ def _fill(reference: Reference, slopes_of: object) -> dict[int, float]:
         slopes = slopes_of(rising)  # type: ignore[operator]
         jobs = list(levels)
         height = reference.raise_together(
-            [rows[job] for job in jobs], [slopes.get(job, 0.0) for job in jobs], [levels[j] * (1 - 1e-9) for j in jobs]
+            [rows[job] for job in jobs],
+            [slopes.get(job, 0.0) for job in jobs],
+            [levels[j] * (1 - 1e-7) - 1e-8 for j in jobs],
         )
         for job, slope in slopes.items():
             levels[job] += slope * height
-        stuck = [job for job in slopes if not _can_rise(reference, job, rows, levels)]
-        rising = [job for job in rising if job not in stuck] if stuck else []
+        room = {job: _room(reference, job, rows, levels) for job in slopes}
+        stuck = [job for job in room if room[job] <= max(ROOM, min(room.values()))]
+        rising = [job for job in rising if job not in stuck]
     return levels
 
 
-def _can_rise(reference: Reference, job: int, rows: dict[int, Floats], levels: dict[int, float]) -> bool:
-    others = [(row, levels[other] * (1 - 1e-8)) for other, row in rows.items()]
+ROOM = 1e-4
+"""What the solver's slack may let a level rise by, as a part of it."""
+
+
+def _room(reference: Reference, job: int, rows: dict[int, Floats], levels: dict[int, float]) -> float:
+    """How far the job could rise while nobody falls, as a part of its level."""
+    others = [(row, levels[other] * (1 - 1e-6) - 1e-8) for other, row in rows.items()]
     found = reference.maximise(rows[job], others)
     assert found is not None
-    return found[0] > levels[job] * (1 + 1e-5) + 1e-7
+    return (found[0] - levels[job]) / max(levels[job], 1e-2)
 
 
 def values(reference: Reference, solution: Solution) -> Floats:

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import LinearProgram
+from services.placement.core.policies.allocation.lp import LinearProgram, kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-KEPT = 1 - 1e-9
-"""What a later stage must keep of an earlier one's optimum."""
 BINDING = 1e-7
 """A dual above says that the constraint is tight in every optimum."""
 
@@ -62,7 +60,7 @@ def _levelled(model: Model, chosen: Ints, slope: Floats) -> tuple[int, LinearPro
 
 def _better_for_all(model: Model, program: LinearProgram, level: int, best: float) -> Floats:
     """Second objective, at the level that was reached."""
-    program.bound_column(level, best * KEPT, INFINITY)
+    program.bound_column(level, kept(best), INFINITY)
     return program.maximise(model.cost_of(goodness(model.classes) * model.classes.width))
 
 
@@ -104,7 +102,7 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
             stuck = rising
         open_ &= ~stuck
         for index in np.flatnonzero(rising):
-            program.bound_row(first + int(index), float(levels[index]) * KEPT, INFINITY)
+            program.bound_row(first + int(index), kept(float(levels[index])), INFINITY)
     program.bound_column(model.first_extra, 0.0, 0.0)
     values = program.maximise(model.cost_of(goodness(classes) * classes.width))
     return Found(model, values, float(objective or 0.0), program.iterations)

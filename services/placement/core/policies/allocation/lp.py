@@ -18,8 +18,14 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
+KEPT = 1e-9
 SMALL = 5000
 """Up to so many columns solving takes less time than looking for simplifications."""
+
+
+def kept(optimum: float) -> float:
+    """What later stages must keep of an optimum: all of it but what rounding may have added."""
+    return optimum - KEPT * max(1.0, abs(optimum))
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from services.placement.core.policies.allocation.fairness import KEPT, Found
+from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import LinearProgram
+from services.placement.core.policies.allocation.lp import LinearProgram, kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
 from services.placement.core.policies.allocation.problem import Problem
 
@@ -96,7 +96,7 @@ def _most_that_fit(program: LinearProgram, first: int, need: list[float], start:
 
 def _demand(program: LinearProgram, first: int, need: list[float], start: int, end: int) -> None:
     for index in range(start, end):
-        program.bound_row(first + index, need[index] * KEPT, INFINITY)
+        program.bound_row(first + index, kept(need[index]), INFINITY)
 
 
 def _best(model: Model, cost: Floats, program: LinearProgram) -> Found:
@@ -105,6 +105,6 @@ def _best(model: Model, cost: Floats, program: LinearProgram) -> Found:
     objective = float(cost @ values)
     columns = np.flatnonzero(cost)
     if len(columns):
-        program.add_row(columns, cost[columns], objective - abs(objective) * (1 - KEPT), INFINITY)
+        program.add_row(columns, cost[columns], kept(objective), INFINITY)
         values = program.maximise(model.cost_of(goodness(model.classes) * model.classes.width))
     return Found(model, values, objective, program.iterations)

@@ -69,7 +69,7 @@ _POLICIES = (
         "shortest_job_first",
         "Who can end first goes first.",
         lambda problem, classes: times.shortest_job_first(classes),
-        _work,
+        _position,
     ),
     AllocationPolicy(
         "max_throughput", "The most steps per second in total.", lambda problem, c: sums.max_throughput(c)

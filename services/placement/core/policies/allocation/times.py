@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from services.placement.core.policies.allocation.fairness import KEPT, Found
+from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes
+from services.placement.core.policies.allocation.lp import kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ def min_makespan(classes: Classes) -> Found:
     cost = np.zeros(model.columns)
     cost[rate] = 1.0
     best = float(program.maximise(cost)[rate])
-    program.bound_column(rate, best * KEPT, INFINITY)
+    program.bound_column(rate, kept(best), INFINITY)
     values = program.maximise(_good(model))
     return Found(model, values, unit / best, program.iterations)
 
@@ -83,7 +84,7 @@ def finish_time_fairness(classes: Classes) -> Found:
     program.bound_column(factor, 0.0, 0.0)
     need = steps[chosen] / (rho * ideal - elapsed)
     for index, value in enumerate(need):
-        program.bound_row(first + index, float(value) * KEPT, INFINITY)
+        program.bound_row(first + index, kept(float(value)), INFINITY)
     return Found(model, program.maximise(_good(model)), rho, program.iterations)
 
 
@@ -113,7 +114,7 @@ def shortest_job_first(classes: Classes) -> Found:
         worth[owner] = 1.0 / classes.count[owner]
         values = program.maximise(model.cost_of(worth))
         reached = float(model.throughputs(values)[owner] / classes.count[owner])
-        program.bound_row(first + place, reached * KEPT, INFINITY)
+        program.bound_row(first + place, kept(reached), INFINITY)
         if reached <= 0 and not classes.pairs:
             break
     values = program.maximise(_good(model))
