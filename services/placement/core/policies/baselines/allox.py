@@ -6,7 +6,7 @@ moved, and nobody is kept from starving: the paper's filter that lets only the l
 (alpha = 1), as the order by size alone is what it is compared for.
 
 AlloX knows jobs on one GPU. One on more is matched by its GPU time, as if it ran on one GPU for so much longer, and
-starts when as many GPUs of the type are left by the queues before it.
+starts when as many GPUs of the type are left by the shorter ones that are first in a queue.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def allox(problem: Problem) -> Solution:
     kind = np.repeat(np.arange(len(own)), list(own.values()))
     times = np.array([[_time(job, t, problem) for t in own] for job in jobs])[:, kind]
     places, total = _matched(times)
-    firsts = [(jobs[row], gpus[gpu]) for gpu, row in _firsts(places)]
+    firsts = [(jobs[row], gpus[gpu]) for gpu, row in _firsts(places, times)]
     return Solution(objective=total / len(jobs), allocation=_running(firsts, own))
 
 
@@ -80,12 +80,13 @@ def _assigned(costs: Floats) -> Ints | None:
     return columns
 
 
-def _firsts(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(GPU, job) of the job that is farthest from the end of each queue, in order of GPU."""
+def _firsts(places: list[tuple[int, int]], times: Floats) -> list[tuple[int, int]]:
+    """(GPU, job) of the job that is farthest from the end of each queue, shortest first."""
     best: dict[int, tuple[int, int]] = {}
     for row, (gpu, place) in enumerate(places):
         best[gpu] = max(best.get(gpu, (-1, -1)), (place, row))
-    return [(gpu, row) for gpu, (_, row) in sorted(best.items())]
+    firsts = [(gpu, row) for gpu, (_, row) in best.items()]
+    return sorted(firsts, key=lambda first: (times[first[1], first[0]], first))
 
 
 def _running(firsts: list[tuple[Job, str]], own: dict[str, int]) -> list[Share]:
