@@ -1,0 +1,199 @@
+"""Rounds: shares are heard and realised, leases are renewed, idle GPUs are given away at once."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import JobExited
+from libs.contracts.gateway import (
+    ColocatedRate,
+    JobPauseRequested,
+    PolicyChanged,
+    SettingChanged,
+    ThroughputsProvided,
+)
+from libs.contracts.placement import (
+    AllocationComputed,
+    AllocationRequested,
+    JobPlaced,
+    JobPreempted,
+    JobQueued,
+    LaunchTask,
+    RoundStarted,
+    StopTask,
+)
+from libs.contracts.reasons import PendingReason
+from libs.testing.core_case import node, only
+from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
+from tests.unit.placement.placement_case import PlacementCase
+
+ROUND_S = 60.0
+
+
+class RoundsCase(PlacementCase):
+    """Placement under an allocation policy, with a log that it reads back."""
+
+    def __init__(self, policy: str = "max_min_fairness", *, space_sharing: bool = False, **nodes: int) -> None:
+        super().__init__(**nodes)
+        self.give(SettingChanged(service="placement", name="round_s", value=ROUND_S, requested_by="op"))
+        self.give(PolicyChanged(policy=policy, requested_by="op", space_sharing=space_sharing))
+
+    def heard(self, events: list) -> list:
+        """Let the core read its own answers back, as every shell does."""
+        computed = [event for event in events if isinstance(event, AllocationComputed)]
+        return events + [output for event in computed for output in self.heard(self.give(event))]
+
+    def submit(self, *args, **fields):
+        return self.heard(super().submit(*args, **fields))
+
+    def wake(self):
+        return self.heard(super().wake())
+
+    def stop(self, events: list) -> list:
+        """The agents obey all StopTask orders."""
+        found = []
+        for order in [event for event in events if isinstance(event, StopTask)]:
+            exited = JobExited(
+                job_id=order.job_id,
+                attempt=order.attempt,
+                node_id=order.node_id,
+                exit_code=143,
+                signal=None,
+                outcome="stopped",
+            )
+            found += self.heard(self.give(exited))
+        return found
+
+
+def test_the_first_job_gets_its_share_at_once():
+    case = RoundsCase(n1=1)
+    said = case.submit("a")
+    asked, computed = only(said, AllocationRequested), only(said, AllocationComputed)
+    assert asked.question == computed.question and asked.reason.numbers["jobs"] == 1
+    assert [share.time for share in computed.shares] == [{"v100": 1.0}]
+    assert only(said, RoundStarted).leases[0].job_id == "a"
+    assert only(said, JobPlaced).reason.code == "Lease" and only(said, LaunchTask)
+
+
+def test_an_answer_counts_only_when_it_is_read_from_the_log():
+    case = RoundsCase(n1=1)
+    said = PlacementCase.submit(case, "a")
+    answer = only(said, AllocationComputed)
+    assert not any(isinstance(event, JobPlaced) for event in said)
+    assert only(case.give(answer), RoundStarted) is not None
+
+
+def test_an_answer_to_another_question_is_nothing():
+    case = RoundsCase(n1=1)
+    answer = only(PlacementCase.submit(case, "a"), AllocationComputed)
+    fresh = case.give(PolicyChanged(policy="min_makespan", requested_by="op"))
+    assert case.give(answer) == []
+    assert only(case.heard(fresh), JobPlaced)
+
+
+def test_two_jobs_take_turns_on_one_gpu():
+    case = RoundsCase(n1=1)
+    case.submit("a")
+    assert only(case.submit("b"), JobQueued).reason.code == PendingReason.FAIR_SHARE
+    turns = ["a"]
+    for _ in range(5):
+        said = case.wake()
+        said += case.stop(said)
+        turns += [event.job_id for event in said if isinstance(event, JobPlaced)]
+    assert turns == ["a", "b", "a"]
+
+
+def test_who_needs_no_change_is_not_interrupted():
+    case = RoundsCase(n1=2)
+    case.submit("a")
+    case.submit("b")
+    for _ in range(3):
+        said = case.wake()
+        assert not any(isinstance(event, JobPreempted) for event in said)
+        assert only(said, RoundStarted).renewed == ["a", "b"]
+
+
+def test_an_idle_gpu_does_not_wait_for_the_end_of_the_round():
+    case = RoundsCase(n1=1)
+    case.submit("a")
+    case.submit("b")
+    said = case.heard(case.exit("a", at=case.now_s + 7))
+    placed = only(said, JobPlaced)
+    assert placed.job_id == "b" and placed.reason.code == "IdleGpus"
+
+
+def test_the_faster_type_goes_to_whom_it_helps():
+    case = RoundsCase(n1=1)
+    case.give(node("k1", 1, gpu_type="k80"))
+    case.submit("steady", throughputs={"v100": 1.0, "k80": 1.0})
+    case.submit("eager", throughputs={"v100": 5.0, "k80": 1.0})
+    said = case.wake()
+    said += case.stop(said)
+    places = {event.job_id: event.gang[0].node_id for event in case.decided(JobPlaced)}
+    assert places == {"steady": "k1", "eager": "n1"}
+
+
+def test_jobs_that_pack_well_share_their_gpus():
+    case = RoundsCase(space_sharing=True, n1=1)
+    case.give(
+        ThroughputsProvided(
+            provided_by="op",
+            colocated=[
+                ColocatedRate(
+                    a_model="m",
+                    a_batch_size=None,
+                    b_model="m",
+                    b_batch_size=None,
+                    gpus=1,
+                    gpu_type="v100",
+                    a_steps_per_s=0.9,
+                    b_steps_per_s=0.9,
+                )
+            ],
+        )
+    )
+    case.submit("a", model="m", throughputs={"v100": 1.0})
+    case.submit("b", model="m", throughputs={"v100": 1.0})
+    said = case.wake()
+    assert only(said, RoundStarted).packs == [["a", "b"]]
+    placed = only(said, JobPlaced)
+    assert placed.job_id == "b" and placed.packed_with == ["a"]
+    assert only(said, LaunchTask).packed_with == ["a"]
+    assert not any(isinstance(event, JobPreempted) for event in said)
+
+
+def test_a_paused_job_keeps_its_gpus_out_of_the_rounds():
+    case = RoundsCase(n1=2)
+    case.submit("a")
+    case.submit("b")
+    case.submit("c")
+    case.give(JobPauseRequested(job_id="a", requested_by="ada"))
+    said = case.wake()
+    assert only(said, AllocationRequested).reason.numbers["gpus.v100"] == 1
+
+
+def test_switching_to_a_queue_keeps_what_runs():
+    case = RoundsCase(n1=1)
+    case.submit("a")
+    case.submit("b")
+    said = case.give(PolicyChanged(policy="backfill", requested_by="op"))
+    assert not any(isinstance(event, JobPreempted) for event in said)
+    assert only(case.exit("a"), JobPlaced).job_id == "b"
+
+
+def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
+    claims = [
+        Claim(("small",), "v100", 1, owed_s=10.0, order=1),
+        Claim(("wide",), "v100", 4, owed_s=90.0, order=2),
+        Claim(("wider",), "v100", 8, owed_s=80.0, order=3),
+        Claim(("small",), "k80", 1, owed_s=20.0, order=1),
+    ]
+    free = {"v100": 6, "k80": 1}
+    assert select(claims, free) == [Seat(("wide",), "v100"), Seat(("small",), "k80")]
+    assert free == {"v100": 2, "k80": 0}
+
+
+def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type():
+    wishes = [
+        Wish("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
+        Wish("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
+    ]
+    assert fill(wishes, {"v100": 1, "k80": 1}) == [Seat(("runs",), "v100"), Seat(("waits",), "k80")]
