@@ -10,7 +10,14 @@ from services.placement.core.policies.allocation.problem import Job as ProblemJo
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
 
-INDIVIDUAL = ("finish_time_fairness", "min_makespan", "shortest_job_first", "min_cost_slo", "max_throughput_slo")
+INDIVIDUAL = (
+    "finish_time_fairness",
+    "min_makespan",
+    "shortest_job_first",
+    "min_cost_slo",
+    "max_throughput_slo",
+    "allox",
+)
 """Policies whose answer depends on how far each job is."""
 OF_ENTITIES = ("hierarchical",)
 

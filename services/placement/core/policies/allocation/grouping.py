@@ -109,6 +109,53 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     )
 
 
+@dataclass(frozen=True)
+class PairTable:
+    """What is known of K pairs of configurations."""
+
+    a: Ints
+    """(K,) index of the first."""
+    b: Ints
+    rates_a: Floats
+    """(K, T) steps per second of the first while they share GPUs."""
+    rates_b: Floats
+
+
+def of_counts(
+    cluster: dict[str, GpuPool], rates: Floats, width: Floats, count: Floats, pairs: PairTable | None = None
+) -> Classes:
+    """A problem that is given as configurations and how many jobs have each: no job is looked at.
+
+    Args:
+        cluster: T GPU types.
+        rates: (C, T) steps per second of each configuration alone.
+        width: (C,) scale factors.
+        count: (C,) jobs; configurations without jobs are left out, with their pairs.
+        pairs: those that cannot help are left out; None: no space sharing.
+    """
+    present = np.flatnonzero(count > 0)
+    place = np.full(len(count), -1)
+    place[present] = np.arange(len(present))
+    return Classes(
+        **cluster_arrays(cluster),
+        count=count[present],
+        width=width[present],
+        weight=np.ones(len(present)),
+        rates=rates[present],
+        pairs=_useful(pairs, rates, count, place) if pairs is not None else [],
+    )
+
+
+def _useful(pairs: PairTable, rates: Floats, count: Floats, place: Ints) -> list[PairClass]:
+    helps = can_help_where(pairs.rates_a, pairs.rates_b, rates[pairs.a], rates[pairs.b])
+    there = (place[pairs.a] >= 0) & (place[pairs.b] >= 0) & ((pairs.a != pairs.b) | (count[pairs.a] > 1))
+    rates_a, rates_b = np.where(helps, pairs.rates_a, 0.0), np.where(helps, pairs.rates_b, 0.0)
+    return [
+        PairClass(int(place[pairs.a[k]]), int(place[pairs.b[k]]), rates_a[k], rates_b[k])
+        for k in np.flatnonzero(there & helps.any(axis=1))
+    ]
+
+
 class ClusterArrays(TypedDict):
     """The part of `Classes` that describes the cluster."""
 
@@ -198,6 +245,15 @@ def can_help(together: tuple[float, float], alone_a: float, alone_b: float) -> b
     if together[0] <= 0 or together[1] <= 0 or alone_a <= 0 or alone_b <= 0:
         return False
     return together[0] / alone_a + together[1] / alone_b > 1 + 1e-12
+
+
+def can_help_where(rates_a: Floats, rates_b: Floats, alone_a: Floats, alone_b: Floats) -> NDArray[np.bool_]:
+    """`can_help` for arrays."""
+    possible = (rates_a > 0) & (rates_b > 0) & (alone_a > 0) & (alone_b > 0)
+    kept = np.divide(rates_a, alone_a, out=np.zeros_like(rates_a), where=possible)
+    kept += np.divide(rates_b, alone_b, out=np.zeros_like(rates_b), where=possible)
+    helps: NDArray[np.bool_] = possible & (kept > 1 + 1e-12)
+    return helps
 
 
 def _colours(keys: Iterable[Hashable]) -> list[int]:
