@@ -19,6 +19,8 @@ TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
 KEPT = 1e-9
+PRIMAL = 4
+"""HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
 SMALL = 5000
 """Up to so many columns solving takes less time than looking for simplifications."""
 
@@ -72,6 +74,7 @@ class LinearProgram:
             ("primal_feasibility_tolerance", TOLERANCE),
             ("dual_feasibility_tolerance", TOLERANCE),
             ("presolve", "choose" if columns > SMALL else "off"),
+            ("simplex_strategy", PRIMAL),
         ):
             self._highs.setOptionValue(name, value)
         if self._highs.passModel(_model(columns, block)) == highspy.HighsStatus.kError:
