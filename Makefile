@@ -53,6 +53,9 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.harness_overhead
 	$(BIN)/python -m tests.bench.simulator
 	$(BIN)/python -m tests.bench.gateway_submissions
+	$(BIN)/python -m tests.bench.solve_times
+	$(BIN)/python -m tests.bench.gavel_jct
+	$(BIN)/python -m tests.bench.live_against_simulated
 
 up: setup ## keep a cell running on this machine
 	$(BIN)/sanjaya up
