@@ -21,11 +21,9 @@ from services.placement.core.table import machine
 
 def go_on(state: State, turn: Turn[State]) -> None:
     """After any event: begin a round when one is due, place whom the round waits for, give idle GPUs away."""
-    jobs = competitors(state)
-    if not jobs:
-        return
     if _round_is_due(state, turn.now_s):
-        if state.asked:
+        jobs = competitors(state)
+        if state.asked or not jobs:
             return
         gpus = pools(state)
         mark = fingerprint(state, jobs, gpus)
@@ -33,18 +31,24 @@ def go_on(state: State, turn: Turn[State]) -> None:
             _ask(state, mark, jobs, gpus, turn)
             return
         _begin_round(state, jobs, gpus, turn)
-    _go_on_with_round(state, jobs, turn)
+    _go_on_with_round(state, turn)
 
 
-def _go_on_with_round(state: State, jobs: list[Job], turn: Turn[State]) -> None:
+def _go_on_with_round(state: State, turn: Turn[State]) -> None:
     rounds = state.rounds
     assert rounds is not None
     _place_planned(state, rounds, turn)
-    _give_idle_away(state, rounds, jobs, turn)
-    for job in jobs:
-        if job.phase is Phase.QUEUED and not job.wait_code and job.job_id not in rounds.plan:
+    _give_idle_away(state, rounds, turn)
+    for job in _waiting(state, rounds):
+        if not job.wait_code:
             tell(state, job, _why_it_waits(rounds, job), turn)
-    state.wakeup_s = rounds.ends_s
+    state.wakeup_s = rounds.ends_s if state.jobs else None
+
+
+def _waiting(state: State, rounds: Rounds) -> list[Job]:
+    """Jobs on the queue that no place is kept for, in order of arrival."""
+    orders = [order for orders in state.queue.values() for order in orders if order[2] not in rounds.plan]
+    return sorted((state.jobs[job_id] for _, _, job_id in orders), key=lambda job: job.seq)
 
 
 def _round_is_due(state: State, now_s: float) -> bool:
@@ -173,12 +177,12 @@ def _is_free(state: State, lease: Lease) -> bool:
     return True
 
 
-def _give_idle_away(state: State, rounds: Rounds, jobs: list[Job], turn: Turn[State]) -> None:
+def _give_idle_away(state: State, rounds: Rounds, turn: Turn[State]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    waiting = [job for job in jobs if job.phase is Phase.QUEUED and job.job_id not in rounds.plan]
-    if not waiting:
+    waiting = _waiting(state, rounds)
+    free = _idle(state, rounds) if waiting else {}
+    if not free:
         return
-    free = _idle(state, rounds)
     for job in _by_debt(rounds, waiting):
         known = rates(state, job, list(free))
         for gpu_type in sorted(known, key=lambda t: (-known[t], t)):
@@ -275,7 +279,7 @@ def begin_with_new_shares(state: State, event: AllocationComputed, turn: Turn[St
         return
     if _round_is_due(state, turn.now_s):
         _begin_round(state, jobs, pools(state), turn)
-    _go_on_with_round(state, jobs, turn)
+    _go_on_with_round(state, turn)
 
 
 @machine.evolves(RoundStarted)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core import gangs
+from services.placement.core.rounds.question import offered
 from services.placement.core.rounds.selection import Seat
-from services.placement.core.state import Job, Node, Phase, State
+from services.placement.core.state import Job, Phase, State
 
 
 @dataclass
@@ -23,19 +25,10 @@ class Plan:
 class Board:
     """The GPUs that may be given away, as they will be when everybody without a lease has left."""
 
-    def __init__(self, state: State, gpu_type: str) -> None:
+    def __init__(self, state: State, gpu_type: str, offered: Mapping[str, Sequence[int]]) -> None:
         self._state, self.gpu_type = state, gpu_type
-        self._free: dict[str, dict[int, None]] = {}
-        for node in state.nodes.values():
-            if node.usable:
-                indices = [i for i, gpu in enumerate(node.gpus) if gpu.healthy and gpu.gpu_type == gpu_type]
-                open_to_all = [i for i in indices if not self._kept_by_paused(node, i)]
-                if open_to_all:
-                    self._free[node.node_id] = dict.fromkeys(open_to_all)
-        self._largest = max((len(indices) for indices in self._free.values()), default=1)
-
-    def _kept_by_paused(self, node: Node, index: int) -> bool:
-        return any(self._state.jobs[holder].held for holder in node.gpus[index].holders)
+        self._free = {node_id: dict.fromkeys(indices) for node_id, indices in offered.items()}
+        self._largest = max(map(len, self._free.values()), default=1)
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
@@ -60,21 +53,22 @@ class Board:
 
 def assign(state: State, chosen: Sequence[Seat]) -> Plan:
     """Places for the chosen rows."""
-    plan = Plan()
+    plan, free = Plan(), offered(state)
     by_type: dict[str, list[Seat]] = {}
     for seat in chosen:
         by_type.setdefault(seat.gpu_type, []).append(seat)
     for gpu_type in sorted(by_type):
         seats = sorted(by_type[gpu_type], key=lambda seat: (-_first(state, seat).spec.gpus.count, seat.jobs))
-        part = _renewing(state, gpu_type, seats) or _anew(state, gpu_type, seats)
+        board = partial(Board, state, gpu_type, free.get(gpu_type, {}))
+        part = _renewing(state, board(), seats) or _anew(state, board(), seats)
         plan.renewed += part.renewed
         plan.leases += part.leases
     return plan
 
 
-def _renewing(state: State, gpu_type: str, seats: list[Seat]) -> Plan | None:
+def _renewing(state: State, board: Board, seats: list[Seat]) -> Plan | None:
     """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
-    board, plan, others = Board(state, gpu_type), Plan(), []
+    plan, others = Plan(), []
     for seat in seats:
         stayer = _who_stays(state, seat, board)
         if stayer is None:
@@ -92,9 +86,9 @@ def _renewing(state: State, gpu_type: str, seats: list[Seat]) -> Plan | None:
     return plan
 
 
-def _anew(state: State, gpu_type: str, seats: list[Seat]) -> Plan:
+def _anew(state: State, board: Board, seats: list[Seat]) -> Plan:
     """Largest first, each where it is if that is as good as any other place."""
-    board, plan = Board(state, gpu_type), Plan()
+    plan = Plan()
     for seat in seats:
         stayer, fit = _who_stays(state, seat, board), board.best(_first(state, seat))
         if stayer is not None and (fit is None or len(stayer.gang) <= fit.nodes):

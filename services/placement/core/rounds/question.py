@@ -30,13 +30,20 @@ def competitors(state: State) -> list[Job]:
 
 def pools(state: State) -> dict[str, int]:
     """{GPU type: healthy GPUs on usable nodes that are not held by a paused job}."""
-    found: dict[str, int] = {}
-    for node in state.nodes.values():
-        if node.usable:
-            for gpu in node.gpus:
-                if gpu.healthy and not any(state.jobs[holder].held for holder in gpu.holders):
-                    found[gpu.gpu_type] = found.get(gpu.gpu_type, 0) + 1
-    return dict(sorted(found.items()))
+    return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in sorted(offered(state).items())}
+
+
+def offered(state: State) -> dict[str, dict[str, list[int]]]:
+    """{GPU type: {node: indices of the healthy GPUs that no paused job holds}}, on usable nodes."""
+    paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang}
+    found: dict[str, dict[str, list[int]]] = {}
+    for node_id, node in state.nodes.items():
+        if not node.usable:
+            continue
+        for index, gpu in enumerate(node.gpus):
+            if gpu.healthy and not (paused and any(holder in paused for holder in gpu.holders)):
+                found.setdefault(gpu.gpu_type, {}).setdefault(node_id, []).append(index)
+    return found
 
 
 def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:

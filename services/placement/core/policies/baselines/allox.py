@@ -30,8 +30,9 @@ def allox(problem: Problem) -> Solution:
     if not jobs:
         return Solution(objective=0.0, allocation=[])
     jobs.sort(key=lambda job: -_shortest(job, own, problem))  # the matching is found four times faster in this order
-    gpus = [t for t, count in own.items() for _ in range(count)]
-    kind = np.repeat(np.arange(len(own)), list(own.values()))
+    queues = [min(count, len(jobs)) for count in own.values()]
+    gpus = [t for t, count in zip(own, queues, strict=True) for _ in range(count)]
+    kind = np.repeat(np.arange(len(own)), queues)
     times = np.array([[_time(job, t, problem) for t in own] for job in jobs])[:, kind]
     places, total = _matched(times)
     firsts = [(jobs[row], gpus[gpu]) for gpu, row in _firsts(places, times)]
