@@ -154,9 +154,15 @@ def _wish(state: State, job: Job, types: list[str]) -> Wish:
     return Wish(
         job_id=job.job_id,
         width=job.spec.gpus.count,
-        rates=rates(state, job, types),
+        rates=_seen(state, job, types),
         running_on=job.gpu_type if active else "",
     )
+
+
+def _seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
+    """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
+    known = rates(state, job, types)
+    return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)
 
 
 def _place_planned(state: State, rounds: Rounds, turn: Turn[State]) -> None:
@@ -184,8 +190,9 @@ def _give_idle_away(state: State, rounds: Rounds, turn: Turn[State]) -> None:
     if not free:
         return
     for job in _by_debt(rounds, waiting):
-        known = rates(state, job, list(free))
-        for gpu_type in sorted(known, key=lambda t: (-known[t], t)):
+        known = _seen(state, job, list(free))
+        idle = {t: sum(len(indices) for _, indices in free[t]) for t in free}
+        for gpu_type in sorted(known, key=lambda t: (-known[t], -idle[t], t)):
             fits = gangs.fits_of_type(job.spec.gpus, gpu_type, free[gpu_type])
             fit = min(fits, key=lambda f: (f.nodes, f.racks), default=None)
             if fit is not None:

@@ -61,7 +61,8 @@ def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
 def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
     """The jobs that use what is left; subtracts from `free`.
 
-    Who runs already goes on where it is; then the others, in the order given, each on its fastest type.
+    Who runs already goes on where it is; then the others, in the order given, each on its fastest type; among equals
+    on the type of which most is left.
     """
     listed = list(wishes)
     chosen: dict[str, str] = {}
@@ -73,7 +74,7 @@ def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
         if wish.job_id not in chosen:
             possible = [t for t, rate in wish.rates.items() if rate > 0 and wish.width <= free.get(t, 0)]
             if possible:
-                best = max(possible, key=lambda t: (wish.rates[t], t))
+                best = max(possible, key=lambda t: (wish.rates[t], free[t], t))
                 chosen[wish.job_id] = best
                 free[best] -= wish.width
     return [Seat((job_id,), gpu_type) for job_id, gpu_type in chosen.items()]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import LinearProgram, kept
-from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
+from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs, goodness
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,7 +44,8 @@ def max_min(classes: Classes) -> Found:
     cost = np.zeros(model.columns)
     cost[level] = 1.0
     best = float(program.maximise(cost)[level])
-    values = _better_for_all(model, program, level, best)
+    program.bound_column(level, kept(best), INFINITY)
+    values = better_for_jobs(model, program)
     return Found(model, values, best, program.iterations)
 
 
@@ -56,12 +57,6 @@ def _levelled(model: Model, chosen: Ints, slope: Floats) -> tuple[int, LinearPro
     columns = np.full(len(chosen), model.first_extra, dtype=np.int64)
     model.rows.add_block(first + np.arange(len(chosen)), columns, -slope)
     return first, model.program()
-
-
-def _better_for_all(model: Model, program: LinearProgram, level: int, best: float) -> Floats:
-    """Second objective, at the level that was reached."""
-    program.bound_column(level, kept(best), INFINITY)
-    return program.maximise(model.cost_of(goodness(model.classes) * model.classes.width))
 
 
 SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]
@@ -104,5 +99,5 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
         for index in np.flatnonzero(rising):
             program.bound_row(first + int(index), kept(float(levels[index])), INFINITY)
     program.bound_column(model.first_extra, 0.0, 0.0)
-    values = program.maximise(model.cost_of(goodness(classes) * classes.width))
+    values = better_for_jobs(model, program)
     return Found(model, values, float(objective or 0.0), program.iterations)

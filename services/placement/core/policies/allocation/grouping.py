@@ -60,6 +60,8 @@ class Classes:
     """Jobs of each class, by index; empty when the problem was given as counts."""
     firsts: list[Job] = field(default_factory=list)
     """One job of each class."""
+    agnostic: bool = False
+    """All types look the same."""
 
     @property
     def equal_rates(self) -> Floats:
@@ -106,6 +108,7 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
         pairs=_pair_classes(pairs, colours),
         members=members,
         firsts=firsts,
+        agnostic=not problem.options.heterogeneity_aware,
     )
 
 

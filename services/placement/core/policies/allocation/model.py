@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import LinearProgram, Rows
+from services.placement.core.policies.allocation.lp import LinearProgram, Rows, kept
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,16 +21,20 @@ class Model:
     """
 
     def __init__(self, classes: Classes, extra: int = 0) -> None:
+        """`extra`: how many variables the policy adds."""
         self.classes = classes
         self.alone_class, self.alone_type = (index.astype(np.int64) for index in np.nonzero(classes.rates > 0))
         self._build_pairs()
         self.alone, self.paired = len(self.alone_class), len(self.pair_index)
-        self.columns = self.alone + self.paired + extra
         self.first_extra = self.alone + self.paired
+        self.first_overlap = self.first_extra + extra
+        self.columns = self.first_overlap + (self.alone if classes.agnostic else 0)
         self.rows = Rows()
         self._add_time_limits()
         self._add_gpu_limits()
         self._thr = self._throughput_entries()
+        if classes.agnostic:
+            self._add_overlap()
 
     def _build_pairs(self) -> None:
         pairs = self.classes.pairs
@@ -65,6 +69,34 @@ class Model:
             first + classes.pool_of[self.alone_type], np.arange(self.alone), classes.width[self.alone_class]
         )
         self.rows.add_block(first + classes.pool_of[self.pair_type], self.pair_columns, classes.width[self.pair_a])
+
+    def _add_overlap(self) -> None:
+        """One variable per alone variable: how much of it is time as the cluster's own mix of types would give it.
+
+        To an agnostic policy all types are equal, so there is no reason to prefer one: of all optima it takes the one
+        that is as evenly spread as can be.
+        """
+        classes, columns = self.classes, np.arange(self.alone)
+        mix = np.where(classes.rates > 0, classes.mix, 0.0)
+        mix = np.divide(mix, mix.sum(axis=1, keepdims=True), out=np.zeros_like(mix), where=mix.sum(axis=1)[:, None] > 0)
+        first = self.rows.reserve([-INFINITY] * (2 * self.alone), [0.0] * (2 * self.alone))
+        overlap = self.first_overlap + columns
+        for row, others, values in (
+            (first + columns, overlap, np.ones(self.alone)),
+            (first + columns, columns, -np.ones(self.alone)),
+            (first + self.alone + columns, overlap, np.ones(self.alone)),
+        ):
+            self.rows.add_block(row, others, values)
+        same = self.alone_class[:, None] == self.alone_class[None, :]
+        mine, other = np.nonzero(same)
+        part = mix[self.alone_class, self.alone_type]
+        self.rows.add_block(first + self.alone + mine, other, -part[mine])
+
+    def overlap_cost(self) -> Floats:
+        """(columns,) the objective that spreads time as the cluster's mix."""
+        cost = np.zeros(self.columns)
+        cost[self.first_overlap :] = self.classes.width[self.alone_class]
+        return cost
 
     def _throughput_entries(self) -> tuple[Ints, Ints, Floats]:
         """(class, column, rate) of all terms of the classes' total throughputs, in order of class."""
@@ -110,6 +142,20 @@ class Model:
     def program(self) -> LinearProgram:
         """The LP as built so far."""
         return LinearProgram(self.columns, self.rows)
+
+
+def better_for_jobs(model: Model, program: LinearProgram) -> Floats:
+    """The second objective, with the first one fixed in the program: the largest sum of normalised throughputs.
+
+    An agnostic policy then spreads the time over the types.
+    """
+    cost = model.cost_of(goodness(model.classes) * model.classes.width)
+    values = program.maximise(cost)
+    if not model.classes.agnostic or not model.alone:
+        return values
+    columns = np.flatnonzero(cost)
+    program.add_row(columns, cost[columns], kept(float(cost @ values)), INFINITY)
+    return program.maximise(model.overlap_cost())
 
 
 def goodness(classes: Classes) -> Floats:

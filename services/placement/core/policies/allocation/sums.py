@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import LinearProgram, kept
-from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
+from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 from services.placement.core.policies.allocation.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -106,5 +106,5 @@ def _best(model: Model, cost: Floats, program: LinearProgram) -> Found:
     columns = np.flatnonzero(cost)
     if len(columns):
         program.add_row(columns, cost[columns], kept(objective), INFINITY)
-        values = program.maximise(model.cost_of(goodness(model.classes) * model.classes.width))
+        values = better_for_jobs(model, program)
     return Found(model, values, objective, program.iterations)

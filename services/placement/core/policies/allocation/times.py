@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import kept
-from services.placement.core.policies.allocation.model import INFINITY, Model, goodness
+from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-10
@@ -41,7 +41,7 @@ def min_makespan(classes: Classes) -> Found:
     cost[rate] = 1.0
     best = float(program.maximise(cost)[rate])
     program.bound_column(rate, kept(best), INFINITY)
-    values = program.maximise(_good(model))
+    values = better_for_jobs(model, program)
     return Found(model, values, unit / best, program.iterations)
 
 
@@ -85,7 +85,7 @@ def finish_time_fairness(classes: Classes) -> Found:
     need = steps[chosen] / (rho * ideal - elapsed)
     for index, value in enumerate(need):
         program.bound_row(first + index, kept(float(value)), INFINITY)
-    return Found(model, program.maximise(_good(model)), rho, program.iterations)
+    return Found(model, better_for_jobs(model, program), rho, program.iterations)
 
 
 def isolated_rates(classes: Classes) -> Floats:
@@ -117,16 +117,12 @@ def shortest_job_first(classes: Classes) -> Found:
         program.bound_row(first + place, kept(reached), INFINITY)
         if reached <= 0 and not classes.pairs:
             break
-    values = program.maximise(_good(model))
+    values = better_for_jobs(model, program)
     thr = model.throughputs(values)[chosen] / classes.count[chosen]
     ends = steps[chosen] / np.maximum(thr, 1e-300)
     return Found(model, values, float(ends.min()), program.iterations)
 
 
-def _good(model: Model) -> Floats:
-    return model.cost_of(goodness(model.classes) * model.classes.width)
-
-
 def _second(model: Model) -> Floats:
     """The second objective alone: nothing is left to be done."""
-    return model.program().maximise(_good(model))
+    return better_for_jobs(model, model.program())
