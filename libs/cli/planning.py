@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,10 @@ import typer
 
 from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import progress
+from libs.cli.writing import check_writable, write_text
+
+LONGEST_S = 1e9
+"""Longer rounds and overheads are taken for mistakes."""
 
 
 def register(app: typer.Typer) -> None:
@@ -25,23 +28,19 @@ def solve(
     out: Annotated[str, typer.Option(help="policy-solution/1, JSON; - for standard output.")] = "-",
 ) -> None:
     """Compute the shares of time that a policy gives to jobs: what the placement service would do."""
-    from libs.cli.problems import read_problem, refused, solution_document
-    from services.placement.core.policies.allocation.problem import InvalidProblem, SolverFailed
+    from libs.cli.problems import read_problem, solution_document
+    from services.placement.core.policies.allocation.problem import SolverFailed
     from services.placement.core.policies.allocation.solve import solve as solution_of
 
     problem = read_problem(file)
+    check_writable(out)
     began = time.perf_counter()
     try:
         solution = solution_of(problem)
-    except InvalidProblem as error:
-        fail(str(refused(error, file)), USAGE)
     except SolverFailed as error:
         fail(f"{file}: no optimum was found: {error}", FAILED)
-    text = json.dumps(solution_document(solution, time.perf_counter() - began), indent=1) + "\n"
-    if out == "-":
-        sys.stdout.write(text)
-    else:
-        Path(out).write_text(text)
+    took_s = time.perf_counter() - began
+    write_text(json.dumps(solution_document(solution, took_s), indent=1) + "\n", out)
 
 
 def simulate(
@@ -68,9 +67,12 @@ def simulate(
     bounds = None
     if measure is not None:
         first, colon, end = measure.partition(":")
-        if not (colon and first.isdigit() and end.isdigit()):
-            fail(f"--measure {measure!r}: expected FIRST:END, such as 4000:5000", USAGE)
+        if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+            fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
+    for option, seconds in (("--round-s", round_s), ("--checkpoint-overhead-s", checkpoint_overhead_s)):
+        if not seconds <= LONGEST_S:
+            fail(f"{option} {seconds}: expected at most {LONGEST_S:g} seconds", USAGE)
     choice = Choice(
         policy=policy,
         cluster=cluster,

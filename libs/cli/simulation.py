@@ -12,6 +12,9 @@ from typing import Any
 
 from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import Watch
+from libs.cli.writing import check_writable, write_text
+from libs.contracts.bad_input import BadInput
+from libs.contracts.base import Event
 from libs.contracts.gateway import POLICY_NAMES, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
@@ -58,9 +61,15 @@ class Choice:
 
 
 def simulation_of(
-    jobs: Iterable[TraceJob], rates: Throughputs, choice: Choice, *, keep_log: bool = False, warn: Warn | None = None
+    jobs: Iterable[TraceJob],
+    rates: Throughputs,
+    choice: Choice,
+    *,
+    requests: Iterable[Event] = (),
+    keep_log: bool = False,
+    warn: Warn | None = None,
 ) -> Simulation:
-    """A run that has not begun.
+    """A run that has not begun; `requests` are an operator's, before the first job.
 
     Raises:
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
@@ -75,7 +84,7 @@ def simulation_of(
         cost_per_hour=COST_PER_HOUR,
     )
     round_s = SettingChanged(service="placement", name="round_s", value=choice.round_s, requested_by=operator)
-    first = [Planned(0.0, policy), Planned(0.0, round_s)]
+    first = [Planned(0.0, event) for event in (policy, round_s, *requests)]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
         first.append(Planned(0.0, known_pairs(played, rates)))
@@ -96,27 +105,24 @@ def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: P
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
     if choice.policy not in POLICY_NAMES:
         fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICY_NAMES)}", USAGE)
+    for path in (out, log) if log is not None else (out,):
+        check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS
     warn = _warn if throughputs else None
     simulation = simulation_of(read_trace(trace), rates, choice, keep_log=log is not None, warn=warn)
+    if choice.measure is not None and choice.measure[0] >= len(simulation.workload.jobs):
+        first, end = choice.measure
+        raise BadInput("--measure", f"{first}:{end}", f"jobs of the trace, which has {len(simulation.workload.jobs)}")
     began = time.perf_counter()
     try:
         simulation.run(_every(watch, choice.measure, len(simulation.workload.jobs)))
     except Stalled as error:
         fail(str(error), FAILED)
-    _write(document_of(simulation, choice, time.perf_counter() - began), out)
+    write_text(json.dumps(document_of(simulation, choice, time.perf_counter() - began), indent=1) + "\n", out)
     if log is not None:
         positions = {name: replica.next_offset for name, replica in simulation.replicas.items()}
         with log.open("wb") as file:
             write_jsonl(simulated("simulation", simulation.log.control, simulation.log.orders, positions), file)
-
-
-def _write(document: dict[str, Any], out: str) -> None:
-    text = json.dumps(document, indent=1) + "\n"
-    if out == "-":
-        sys.stdout.write(text)
-    else:
-        Path(out).write_text(text)
 
 
 def _every(watch: Watch, measure: tuple[int, int] | None, jobs: int) -> Callable[[Simulation], None]:

@@ -14,6 +14,8 @@ GIB = 1024**3
 MEMORY_BYTES = {"k80": 12 * GIB, "p100": 16 * GIB, "v100": 16 * GIB, "t4": 16 * GIB, "a100": 40 * GIB, "h100": 80 * GIB}
 """Per GPU, of the usual models; any other is taken to have 16 GiB."""
 SERVERS_PER_RACK = 16
+MOST_GPUS = 1_000_000
+"""Of one type; more are taken for a mistake."""
 _TYPE = re.compile(r"[a-z0-9][a-z0-9_.+-]*")
 
 
@@ -85,15 +87,17 @@ def parse_cluster(text: str, gpus_per_server: int = 4) -> Cluster:
     """Read `TYPE=COUNT,TYPE=COUNT`, e.g. `v100=36,p100=36,k80=36`.
 
     Raises:
-        BadInput: not of that form, a type twice, or a count below 1.
+        BadInput: not of that form, a type twice, or a count below 1 or above a million.
     """
     if gpus_per_server < 1:
         raise BadInput("--gpus-per-server", str(gpus_per_server), "a whole number from 1 on")
     gpus: dict[str, int] = {}
     for part in text.split(","):
         gpu_type, _, count = (piece.strip() for piece in part.partition("="))
-        if not _TYPE.fullmatch(gpu_type) or not count.isascii() or not count.isdigit() or int(count) < 1:
+        if not _TYPE.fullmatch(gpu_type) or not count.isascii() or not count.isdigit() or not count.strip("0"):
             raise BadInput("--cluster", repr(part), "TYPE=COUNT with a lower-case type and a count from 1 on")
+        if len(count) > len(str(MOST_GPUS)) or int(count) > MOST_GPUS:
+            raise BadInput("--cluster", repr(part)[:80], f"at most {MOST_GPUS:,} GPUs of a type")
         if gpu_type in gpus:
             raise BadInput("--cluster", f"type {gpu_type!r} twice", "each GPU type once")
         gpus[gpu_type] = int(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from libs.contracts.bad_input import BadInput
 
 Warn = Callable[[str], None]
 """Takes one sentence about something that was ignored."""
+MOST_WHOLE = 2**53
+"""Whole numbers above are taken for mistakes; up to here they are exact everywhere."""
 
 
 def warn_on_stderr(sentence: str) -> None:
@@ -30,6 +33,8 @@ def open_input(source: str | Path) -> Iterator[tuple[IO[str], str]]:
     name = "standard input" if str(source) == "-" else str(source)
     try:
         if str(source) == "-":
+            if isinstance(sys.stdin, io.TextIOWrapper):
+                sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="")
             yield sys.stdin, name
         else:
             with open(source, encoding="utf-8-sig", newline="") as file:
@@ -44,4 +49,7 @@ def finite(value: object) -> float | None:
     """The number that a JSON value is, or None when it is no finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from libs.contracts.bad_input import BadInput
-from libs.sim.inputs import Warn, finite, open_input, warn_on_stderr
+from libs.sim.documents import Fields, Unknown, read_json, seen, text_at
+from libs.sim.inputs import Warn, warn_on_stderr
 
 Config = tuple[str, int | None, int]
 """Model, batch size (None: the model has none) and GPUs."""
@@ -18,6 +19,10 @@ FORMAT = "throughputs/1"
 _KNOWN = ("format", "gpu_types", "isolated", "colocated")
 _SOURCE_NOTES = ("unit", "source")
 """Fields that published tables carry to say where they come from."""
+LEAST_RATE = 1e-9
+"""Steps per second; whoever is slower does not run."""
+_CONFIG = ("model", "batch_size", "gpus")
+_RATE = "steps per second, 0 or more"
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,108 +79,64 @@ def read_throughputs(source: str | Path, warn: Warn = warn_on_stderr) -> Through
     Raises:
         BadInput: with file, JSON path, the value seen and what was expected.
     """
-    with open_input(source) as (file, name):
-        text = file.read()
-    try:
-        document = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise BadInput(name, f"no JSON: {error}", f"a {FORMAT} document") from None
-    return parse_throughputs(document, name, warn)
+    return parse_throughputs(*read_json(source, FORMAT), warn)
 
 
 def parse_throughputs(document: Any, name: str, warn: Warn = warn_on_stderr) -> Throughputs:
     """As `read_throughputs`, from decoded JSON; `name` is what messages call the file."""
-    top = _object(document, f"{name}: $")
-    if top.get("format") != FORMAT:
-        raise BadInput(f"{name}: $.format", repr(top.get("format")), repr(FORMAT))
-    for field in top:
-        if field not in _KNOWN + _SOURCE_NOTES:
-            warn(f"{name}: $.{field} is not part of {FORMAT} and is ignored")
-    types = [_text(x, f"{name}: $.gpu_types[{i}]") for i, x in enumerate(_array(top, "gpu_types", name))]
+    top = Fields(document, name)
+    top.must_be("format", FORMAT)
+    unknown = Unknown(name, FORMAT)
+    top.known(_KNOWN + _SOURCE_NOTES, unknown, "table")
+    types: list[str] = []
+    for index, item in enumerate(top.array("gpu_types")):
+        types.append(text_at(item, f"{name}: $.gpu_types[{index}]"))
+        if types.count(item) > 1:
+            raise BadInput(f"{name}: $.gpu_types[{index}]", f"{item!r} a second time", "each type once")
     isolated: dict[tuple[Config, bool], dict[str, float]] = {}
-    for i, row in enumerate(_array(top, "isolated", name)):
-        where = f"{name}: $.isolated[{i}]"
-        key = (_config(row, where), _flag(row, where))
+    for row in top.each("isolated"):
+        row.known((*_CONFIG, "consolidated", "steps_per_s"), unknown, "row")
+        key = (_config(row), row.flag("consolidated"))
         if key in isolated:
-            raise BadInput(where, "a second row for the same configuration", "one row per configuration")
-        isolated[key] = _rates(row, types, where)
-    pairs = [_pair(row, types, f"{name}: $.colocated[{i}]") for i, row in enumerate(_array(top, "colocated", name))]
+            raise BadInput(f"{name}: {row.path}", "a second row for the same configuration", "one per configuration")
+        isolated[key] = _rates(row.inside("steps_per_s"), types)
+    pairs = [_pair(row, types, unknown) for row in top.each("colocated", [])]
+    unknown.tell(warn)
     return Throughputs(types, isolated, pairs)
 
 
-def _pair(row: Any, types: list[str], where: str) -> Pair:
-    fields = _object(row, where)
-    return Pair(
-        a=_config(fields.get("a"), f"{where}.a"),
-        b=_config(fields.get("b"), f"{where}.b"),
-        gpu_type=_one_of(fields.get("gpu_type"), types, f"{where}.gpu_type"),
-        consolidated=_flag(fields, where),
-        a_steps_per_s=_rate(fields.get("a_steps_per_s"), f"{where}.a_steps_per_s"),
-        b_steps_per_s=_rate(fields.get("b_steps_per_s"), f"{where}.b_steps_per_s"),
+def _pair(row: Fields, types: list[str], unknown: Unknown) -> Pair:
+    row.known(Pair.__struct_fields__, unknown, "pair")
+    a, b = row.inside("a"), row.inside("b")
+    for config in (a, b):
+        config.known(_CONFIG, unknown, "configuration")
+    pair = Pair(
+        a=_config(a),
+        b=_config(b),
+        gpu_type=_one_of(row.given.get("gpu_type"), types, row.where("gpu_type")),
+        consolidated=row.flag("consolidated"),
+        a_steps_per_s=row.number("a_steps_per_s", _RATE),
+        b_steps_per_s=row.number("b_steps_per_s", _RATE),
     )
+    if pair.a[2] != pair.b[2]:
+        raise b.wrong("gpus", f"{pair.a[2]}, as many as in {a.path}")
+    return pair
 
 
-def _config(row: Any, where: str) -> Config:
-    fields = _object(row, where)
-    return (
-        _text(fields.get("model"), f"{where}.model"),
-        None if fields.get("batch_size") is None else _count(fields["batch_size"], f"{where}.batch_size"),
-        _count(fields.get("gpus"), f"{where}.gpus"),
-    )
+def _config(row: Fields) -> Config:
+    return (row.text("model"), row.whole("batch_size", None), row.whole("gpus"))
 
 
-def _rates(row: Any, types: list[str], where: str) -> dict[str, float]:
-    rates = _object(row.get("steps_per_s"), f"{where}.steps_per_s")
-    return {
-        _one_of(gpu_type, types, f"{where}.steps_per_s"): _rate(value, f"{where}.steps_per_s.{gpu_type}")
-        for gpu_type, value in rates.items()
-    }
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadInput(where, _seen(value), "an object")
-    return value
-
-
-def _array(fields: dict[str, Any], field: str, name: str) -> list[Any]:
-    value = fields.get(field, [] if field == "colocated" else None)
-    if not isinstance(value, list):
-        raise BadInput(f"{name}: $.{field}", _seen(value), "an array")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadInput(where, _seen(value), "a text")
-    return value
+def _rates(rates: Fields, types: list[str]) -> dict[str, float]:
+    where = f"{rates.name}: {rates.path}"
+    found = {_one_of(gpu_type, types, where): rates.number(gpu_type, _RATE) for gpu_type in rates.given}
+    for gpu_type, rate in found.items():
+        if 0 < rate < LEAST_RATE:
+            raise rates.wrong(gpu_type, f"0, or at least {LEAST_RATE:g} steps per second")
+    return found
 
 
 def _one_of(value: Any, types: list[str], where: str) -> str:
     if value not in types:
-        raise BadInput(where, _seen(value), f"one of $.gpu_types ({', '.join(types)})")
+        raise BadInput(where, seen(value), f"one of $.gpu_types ({', '.join(types)})")
     return str(value)
-
-
-def _flag(fields: dict[str, Any], where: str) -> bool:
-    value = fields.get("consolidated")
-    if not isinstance(value, bool):
-        raise BadInput(f"{where}.consolidated", _seen(value), "true or false")
-    return value
-
-
-def _count(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(where, _seen(value), "a whole number from 1 on")
-    return value
-
-
-def _rate(value: Any, where: str) -> float:
-    number = finite(value)
-    if number is None or number < 0:
-        raise BadInput(where, _seen(value), "steps per second, 0 or more")
-    return number
-
-
-def _seen(value: Any) -> str:
-    return "nothing" if value is None else repr(value)[:80]

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from libs.contracts.bad_input import BadInput
 from libs.contracts.jobs import ElasticRange, GpuRequest, JobClass, JobSpec, SimulatedWork
-from libs.sim.inputs import Warn, open_input, warn_on_stderr
+from libs.sim.inputs import MOST_WHOLE, Warn, open_input, warn_on_stderr
 
 REQUIRED = ("job_id", "submit_time_s", "tenant", "model", "batch_size", "gpus", "total_steps", "duration_s")
 OPTIONAL = (
@@ -124,7 +124,7 @@ def parse_trace(lines: Iterable[str], name: str, warn: Warn = warn_on_stderr) ->
                 )
             jobs[job.job_id] = job
     except csv.Error as error:
-        raise BadInput(f"{name}:{reader.line_num}", f"no CSV: {error}", "comma-separated values") from None
+        raise BadInput(f"{name}:{reader.line_num + 1}", f"no CSV: {error}", "comma-separated values") from None
     return sorted(jobs.values(), key=lambda job: job.submit_time_s)
 
 
@@ -202,7 +202,7 @@ class _Row:
             value = float(self.text(column))
         except ValueError:
             raise self.wrong(column, expected) from None
-        if not math.isfinite(value) or not fits(value):
+        if not math.isfinite(value) or abs(value) > MOST_WHOLE or not fits(value):
             raise self.wrong(column, expected)
         return value
 
@@ -229,6 +229,11 @@ def _job(row: _Row) -> TraceJob:
     duration_s = row.number("duration_s", "seconds above 0, or nothing", lambda x: x > 0)
     if total_steps is None and duration_s is None:
         raise BadInput(f"{row.where}, columns total_steps and duration_s", "both empty", "one of them")
+    elastic_min = row.whole("elastic_min", "a whole number from 1 on, or nothing", least=1)
+    elastic_max = row.whole("elastic_max", "a whole number from 1 on, or nothing", least=1)
+    if not (elastic_min or gpus) <= gpus <= (elastic_max or gpus):
+        seen = f"{row.text('elastic_min')}:{row.text('elastic_max')}"
+        raise BadInput(f"{row.where}, columns elastic_min and elastic_max", seen, f"bounds around the {gpus} GPUs")
     return TraceJob(
         job_id=row.text("job_id"),
         submit_time_s=submit_time_s,
@@ -246,8 +251,8 @@ def _job(row: _Row) -> TraceJob:
         gpu_types=tuple(name.strip() for name in row.text("gpu_type").lower().split("|") if name.strip()),
         status=row.text("status"),
         attempts=row.whole("attempts", "a whole number from 1 on, or nothing", least=1),
-        elastic_min=row.whole("elastic_min", "a whole number from 1 on, or nothing", least=1),
-        elastic_max=row.whole("elastic_max", "a whole number from 1 on, or nothing", least=1),
+        elastic_min=elastic_min,
+        elastic_max=elastic_max,
     )
 
 
