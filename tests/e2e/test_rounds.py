@@ -48,10 +48,12 @@ for _ in lease:
 """
 
 
-def test_jobs_share_gpus_in_rounds_and_policies_are_switched_under_way(tmp_path: Path):
+@pytest.mark.parametrize("bus", ["embedded", "kafka"])
+def test_jobs_share_gpus_in_rounds_and_policies_are_switched_under_way(bus: str, tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    plan = CellPlan(state_dir=tmp_path / "cell", agents=2, gpus_per_agent=1, gateway_port=free_port())
+    kafka = "" if bus == "kafka" else None
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=2, gpus_per_agent=1, gateway_port=free_port(), kafka=kafka)
     with Cell(plan), Client(plan.gateway_url) as client:
         client.set_setting("placement", "round_s", 2)
         jobs = [submitted(client, script, number) for number in range(4)]
