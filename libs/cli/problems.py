@@ -30,6 +30,15 @@ NEED_COSTS = ("min_cost", "min_cost_slo")
 RATE = "steps per second, 0 or more"
 
 
+NOT_IN_FILES = ("kind", "kind_pairs")
+"""How the placement service gives pairs; files list them by job."""
+
+
+def _listed(cls: type[Problem] | type[Job], *more: str) -> tuple[str, ...]:
+    """The fields of the format."""
+    return (*more, *(name for name in cls.__struct_fields__ if name not in NOT_IN_FILES))
+
+
 def read_problem(source: str | Path, warn: Warn = warn_on_stderr) -> Problem:
     """Read a file (or standard input, `-`).
 
@@ -44,7 +53,7 @@ def parse_problem(document: Any, name: str, warn: Warn = warn_on_stderr) -> Prob
     top = Fields(document, name)
     top.must_be("format", FORMAT)
     unknown = Unknown(name, FORMAT)
-    top.known(("format", *Problem.__struct_fields__), unknown, "problem")
+    top.known(_listed(Problem, "format"), unknown, "problem")
     policy = top.text("policy")
     if policy not in ALLOCATION_POLICIES:
         raise top.wrong("policy", f"one of {', '.join(ALLOCATION_POLICIES)}")
@@ -90,7 +99,7 @@ def _pool(row: Fields, policy: str, unknown: Unknown) -> GpuPool:
 
 
 def _job(row: Fields, policy: str, unknown: Unknown) -> Job:
-    row.known(Job.__struct_fields__, unknown, "job")
+    row.known(_listed(Job), unknown, "job")
     rates = row.inside("throughputs")
     steps = row.number("steps_remaining", "steps, 0 or more", None)
     slo_s = row.number("slo_s", "seconds above 0", None, above=True)

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from services.placement.core.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem, Solution
+from services.placement.core.policies.allocation.problem import (
+    GpuPool,
+    Job,
+    KindPair,
+    Pair,
+    PolicyOptions,
+    Problem,
+    Solution,
+)
 from services.placement.core.policies.allocation.solve import solve
 from tests.properties.effort import whole_system
 from tests.properties.policies import reference as plain
@@ -153,3 +162,31 @@ def test_the_example_of_section_4_3():
         options=PolicyOptions(water_filling=True),
     )
     assert [share.time for share in solve(problem).allocation] == [{"v100": pytest.approx(1.0)}] * 4
+
+
+@pytest.mark.parametrize("policy", ["max_min_fairness", "min_makespan", "fifo"])
+def test_pairs_by_kinds_are_pairs_of_jobs(policy: str):
+    rates = {"small": {"v100": 2.0, "k80": 1.0}, "large": {"v100": 5.0, "k80": 1.0}}
+    together = {("small", "small"): (1.4, 1.4), ("small", "large"): (1.6, 3.0)}
+    kinds = ["small", "large", "small", "small", "large"]
+    jobs = [Job(id=f"{i}", kind=k, throughputs=rates[k], steps_remaining=10.0 + i) for i, k in enumerate(kinds)]
+    by_job = [
+        Pair(jobs=(a.id, b.id), throughputs={"v100": row})
+        for a in jobs
+        for b in jobs
+        for (first, second), row in together.items()
+        if (a.kind, b.kind) == (first, second) and a.id != b.id and (first != second or a.id < b.id)
+    ]
+    asked = Problem(
+        policy=policy,
+        cluster={"v100": GpuPool(gpus=1), "k80": GpuPool(gpus=2)},
+        jobs=jobs,
+        pairs=by_job,
+        options=PolicyOptions(space_sharing=True),
+    )
+    by_kind = [KindPair(kinds=kinds, throughputs={"v100": row}) for kinds, row in together.items()]
+    found = solve(structs.replace(asked, pairs=[], kind_pairs=by_kind))
+    assert found.objective == pytest.approx(solve(asked).objective, rel=1e-7)
+    assert any(len(share.jobs) == 2 for share in found.allocation)
+    reference = Reference(asked)
+    assert (reference.limits @ plain.values(reference, found) <= reference.bounds + 1e-9).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from zlib import crc32
 
-from services.placement.core.policies.allocation.problem import Entity, GpuPool, Pair, Problem
+from services.placement.core.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
 from services.placement.core.policies.allocation.problem import Job as ProblemJob
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
@@ -20,6 +20,8 @@ INDIVIDUAL = (
 )
 """Policies whose answer depends on how far each job is."""
 OF_ENTITIES = ("hierarchical",)
+OF_JOBS = ("gandiva_packing",)
+"""Policies that look at pairs of jobs, not of configurations."""
 
 
 def competitors(state: State) -> list[Job]:
@@ -60,13 +62,16 @@ def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) 
     """The whole problem; `jobs` in order of arrival."""
     types = list(gpus)
     individual = state.policy in INDIVIDUAL
-    listed = {job.job_id: _job(state, job, types, gpus, individual, len(jobs), now_s) for job in jobs}
+    listed = [_job(state, job, types, gpus, individual, len(jobs), now_s) for job in jobs]
+    by_kind = _kind_pairs(state, jobs) if state.options.space_sharing else []
+    by_job = state.policy in OF_JOBS
     return Problem(
         policy=state.policy,
         options=state.options,
         cluster={t: GpuPool(gpus=n, cost_per_hour=state.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
-        jobs=list(listed.values()),
-        pairs=_pairs(state, jobs, listed) if state.options.space_sharing else [],
+        jobs=listed,
+        pairs=_job_pairs(listed, by_kind) if by_job else [],
+        kind_pairs=[] if by_job else by_kind,
         entities=_entities(state, jobs) if state.policy in OF_ENTITIES else {},
     )
 
@@ -81,6 +86,7 @@ def _job(
         scale_factor=job.spec.gpus.count,
         weight=job.spec.weight,
         entity=job.spec.tenant if state.policy in OF_ENTITIES else None,
+        kind=configuration_of(job) if state.options.space_sharing else "",
     )
     if not individual:
         return row
@@ -88,6 +94,7 @@ def _job(
     elapsed_s = now_s - job.arrived_s
     return ProblemJob(
         id=row.id,
+        kind=row.kind,
         throughputs=throughputs,
         scale_factor=row.scale_factor,
         weight=row.weight,
@@ -105,15 +112,27 @@ def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: in
     return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
 
 
-def _pairs(state: State, jobs: list[Job], listed: dict[str, ProblemJob]) -> list[Pair]:
-    """All pairs whose configurations an operator has rates for, on the types that both accept."""
+def _kind_pairs(state: State, jobs: list[Job]) -> list[KindPair]:
+    """Every pair of the jobs' configurations that an operator has rates for."""
+    kinds = list(dict.fromkeys(configuration_of(job) for job in jobs))
+    found = []
+    for number, a in enumerate(kinds):
+        known = state.pair_rates.get(a, {})
+        found += [KindPair(kinds=(a, b), throughputs=known[b]) for b in kinds[number:] if b in known]
+    return found
+
+
+def _job_pairs(jobs: list[ProblemJob], by_kind: list[KindPair]) -> list[Pair]:
+    """The same, job by job, for a baseline that tries pairs of jobs."""
+    known = {frozenset(row.kinds): row for row in by_kind}
     found = []
     for a, b in combinations(jobs, 2):
-        known = state.pair_rates.get(configuration_of(a), {}).get(configuration_of(b))
-        if known and a.spec.gpus.count == b.spec.gpus.count:
-            accepted = [t for t in known if t in listed[a.job_id].throughputs and t in listed[b.job_id].throughputs]
-            if accepted:
-                found.append(Pair(jobs=(a.job_id, b.job_id), throughputs={t: known[t] for t in accepted}))
+        row = known.get(frozenset((a.kind, b.kind)))
+        if row is not None and a.scale_factor == b.scale_factor:
+            first, second = (a, b) if row.kinds[0] == a.kind else (b, a)
+            both = [t for t in row.throughputs if t in a.throughputs and t in b.throughputs]
+            if both:
+                found.append(Pair(jobs=(first.id, second.id), throughputs={t: row.throughputs[t] for t in both}))
     return found
 
 

@@ -15,7 +15,14 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from services.placement.core.policies.allocation.problem import GpuPool, InvalidProblem, Job, Pair, Problem
+from services.placement.core.policies.allocation.problem import (
+    GpuPool,
+    InvalidProblem,
+    Job,
+    KindPair,
+    Pair,
+    Problem,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,22 +97,25 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     jobs = problem.jobs
     rates = np.array([_rates(job, types, problem) for job in jobs]).reshape(len(jobs), len(types))
     colours = _colours(
-        (tuple(row), job.scale_factor, job.weight, key(index, job))
+        (tuple(row), job.scale_factor, job.weight, job.kind, key(index, job))
         for index, (row, job) in enumerate(zip(rates.tolist(), jobs, strict=True))
     )
-    pairs = _known_pairs(problem, rates, types) if problem.options.space_sharing else []
+    shared = problem.options.space_sharing
+    pairs = _known_pairs(problem, rates, types) if shared else []
     colours = _refined(colours, pairs)
     members: list[list[int]] = [[] for _ in range(max(colours, default=-1) + 1)]
     for index, colour in enumerate(colours):
         members[colour].append(index)
     firsts = [jobs[listed[0]] for listed in members]
+    class_rates = rates[[listed[0] for listed in members]] if members else rates
+    by_kind = _kind_classes(problem, members, class_rates) if shared else []
     return Classes(
         **cluster_arrays(problem.cluster),
         count=np.array([len(listed) for listed in members], dtype=float),
         width=np.array([job.scale_factor for job in firsts], dtype=float),
         weight=np.array([job.weight for job in firsts], dtype=float),
-        rates=rates[[listed[0] for listed in members]] if members else rates,
-        pairs=_pair_classes(pairs, colours),
+        rates=class_rates,
+        pairs=_pair_classes(pairs, colours) + by_kind,
         members=members,
         firsts=firsts,
         agnostic=not problem.options.heterogeneity_aware,
@@ -291,6 +301,48 @@ def _pair_classes(pairs: list[_Link], colours: list[int]) -> list[PairClass]:
     ]
 
 
+def _kind_classes(problem: Problem, members: list[list[int]], rates: Floats) -> list[PairClass]:
+    """Pairs that are given by kinds: every member of a class packs alike with every member of another."""
+    types = list(problem.cluster)
+    of_kind: dict[str, list[int]] = {}
+    for number, listed in enumerate(members):
+        of_kind.setdefault(problem.jobs[listed[0]].kind, []).append(number)
+    found = []
+    for row in problem.kind_pairs:
+        first, second = row.kinds
+        for a in of_kind.get(first, ()):
+            for b in of_kind.get(second, ()):
+                if (first != second or a <= b) and (a != b or len(members[a]) > 1):
+                    pair = _kind_pair(row, problem, types, (a, b), members, rates)
+                    if pair is not None:
+                        found.append(pair)
+    return found
+
+
+def _kind_pair(
+    row: KindPair,
+    problem: Problem,
+    types: Sequence[str],
+    classes: tuple[int, int],
+    members: list[list[int]],
+    rates: Floats,
+) -> PairClass | None:
+    a, b = classes
+    job_a, job_b = problem.jobs[members[a][0]], problem.jobs[members[b][0]]
+    if job_a.scale_factor != job_b.scale_factor:
+        return None
+    rates_a, rates_b = np.zeros(len(types)), np.zeros(len(types))
+    for index, gpu_type in enumerate(types):
+        together = row.throughputs.get(gpu_type, (0.0, 0.0))
+        if row.kinds[0] == row.kinds[1]:
+            together = (sum(together) / 2, sum(together) / 2)
+        if not problem.options.heterogeneity_aware:
+            together = _relative(together, job_a, job_b, gpu_type)
+        if can_help(together, float(rates[a, index]), float(rates[b, index])):
+            rates_a[index], rates_b[index] = together
+    return PairClass(a, b, rates_a, rates_b) if rates_a.any() else None
+
+
 def check_problem(problem: Problem) -> None:
     """Raises InvalidProblem where the problem contradicts itself."""
     _check_cluster(problem.cluster)
@@ -303,6 +355,8 @@ def check_problem(problem: Problem) -> None:
         _check_job(job, path, problem)
     for index, pair in enumerate(problem.pairs):
         _check_pair(pair, f"$.pairs[{index}]", known, problem)
+    if problem.pairs and problem.kind_pairs:
+        raise InvalidProblem("$.kind_pairs", f"{len(problem.pairs)} pairs beside it", "pairs of jobs or of kinds")
     for name, entity in problem.entities.items():
         _positive(entity.weight, f"$.entities.{name}.weight")
         if entity.policy not in ("fairness", "fifo"):

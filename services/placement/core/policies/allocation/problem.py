@@ -43,6 +43,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How long it would have taken so far on its 1/n of the cluster."""
     slo_s: float | None = None
     """Seconds from now within which the remaining steps must be done."""
+    kind: str = ""
+    """Its configuration, where pairs are given by kinds."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[str, str]
     throughputs: dict[str, tuple[float, float]]
     """{GPU type: steps per second of the first and of the second}; missing or (0, 0): never packed there."""
+
+
+class KindPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Any job of one kind with any (other) job of another or the same kind."""
+
+    kinds: tuple[str, str]
+    throughputs: dict[str, tuple[float, float]]
+    """As for a pair of jobs; of one kind, both rates count as their mean."""
 
 
 class Entity(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +89,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Job]
     options: PolicyOptions = PolicyOptions()
     pairs: list[Pair] = []
+    kind_pairs: list[KindPair] = []
+    """Instead of `pairs`, where all jobs of a kind pack alike: then nothing grows with the square of the jobs."""
     entities: dict[str, Entity] = {}
 
 
