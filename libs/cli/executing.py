@@ -1,0 +1,93 @@
+"""How one run of an experiment is played: the only place where specs of runs meet the services."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from libs.cli.ideal import ideal_ends
+from libs.cli.simulation import COST_PER_HOUR, Choice, document_of, simulation_of
+from libs.contracts.gateway import TenantConfigured
+from libs.sim.clusters import parse_cluster
+from libs.sim.experiments.runs import RunSpec
+from libs.sim.outcomes import Outcome, Outcomes
+from libs.sim.report.holdings import intervals_of
+from libs.sim.report.intervals import to_rows
+from libs.sim.results import result
+from libs.sim.throughputs import Throughputs
+from libs.sim.traces import TraceJob
+
+OPERATOR = "experiment"
+
+
+def execute(spec: RunSpec) -> dict[str, Any]:
+    """Play a run. The document says who held which GPU when only if the spec asks for it.
+
+    Raises:
+        BadInput: the trace, the table or the cluster cannot be used.
+        Stalled: the run would never end.
+    """
+    rates = spec.rates()
+    jobs = spec.jobs(rates)
+    return _ideal(spec, jobs, rates) if spec.ideal else _simulated(spec, jobs, rates)
+
+
+def _choice(spec: RunSpec) -> Choice:
+    return Choice(
+        policy=spec.policy,
+        cluster=spec.cluster,
+        gpus_per_server=spec.gpus_per_server,
+        seed=spec.seed,
+        space_sharing=spec.space_sharing,
+        heterogeneity_agnostic=spec.heterogeneity_agnostic,
+        water_filling=spec.water_filling,
+        round_s=spec.round_s,
+        checkpoint_overhead_s=spec.checkpoint_overhead_s,
+        measure=spec.measure,
+    )
+
+
+def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:
+    choice = _choice(spec)
+    tenants = [
+        TenantConfigured(tenant=tenant, gpu_limit=None, weight=weight, requested_by=OPERATOR)
+        for tenant, weight in spec.tenant_weights.items()
+    ]
+    simulation = simulation_of(jobs, rates, choice, requests=tenants, keep_log=spec.keep_intervals)
+    began = time.perf_counter()
+    simulation.run()
+    document = document_of(simulation, choice, time.perf_counter() - began)
+    if spec.keep_intervals:
+        held = intervals_of(simulation.log.control, simulation.cluster, simulation.now_s)
+        document["intervals"] = to_rows(held)
+    return document
+
+
+def _ideal(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:
+    """A document with the ends of jobs and nothing about GPUs, of which ideal execution knows only parts."""
+    choice, began = _choice(spec), time.perf_counter()
+    ends = ideal_ends(jobs, rates, choice)
+    cluster = parse_cluster(spec.cluster, spec.gpus_per_server)
+    outcomes = Outcomes(cluster)
+    for job in jobs:
+        outcomes.jobs[job.job_id] = Outcome(
+            job_id=job.job_id,
+            gpus=job.gpus,
+            submit_s=job.submit_time_s,
+            status="SUCCEEDED",
+            first_start_s=job.submit_time_s,
+            finish_s=ends[job.job_id],
+        )
+    document = result(
+        outcomes,
+        cluster,
+        policy=spec.policy,
+        options={**choice.shown(), "ideal": True},
+        seed=spec.seed,
+        simulated_s=max(ends.values(), default=0.0),
+        measure=spec.measure,
+        cost_per_hour=COST_PER_HOUR,
+        wall_s=round(time.perf_counter() - began, 3),
+    )
+    document["summary"] |= {"gpu_utilisation": None, "cost": None}
+    return document

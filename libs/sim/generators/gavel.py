@@ -1,0 +1,162 @@
+"""The workloads of the Gavel paper (OSDI'20, section 7.1).
+
+Jobs are of configurations drawn uniformly from a throughput table. Their durations, on dedicated GPUs of the
+reference type, are 10^x minutes, x uniform in 1.5 to 3 for 80 % of the jobs and in 3 to 4 for the others; duration
+times rate gives their number of steps. They arrive as a Poisson process, or all at once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from libs.contracts.bad_input import BadInput
+from libs.sim.throughputs import Config, Throughputs
+from libs.sim.traces import TraceJob
+from libs.sim.workloads import GPU_MIX
+
+ONE_GPU = ((1, 100),)
+SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
+"""Exponents of durations in minutes."""
+SHORT_SHARE = 0.8
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What distinguishes the workloads of the paper."""
+
+    arrives: bool
+    """False: all jobs are there from the start."""
+    gpu_mix: tuple[tuple[int, int], ...]
+    """Pairs of GPUs and weight."""
+
+
+KINDS = {
+    "continuous-single": Kind(arrives=True, gpu_mix=ONE_GPU),
+    "continuous-multiple": Kind(arrives=True, gpu_mix=GPU_MIX),
+    "static": Kind(arrives=False, gpu_mix=GPU_MIX),
+    "static-single": Kind(arrives=False, gpu_mix=ONE_GPU),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GavelWorkload:
+    """A workload to be drawn. The fields after `reference` have defaults that are the paper's plain setting."""
+
+    kind: str = "continuous-single"
+    jobs: int = 1000
+    jobs_per_hour: float = 5.0
+    """Mean rate of arrivals; without meaning for `static`."""
+    reference: str = "v100"
+    """The GPU type on which durations are meant."""
+    models: tuple[str, ...] = ()
+    """Only configurations of these models; empty: of all."""
+    duration_choices_s: tuple[float, ...] = ()
+    """Durations drawn uniformly from these instead of the paper's distribution."""
+    high_priority_share: float = 0.0
+    """Part of the jobs that have `high_priority_weight` instead of weight 1."""
+    high_priority_weight: float = 5.0
+    slo_factors: tuple[float, ...] = ()
+    """Each job's deadline is one of these times its duration, from its submission; empty: no deadlines."""
+    tenants: tuple[str, ...] = ("default",)
+    """Or entities; drawn uniformly."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput("kind", repr(self.kind), f"one of {', '.join(KINDS)}")
+        if self.jobs < 1:
+            raise BadInput("jobs", str(self.jobs), "a whole number from 1 on")
+        if KINDS[self.kind].arrives and not (math.isfinite(self.jobs_per_hour) and self.jobs_per_hour > 0):
+            raise BadInput("jobs_per_hour", str(self.jobs_per_hour), "a number above 0")
+        if not 0 <= self.high_priority_share <= 1:
+            raise BadInput("high_priority_share", str(self.high_priority_share), "a number from 0 to 1")
+        if not self.tenants:
+            raise BadInput("tenants", "an empty list", "at least one name")
+
+    def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
+        """The jobs, in order of arrival. The same seed gives the same jobs.
+
+        Each property has a generator of its own: changing one distribution leaves the others as they are.
+
+        Raises:
+            BadInput: the table has no rate on the reference type for some number of GPUs.
+        """
+        kind = KINDS[self.kind]
+        luck = _Luck(seed)
+        counts, weights = [count for count, _ in kind.gpu_mix], [weight for _, weight in kind.gpu_mix]
+        configs = {count: configurations(throughputs, count, self.reference, self.models) for count in counts}
+        made, now_s = [], 0.0
+        for number in range(self.jobs):
+            now_s += luck.arrival.expovariate(self.jobs_per_hour / 3600) if kind.arrives else 0.0
+            gpus = luck.gpus.choices(counts, weights)[0]
+            config = configs[gpus][int(luck.config.random() * len(configs[gpus]))]
+            duration_s = self._duration_s(luck)
+            factor = luck.slo.choice(self.slo_factors) if self.slo_factors else None
+            urgent = luck.priority.random() < self.high_priority_share
+            made.append(
+                TraceJob(
+                    job_id=f"job-{number:05d}",
+                    submit_time_s=round(now_s, 3),
+                    tenant=luck.tenant.choice(self.tenants),
+                    model=config[0],
+                    batch_size=config[1],
+                    gpus=gpus,
+                    total_steps=max(1, round(duration_s * _rate(throughputs, config, self.reference))),
+                    weight=self.high_priority_weight if urgent else None,
+                    deadline_s=None if factor is None else round(factor * duration_s, 3),
+                )
+            )
+        return made
+
+    def _duration_s(self, luck: _Luck) -> float:
+        first, second = luck.duration.random(), luck.duration.random()
+        if self.duration_choices_s:
+            return self.duration_choices_s[int(second * len(self.duration_choices_s))]
+        low, high = SHORT if first < SHORT_SHARE else LONG
+        return float(60 * 10 ** (low + second * (high - low)))
+
+
+class _Luck:
+    """One generator per property."""
+
+    def __init__(self, seed: int) -> None:
+        self.arrival, self.gpus, self.config, self.duration, self.priority, self.slo, self.tenant = (
+            random.Random(f"{seed}/gavel/{what}")
+            for what in ("arrival", "gpus", "config", "duration", "priority", "slo", "tenant")
+        )
+
+
+def configurations(
+    throughputs: Throughputs, gpus: int, reference: str = "v100", models: tuple[str, ...] = ()
+) -> list[Config]:
+    """The configurations that can be drawn for this number of GPUs, in the table's order.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found = [
+        config
+        for config in dict.fromkeys(config for config, _ in throughputs.isolated)
+        if config[2] == gpus and (not models or config[0] in models) and _rate(throughputs, config, reference) > 0
+    ]
+    if not found:
+        which = f" of {', '.join(models)}" if models else ""
+        raise BadInput(
+            "the throughput table", f"no configuration{which} on {gpus} {reference}", "at least one with a rate"
+        )
+    return found
+
+
+def _rate(throughputs: Throughputs, config: Config, gpu_type: str) -> float:
+    return throughputs.rate(config, gpu_type, consolidated=True) or 0.0
+
+
+def mean_duration_s() -> float:
+    """Of the paper's distribution, on the reference type."""
+
+    def mean_minutes(low: float, high: float) -> float:
+        return float((10**high - 10**low) / math.log(10) / (high - low))
+
+    return 60 * (SHORT_SHARE * mean_minutes(*SHORT) + (1 - SHORT_SHARE) * mean_minutes(*LONG))
