@@ -90,10 +90,16 @@ class Plan:
     def at_all_loads(self, kind: str, policy: str, options: Mapping[str, Any]) -> list[RunSpec]:
         return self.continuous(kind, policy, options, self.size.loads)
 
-    def static(self, policy: str, options: Mapping[str, Any], **more: Any) -> list[RunSpec]:
+    def static(self, policy: str, options: Mapping[str, Any]) -> list[RunSpec]:
         """One run per seed, all jobs there from the start."""
         workload = GavelWorkload(kind="static", jobs=self.size.static_jobs)
-        return [self._run(policy, replace(workload, **more), seed, **options) for seed in self.size.seeds]
+        return [self._run(policy, workload, seed, **options) for seed in self.size.seeds]
+
+    def batch_over_time(self, policy: str, part: float, **more: Any) -> list[RunSpec]:
+        """One run per seed of as many jobs as a static workload has, arriving at a part of the sustainable load."""
+        plain = GavelWorkload(kind=SINGLE, jobs=self.size.static_jobs, **more)
+        load = round(part * self.sustainable(plain, self.size.cluster), 4)
+        return [self._run(policy, replace(plain, jobs_per_hour=load), seed) for seed in self.size.seeds]
 
     def _run(self, policy: str, workload: GavelWorkload, seed: int, **options: Any) -> RunSpec:
         chosen = {"cluster": self.size.cluster, "throughputs": self.size.throughputs, **options}
