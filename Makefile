@@ -54,6 +54,7 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.simulator
 	$(BIN)/python -m tests.bench.gateway_submissions
 	$(BIN)/python -m tests.bench.solve_times
+	$(BIN)/python -m tests.bench.simulated_clusters
 	$(BIN)/python -m tests.bench.gavel_jct
 	$(BIN)/python -m tests.bench.live_against_simulated
 

@@ -23,6 +23,7 @@ REPORT = "report.html"
 VARIED = ("cluster", "gpus_per_server", "throughputs", "round_s", "checkpoint_overhead_s", "measure", "tenant_weights")
 """Options of a run that get a column when they differ."""
 Processes = Annotated[int | None, typer.Option("-j", "--processes", min=1, help="Runs at a time; default: cores.")]
+Again = Annotated[bool, typer.Option("--again", help="Also what has a result, as after a change of the program.")]
 RatesFile = Annotated[str | None, typer.Option("--throughputs", help="throughputs/1, JSON; default: computed rates.")]
 
 
@@ -75,6 +76,7 @@ def experiment(
     grid: Annotated[str, typer.Argument(help="experiment/1, YAML; - for standard input.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the results; default: the experiment's name.")] = None,
     processes: Processes = None,
+    again: Again = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Run every combination of a grid that has no result yet; write results, a table and a report."""
@@ -87,7 +89,7 @@ def experiment(
     if dry_run:
         _list(found.runs, folder)
         return
-    outcome, results = _run(found.runs, folder, processes)
+    outcome, results = _run(found.runs, folder, processes, again)
     _show(results)
     if results:
         write_report(overview(found.name, results, f"sanjaya experiment {grid}"), folder / REPORT)
@@ -102,6 +104,7 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full", help="The paper's own size: days of computing.")] = False,
     throughputs: RatesFile = None,
     processes: Processes = None,
+    again: Again = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Check a paper's claims by simulation; the report says which of them hold here."""
@@ -124,7 +127,7 @@ def reproduce(
     if dry_run:
         _list(chosen.runs, out)
         return
-    outcome, results = _run(chosen.runs, out, processes)
+    outcome, results = _run(chosen.runs, out, processes, again)
     rows = chosen.judge(results)
     table(
         [[row.claim_id, row.source, row.paper, row.measured, row.accepted, row.verdict.value] for row in rows],
@@ -137,12 +140,14 @@ def reproduce(
     _end(outcome, out)
 
 
-def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None) -> tuple[Outcome, list[Result]]:
+def _run(
+    runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool
+) -> tuple[Outcome, list[Result]]:
     from libs.cli.executing import execute
     from libs.sim.experiments.cells import read_results, run_cells, write_overview
 
     with _watching() as told:
-        outcome = run_cells(runs, folder, execute, processes=processes, told=told)
+        outcome = run_cells(runs, folder, execute, processes=processes, again=again, told=told)
     write_overview(runs, folder, outcome)
     return outcome, read_results(runs, folder)
 

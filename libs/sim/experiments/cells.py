@@ -70,20 +70,22 @@ def run_cells(
     execute: Execute,
     *,
     processes: int | None = None,
+    again: bool = False,
     told: Told = lambda outcome: None,
 ) -> Outcome:
-    """Run what has no result yet.
+    """Run what has no result yet. A result counts whichever version of the program has made it.
 
     Args:
         runs: in the order in which they are begun.
         folder: of the experiment; made when it is missing.
         execute: plays one run. It is imported anew in each process, so it must be a function of a module.
         processes: how many at a time; None: one per core.
+        again: also what has a result, for instance after a change of the program.
         told: called whenever something has begun or ended.
     """
     cells = {spec.cell_id: spec for spec in runs}
     (folder / CELLS).mkdir(parents=True, exist_ok=True)
-    waiting = [spec for spec in cells.values() if read_result(folder, spec) is None]
+    waiting = [spec for spec in cells.values() if again or read_result(folder, spec) is None]
     outcome = Outcome(len(cells), reused=len(cells) - len(waiting))
     waiting.reverse()
     at_work: dict[Connection, _Worker] = {}

@@ -10,7 +10,7 @@ import numpy as np
 from libs.sim.experiments.runs import Result
 from libs.sim.report.drawing import Drawing, Numbers
 from libs.sim.report.style import canvas, legend_beside, look, styled
-from libs.sim.report.ticks import percent_ticks, plain_ticks, scale_for
+from libs.sim.report.ticks import logarithmic, percent_ticks, scale_for
 
 HOUR_S = 3600.0
 
@@ -112,7 +112,7 @@ def distribution(
             times = [_quantile(values, ratio) for ratio in ratios]
             axes.plot(times, ratios, drawstyle="steps-post", markevery=0.09, label=label, **style.points)
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(plain_ticks())
+        logarithmic(axes.xaxis)
         axes.set_xlabel(unit)
         axes.set_ylabel("part of the jobs")
         axes.set_ylim(0, 1.01)

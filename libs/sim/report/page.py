@@ -95,11 +95,11 @@ def _claims(claims: Sequence[Row]) -> str:
     if not claims:
         return ""
     counted = {verdict: sum(row.verdict is verdict for row in claims) for verdict in Verdict}
-    said = ", ".join(f"{number} {verdict.value}" for verdict, number in counted.items() if number)
+    said = ", ".join(f"{verdict.value}: {number}" for verdict, number in counted.items() if number)
     heads = ("where", "the paper says", "paper", "measured", "accepted", "")
     return "".join(
         [
-            f'<h2 id="{_anchor("Claims")}">Claims</h2><p>{len(claims)} claims: {said}.</p>',
+            f'<h2 id="{_anchor("Claims")}">Claims</h2><p>{len(claims)} claims. {said.capitalize()}.</p>',
             '<div class="claims scroll"><table><thead><tr>',
             *(f"<th>{head}</th>" for head in heads),
             "</tr></thead><tbody>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 LOGARITHMIC_FROM = 15.0
@@ -25,9 +26,11 @@ def percent_ticks() -> PercentFormatter:
     return PercentFormatter(xmax=1.0, decimals=0)
 
 
-def plain_ticks() -> FuncFormatter:
-    """0.1, 1, 10 instead of powers of ten."""
-    return FuncFormatter(lambda value, _: f"{value:g}")
+def logarithmic(axis: Axis) -> None:
+    """Ticks at 1, 2, 5, 10 and so on, written plainly."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def scale_for(axes: Axes, values: Sequence[float]) -> None:
@@ -35,8 +38,6 @@ def scale_for(axes: Axes, values: Sequence[float]) -> None:
     positive = [value for value in values if value > 0]
     if positive and max(positive) / min(positive) >= LOGARITHMIC_FROM:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(plain_ticks())
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        logarithmic(axes.yaxis)
     else:
         axes.set_ylim(bottom=0)

@@ -79,6 +79,8 @@ def test_what_is_there_is_not_run_again(tmp_path: Path):
     run_cells(runs(2), tmp_path, succeeds, processes=2)
     outcome = run_cells(runs(2), tmp_path, must_not_be_played)
     assert (outcome.done, outcome.reused, outcome.failed) == (0, 2, {})
+    asked = run_cells(runs(1), tmp_path, succeeds, again=True)
+    assert (asked.done, asked.reused) == (1, 0), "unless one asks for it"
 
 
 def test_an_interrupted_experiment_goes_on(tmp_path: Path):

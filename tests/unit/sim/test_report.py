@@ -254,7 +254,7 @@ def test_a_page_needs_nothing_else(tmp_path: Path):
         "Ours is smaller.",
     ):
         assert words in text
-    assert "3 claims: 1 holds, 1 differs, 1 not measured." in text
+    assert "3 claims. Holds: 1, differs: 1, not measured: 1." in text
     assert len(re.findall("<figure", text)) == 2 and text.count("<summary>Numbers</summary>") == 2
 
 

@@ -1,0 +1,75 @@
+"""Whole clusters simulated: the workload of the Gavel paper in rounds, and Philly's trace through the queue.
+
+    python -m tests.bench.simulated_clusters [--data ../shared/data]
+
+Events are counted on the control log. Each run is a process of its own, so that its memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+from libs.cli.simulation import Choice, document_of, simulation_of
+from libs.sim.generators.gavel import GavelWorkload
+from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
+from libs.sim.traces import read_trace
+from tests.bench.report import Report
+
+DATA = Path("../shared/data")
+GAVEL = Choice(policy="max_min_fairness", cluster="v100=36,p100=36,k80=36")
+PHILLY = Choice(policy="backfill", cluster="v100=2000")
+
+
+def gavel(data: Path) -> dict[str, Any]:
+    """2,000 jobs at 4 jobs an hour on 108 GPUs of three types, rounds of 360 s."""
+    rates = read_throughputs(data / "throughputs.json")
+    jobs = GavelWorkload(kind="continuous-single", jobs=2000, jobs_per_hour=4.0).draw(0, rates)
+    return _measured(simulation_of(jobs, rates, GAVEL), GAVEL)
+
+
+def philly(data: Path) -> dict[str, Any]:
+    """Two months of Philly: 55,803 jobs on 2,000 GPUs."""
+    jobs = read_trace(data / "traces" / "philly-early.csv")
+    return _measured(simulation_of(jobs, NO_THROUGHPUTS, PHILLY), PHILLY)
+
+
+def _measured(simulation: Any, choice: Choice) -> dict[str, Any]:
+    began = time.perf_counter()
+    simulation.run()
+    took_s = time.perf_counter() - began
+    summary = document_of(simulation, choice, took_s)["summary"]
+    return {
+        "jobs": summary["completed"],
+        "simulated_hours": round(summary["simulated_s"] / 3600),
+        "seconds": round(took_s, 2),
+        "events": summary["events"],
+        "events_per_s": round(summary["events"] / took_s),
+        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def main() -> None:
+    """Run both and write the results."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default=DATA)
+    options = parser.parse_args()
+    if not options.data.exists():
+        raise SystemExit(f"{options.data}: no such folder; nothing is measured without the data")
+    report = Report("simulated_clusters", "Whole clusters simulated through all services")
+    context = multiprocessing.get_context("spawn")
+    for name, run, limit_s in (
+        ("Gavel's continuous-single, max-min fairness", gavel, 5),
+        ("Philly, backfill", philly, 180),
+    ):
+        with context.Pool(1) as pool:
+            report.row(name, **pool.apply(run, (options.data,)), limit_s=limit_s)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""`sanjaya generate`, `experiment` and `reproduce`: from a description to files, and once more without work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.sim.generators.computed_rates import computed_throughputs
+from libs.sim.throughputs import read_throughputs
+from libs.sim.traces import read_trace
+
+SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
+GRID = """
+format: experiment/1
+name: tiny
+workload: {kind: continuous-single, jobs: 8, models: [A3C], duration_choices_s: [600]}
+cluster: v100=2
+policies: [max_min_fairness, fifo]
+loads: [0.5]
+keep_intervals: true
+"""
+
+
+def sanjaya(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SANJAYA, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_generated_files_can_be_simulated(tmp_path: Path):
+    made = sanjaya(
+        tmp_path,
+        *("generate", "continuous-multiple", "--jobs", "5", "--jobs-per-hour", "20", "--seed", "3", "--slo", "1.2"),
+        *("--tenant", "a", "--tenant", "b", "--out", "jobs.csv", "--throughputs-out", "rates.json"),
+    )
+    assert (made.returncode, made.stdout) == (0, "")
+    jobs = read_trace(tmp_path / "jobs.csv", pytest.fail)
+    assert len(jobs) == 5 and all(job.deadline_s for job in jobs) and {job.tenant for job in jobs} <= {"a", "b"}
+    rates = read_throughputs(tmp_path / "rates.json", pytest.fail)
+    assert rates.isolated == computed_throughputs().isolated
+    again = sanjaya(tmp_path, *("generate", "continuous-multiple", "--jobs", "5", "--throughputs", "rates.json"))
+    assert again.stdout.count("\n") == 6, "a header and five jobs"
+
+
+def test_an_experiment_is_run_once(tmp_path: Path):
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    planned = sanjaya(tmp_path, "experiment", "tiny.yaml", "--dry-run")
+    assert planned.returncode == 0 and planned.stdout.count("to be run") == 2
+    first = sanjaya(tmp_path, "experiment", "tiny.yaml", "-j", "2")
+    assert first.returncode == 0, first.stderr
+    assert "2 run, 0 were there, 0 failed; in tiny" in first.stderr
+    head, *rows = first.stdout.splitlines()
+    assert head.split("\t")[:3] == ["POLICY", "JOBS/H", "SEEDS"]
+    assert [row.split("\t")[0] for row in rows] == ["max_min_fairness", "fifo"]
+    cells = [json.loads(file.read_text()) for file in (tmp_path / "tiny" / "cells").glob("*.json")]
+    assert {cell["policy"] for cell in cells} == {"max_min_fairness", "fifo"}
+    assert all(cell["format"] == "simulation-result/1" and cell["intervals"] for cell in cells)
+    assert "Rounds on every GPU: fifo" in (tmp_path / "tiny" / "report.html").read_text()
+    again = sanjaya(tmp_path, "experiment", "tiny.yaml")
+    assert "0 run, 2 were there, 0 failed" in again.stderr and again.stdout == first.stdout
+
+
+def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
+    trace = "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\na,0,t,A3C,,1,10,\n"
+    (tmp_path / "jobs.csv").write_text(trace)
+    (tmp_path / "g.yaml").write_text(
+        "format: experiment/1\ntrace: jobs.csv\ncluster: v100=1\npolicies: [fifo]\n"
+        "vary: {throughputs: [null, missing.json]}\n"
+    )
+    done = sanjaya(tmp_path, "experiment", "g.yaml", "--out", "out")
+    assert done.returncode == 1
+    assert "1 run, 0 were there, 1 failed" in done.stderr and "missing.json: No such file" in done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["generate", "bursty"], "error: kind: 'bursty'; expected one of continuous-single"),
+        (["generate", "static", "--out", "no/where.csv"], "there is no directory no"),
+        (["experiment", "none.yaml"], "error: none.yaml: No such file"),
+        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there is gavel"),
+        (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig8-jct"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], sentence: str):
+    done = sanjaya(tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+
+
+def test_what_a_reproduction_would_run(tmp_path: Path):
+    done = sanjaya(tmp_path, "reproduce", "gavel", "--only", "fig11", "--dry-run")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].startswith("hierarchical-s0-")
