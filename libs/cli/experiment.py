@@ -140,9 +140,7 @@ def reproduce(
     _end(outcome, out)
 
 
-def _run(
-    runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool
-) -> tuple[Outcome, list[Result]]:
+def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool) -> tuple[Outcome, list[Result]]:
     from libs.cli.executing import execute
     from libs.sim.experiments.cells import read_results, run_cells, write_overview
 

@@ -302,7 +302,10 @@ def _cost(plan: Plan) -> list[Claim]:
 
     fast, cheap, in_time = runs("max_throughput"), runs("min_cost"), runs("min_cost_slo")
     source = "section 7.3, cost"
-    note = f"Jobs of one GPU; they arrive at {COST_LOAD:g} of the sustainable rate, the paper's is not stated."
+    note = (
+        f"Jobs of one GPU; they arrive at {COST_LOAD:g} of the sustainable rate, the paper's is not stated. "
+        "The figures hang on it: with all jobs there from the start they were 1.03×, 58.5 %, 1.05× and 45 %."
+    )
     return [
         Claim(
             claim_id="cost-cheaper",
