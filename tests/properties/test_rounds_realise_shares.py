@@ -1,0 +1,91 @@
+"""The mechanism realises the allocation: what jobs receive is what was computed for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+
+from libs.cli.ideal import ideal_ends
+from libs.cli.simulation import Choice, simulation_of
+from libs.contracts.gateway import PolicyChanged
+from libs.contracts.placement import AllocationComputed, JobPlaced, JobQueued
+from libs.sim.clusters import parse_cluster
+from libs.sim.generators.computed_rates import computed_throughputs
+from libs.sim.generators.gavel import GavelWorkload
+from libs.sim.options import Options
+from libs.sim.simulation import Simulation
+from libs.sim.workloads import Planned, Workload, workload_of
+from services.roster import SERVICES
+
+ROUND_S, ROUNDS = 360.0, 50
+BEGIN_S = ROUND_S
+"""The first round begins with the first job; when the second one begins, all are there."""
+ENDLESS = 1e12
+
+
+@pytest.mark.parametrize(
+    ("kind", "jobs", "cluster"),
+    [
+        ("static-single", 60, "v100=12,p100=12,k80=12"),
+        ("static-single", 40, "v100=12,p100=12,k80=12"),
+        ("static", 60, "v100=36,p100=36,k80=36"),
+    ],
+)
+def test_fractions_of_time_are_the_computed_ones(kind: str, jobs: int, cluster: str):
+    rates = computed_throughputs()
+    drawn = GavelWorkload(kind=kind, jobs=jobs).draw(1, rates)
+    endless = workload_of([replace(job, total_steps=ENDLESS) for job in drawn], rates)
+    policy = Planned(0.0, PolicyChanged(policy="max_min_fairness", requested_by="op"))
+    options = Options(horizon_s=BEGIN_S + ROUNDS * ROUND_S)
+    simulation = Simulation(
+        SERVICES, parse_cluster(cluster, 4), Workload((policy,)) + endless, options=options, throughputs=rates
+    )
+    simulation.run()
+    computed, received = fractions(simulation)
+    keys = [(job.job_id, gpu_type) for job in drawn for gpu_type in simulation.cluster.gpus]
+    assert mean(abs(received.get(key, 0.0) - computed.get(key, 0.0)) for key in keys) < 0.02
+    assert all(key[0] in {job for job, _ in received} for key in computed)  # nobody with a share starves
+
+
+def fractions(simulation: Simulation) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
+    """{(job, GPU type): fraction of time}, computed and received."""
+    types = {server.node_id: server.gpu_type for server in simulation.cluster.servers}
+    computed: dict[tuple[str, str], float] = {}
+    received: dict[tuple[str, str], float] = {}
+    since: dict[str, tuple[str, float]] = {}
+
+    def leave(job_id: str, now_s: float) -> None:
+        gpu_type, began_s = since.pop(job_id)
+        time_s = max(0.0, now_s - max(began_s, BEGIN_S))
+        received[job_id, gpu_type] = received.get((job_id, gpu_type), 0.0) + time_s / (ROUNDS * ROUND_S)
+
+    for envelope in simulation.log.control:
+        event = envelope.event
+        if isinstance(event, AllocationComputed):
+            computed = {(share.jobs[0], t): part for share in event.shares for t, part in share.time.items()}
+        elif isinstance(event, JobPlaced):
+            since[event.job_id] = (types[event.gang[0].node_id], envelope.time_s)
+        elif isinstance(event, JobQueued) and event.job_id in since:
+            leave(event.job_id, envelope.time_s)
+    for job_id in list(since):
+        leave(job_id, BEGIN_S + ROUNDS * ROUND_S)
+    return computed, received
+
+
+@pytest.mark.parametrize(
+    ("kind", "jobs_per_hour", "gpus"), [("continuous-single", 0.9, 8), ("continuous-multiple", 1.4, 32)]
+)
+def test_completion_times_are_those_of_ideal_execution(kind: str, jobs_per_hour: float, gpus: int):
+    """Where gangs are not as large as the cluster: an 8-GPU job on 8 GPUs of a type waits for all of them."""
+    rates = computed_throughputs()
+    jobs = GavelWorkload(kind=kind, jobs=150, jobs_per_hour=jobs_per_hour).draw(0, rates)
+    choice = Choice(policy="max_min_fairness", cluster=f"v100={gpus},p100={gpus},k80={gpus}")
+    simulation = simulation_of(jobs, rates, choice)
+    simulation.run()
+    ideal = ideal_ends(jobs, rates, choice)
+    begins = {job.job_id: job.submit_time_s for job in jobs}
+    ends = {job.job_id: job.finish_s or 0.0 for job in simulation.outcomes.jobs.values()}
+    reached = mean(ends[job] - begins[job] for job in begins)
+    assert reached == pytest.approx(mean(ideal[job] - begins[job] for job in begins), rel=0.03)
