@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import faust
@@ -65,7 +66,8 @@ class Life:
         self._unacknowledged: dict[int, deque[EventT[bytes]]] = {}
         self._emitting = asyncio.Lock()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.app = _app(connection, cell)
+        self._folder = TemporaryDirectory(prefix="sanjaya-faust-")
+        self.app = _app(connection, cell, self._folder.name)
         self._topics = {topic: self._topic(topic) for topic in (Topic.TELEMETRY, Topic.PROFILES, Topic.DEADLETTER)}
         self.app.agent(self._topics[Topic.TELEMETRY], name="fold")(self._read)
         self.app.timer(interval=TICK_EVERY_S)(self._tick)
@@ -84,6 +86,7 @@ class Life:
             over.cancel()
         finally:
             await self.app.stop()
+            self._folder.cleanup()
         if self._failed.done():
             self._failed.result()
         if self.app.crash_reason is not None:
@@ -160,7 +163,8 @@ class Life:
         )
 
 
-def _app(connection: Connection, cell: str) -> faust.App:
+def _app(connection: Connection, cell: str, folder: str) -> faust.App:
+    """Nothing of it is kept, but Faust makes its folder in any case: not where somebody happens to stand."""
     return faust.App(
         f"{cell}-introspection-windows",
         broker=[f"kafka://{server}" for server in connection.servers.split(",")],
@@ -170,6 +174,7 @@ def _app(connection: Connection, cell: str) -> faust.App:
         consumer_auto_offset_reset="earliest",
         processing_guarantee="at_least_once",
         store="memory://",
+        datadir=folder,
         stream_wait_empty=False,
         topic_allow_declare=False,
         topic_disable_leader=True,
