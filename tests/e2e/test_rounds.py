@@ -117,7 +117,11 @@ def check_log(path: Path) -> None:
     kinds = Counter(type(event) for event in events)
     assert kinds[PolicyChanged] == 2 and kinds[JobArrived] == 4
     assert kinds[AllocationComputed] >= 2 and kinds[RoundStarted] >= 3
-    assert kinds[JobPlaced] == kinds[JobPreempted] + 4
+    placed = Counter(event.job_id for event in events if isinstance(event, JobPlaced))
+    preempted = Counter(event.job_id for event in events if isinstance(event, JobPreempted))
+    for job, attempts in placed.items():
+        # A job that ends while it is being stopped was preempted once more than it was placed anew.
+        assert preempted[job] - (attempts - 1) in (0, 1)
     with open_log(str(path), cell="local") as log:
         result = verify(log, SERVICES)
     assert result.ok, result.first
