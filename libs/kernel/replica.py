@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -48,7 +49,7 @@ class Replica(Generic[S]):
         self.state: S = service.state_type()
         self.next_offset = 0
         self.now_s = 0.0
-        self._recent: dict[str, None] = {}
+        self._recent: OrderedDict[str, None] = OrderedDict()
 
     @property
     def next_wakeup(self) -> float | None:
@@ -91,7 +92,7 @@ class Replica(Generic[S]):
     def _remember(self, event_id: str) -> None:
         self._recent[event_id] = None
         if len(self._recent) > REMEMBERED_INPUTS:
-            del self._recent[next(iter(self._recent))]
+            self._recent.popitem(last=False)
 
     def check(self) -> None:
         """Raises InvariantViolated when the state contradicts itself."""
@@ -136,5 +137,5 @@ class Replica(Generic[S]):
         if replica.state_hash != snapshot.state_hash:
             raise SnapshotDamaged(f"snapshot of {service.name} at offset {snapshot.next_offset}: state hash differs")
         replica.next_offset, replica.now_s = snapshot.next_offset, snapshot.now_s
-        replica._recent = dict.fromkeys(snapshot.recent_inputs)
+        replica._recent = OrderedDict.fromkeys(snapshot.recent_inputs)
         return replica

@@ -35,7 +35,8 @@ class Agenda:
 
         Args:
             time_s: when; a time that has passed means now. Rounded to whole microseconds, as times on the log are.
-            awaited: False for what goes on for ever (random crashes), which must not keep a run alive.
+            awaited: False for what must not keep a run alive: what goes on for ever (random crashes), what may
+                never come.
         """
         due_s = max(self.now_s, whole_microseconds(time_s))
         heapq.heappush(self._planned, (due_s, self._number, awaited, action, args))

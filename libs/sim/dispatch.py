@@ -27,22 +27,26 @@ class _Timers:
         self._replicas = replicas
         self._wanted: dict[str, float | None] = {name: replica.next_wakeup for name, replica in replicas.items()}
         self._fired = dict.fromkeys(replicas, 0)
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, None] = dict.fromkeys(replicas)
+        self._earliest: tuple[float, str] | None = None
 
     def changed(self, name: str) -> None:
         self._changed[name] = None
 
     def earliest(self, unread: Container[str]) -> tuple[float, str] | None:
         """The first wanted time, and by whom. A service with an `unread` timer gets no other before."""
-        for name in self._changed:
-            self._wanted[name] = self._replicas[name].next_wakeup
-        self._changed.clear()
-        wanted = ((time_s, name) for name, time_s in self._wanted.items() if time_s is not None and name not in unread)
-        return min(wanted, default=None)
+        if self._changed:
+            for name in self._changed:
+                self._wanted[name] = self._replicas[name].next_wakeup
+            self._changed.clear()
+            wanted = ((at_s, name) for name, at_s in self._wanted.items() if at_s is not None and name not in unread)
+            self._earliest = min(wanted, default=None)
+        return self._earliest
 
     def fire(self, name: str, due_s: float, now_s: float) -> Envelope:
         """The timer's envelope, with the same id as a live shell would give it."""
         number, self._fired[name] = self._fired[name], self._fired[name] + 1
+        self.changed(name)
         return Envelope(
             id=derived_id(f"{TIMER_SOURCE}/{name}", repr(due_s), number),
             source=TIMER_SOURCE,

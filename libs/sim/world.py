@@ -148,8 +148,9 @@ class World:
         if attempt.rate <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return
-        left_s = attempt.go(self._agenda.now_s)
-        self._agenda.after(left_s, self._end, key, attempt, attempt.turn)
+        end_s = self._agenda.now_s + attempt.go(self._agenda.now_s)
+        # Not awaited: the job is, and when it moves on before, nobody waits for this end.
+        self._agenda.at(end_s, self._end, key, attempt, attempt.turn, awaited=False)
         if self._options.profile_every_s is not None:
             self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
 

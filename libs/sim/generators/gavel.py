@@ -3,12 +3,16 @@
 Jobs are of configurations drawn uniformly from a throughput table. Their durations, on dedicated GPUs of the
 reference type, are 10^x minutes, x uniform in 1.5 to 3 for 80 % of the jobs and in 3 to 4 for the others; duration
 times rate gives their number of steps. They arrive as a Poisson process, or all at once.
+
+Seeds and the order of draws are those of the authors' simulator (github.com/stanford-futuredata/gavel). With their
+throughput table a seed gives the very jobs that it gives there, so that figures of both can be compared run by run.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from libs.contracts.bad_input import BadInput
@@ -21,6 +25,8 @@ SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
 """Exponents of durations in minutes."""
 SHORT_SHARE = 0.8
 DAY_S = 86400.0
+MODEL_ORDER = ("ResNet-18", "ResNet-50", "Transformer", "LM", "Recommendation", "A3C", "CycleGAN")
+"""In which the authors draw from their models; others come after these."""
 
 
 @dataclass(frozen=True)
@@ -76,62 +82,85 @@ class GavelWorkload:
             raise BadInput("tenants", "an empty list", "at least one name")
 
     def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
-        """The jobs, in order of arrival. The same seed gives the same jobs.
-
-        Each property has a generator of its own: changing one distribution leaves the others as they are.
+        """The jobs, in order of arrival; the first arrives at 0. The same seed gives the same jobs.
 
         Raises:
             BadInput: the table has no rate on the reference type for some number of GPUs.
         """
-        kind = KINDS[self.kind]
         luck = _Luck(seed)
-        counts, weights = [count for count, _ in kind.gpu_mix], [weight for _, weight in kind.gpu_mix]
-        configs = {count: configurations(throughputs, count, self.reference, self.models) for count in counts}
+        counts = [count for count, _ in KINDS[self.kind].gpu_mix]
+        drawable = {
+            count: configurations(throughputs, count, self.reference, self.models) for count in sorted({1, *counts})
+        }
         made, now_s = [], 0.0
         for number in range(self.jobs):
-            now_s += luck.arrival.expovariate(self.jobs_per_hour / 3600) if kind.arrives else 0.0
-            gpus = luck.gpus.choices(counts, weights)[0]
-            config = configs[gpus][int(luck.config.random() * len(configs[gpus]))]
-            duration_s = self._duration_s(luck)
-            factor = luck.slo.choice(self.slo_factors) if self.slo_factors else None
-            urgent = luck.priority.random() < self.high_priority_share
-            made.append(
-                TraceJob(
-                    job_id=f"job-{number:05d}",
-                    submit_time_s=round(now_s, 3),
-                    tenant=luck.tenant.choice(self.tenants),
-                    model=config[0],
-                    batch_size=config[1],
-                    gpus=gpus,
-                    total_steps=max(1, round(duration_s * _rate(throughputs, config, self.reference))),
-                    weight=self.high_priority_weight if urgent else None,
-                    deadline_s=None if factor is None else round(factor * duration_s, 3),
-                )
-            )
+            made.append(self._job(number, now_s, luck, drawable, throughputs))
+            if KINDS[self.kind].arrives:
+                now_s += luck.arrival.expovariate(self.jobs_per_hour / 3600)
         return made
 
-    def _duration_s(self, luck: _Luck) -> float:
-        first, second = luck.duration.random(), luck.duration.random()
+    def _job(
+        self,
+        number: int,
+        submit_time_s: float,
+        luck: _Luck,
+        drawable: Mapping[int, list[Config]],
+        throughputs: Throughputs,
+    ) -> TraceJob:
+        gpus = _of_mix(KINDS[self.kind].gpu_mix, luck.job.random())
+        duration_s = self._duration_s(luck.job)
+        config = _scaled(luck.job.choice(drawable[1]), gpus)
+        while config not in drawable[gpus]:
+            config = _scaled(luck.job.choice(drawable[1]), gpus)
+        urgent = self.high_priority_share > 0 and luck.job.random() <= self.high_priority_share
+        factor = luck.slo.choice(self.slo_factors) if self.slo_factors else None
+        return TraceJob(
+            job_id=f"job-{number:05d}",
+            submit_time_s=round(submit_time_s, 3),
+            tenant=luck.tenant.choice(self.tenants),
+            model=config[0],
+            batch_size=config[1],
+            gpus=gpus,
+            total_steps=max(1, round(duration_s * _rate(throughputs, config, self.reference))),
+            weight=self.high_priority_weight if urgent else None,
+            deadline_s=None if factor is None else round(factor * duration_s, 3),
+        )
+
+    def _duration_s(self, luck: random.Random) -> float:
         if self.duration_choices_s:
-            return self.duration_choices_s[int(second * len(self.duration_choices_s))]
-        low, high = SHORT if first < SHORT_SHARE else LONG
-        return float(60 * 10 ** (low + second * (high - low)))
+            return luck.choice(self.duration_choices_s)
+        low, high = SHORT if luck.random() < SHORT_SHARE else LONG
+        return float(60 * 10 ** luck.uniform(low, high))
 
 
 class _Luck:
-    """One generator per property."""
+    """The random generators, seeded as the authors seed theirs."""
 
     def __init__(self, seed: int) -> None:
-        self.arrival, self.gpus, self.config, self.duration, self.priority, self.slo, self.tenant = (
-            random.Random(f"{seed}/gavel/{what}")
-            for what in ("arrival", "gpus", "config", "duration", "priority", "slo", "tenant")
-        )
+        self.job = random.Random(seed + 2)
+        self.arrival = random.Random(seed + 3)
+        self.slo = random.Random(seed + 6)
+        self.tenant = random.Random(f"{seed}/tenant")
+
+
+def _of_mix(mix: tuple[tuple[int, int], ...], at: float) -> int:
+    """The number of GPUs at this point, 0 to 1, of the cumulated weights."""
+    whole, passed = sum(weight for _, weight in mix), 0
+    for count, weight in mix:
+        passed += weight
+        if at * whole < passed:
+            return count
+    return mix[-1][0]
+
+
+def _scaled(config: Config, gpus: int) -> Config:
+    return config[0], config[1], gpus
 
 
 def configurations(
     throughputs: Throughputs, gpus: int, reference: str = "v100", models: tuple[str, ...] = ()
 ) -> list[Config]:
-    """The configurations that can be drawn for this number of GPUs, in the table's order.
+    """The configurations that can be drawn for this number of GPUs: by `MODEL_ORDER`, then batch size.
 
     Raises:
         BadInput: there is none.
@@ -146,7 +175,13 @@ def configurations(
         raise BadInput(
             "the throughput table", f"no configuration{which} on {gpus} {reference}", "at least one with a rate"
         )
-    return found
+    return sorted(found, key=_order)
+
+
+def _order(config: Config) -> tuple[int, str, int]:
+    model, batch_size, _ = config
+    place = MODEL_ORDER.index(model) if model in MODEL_ORDER else len(MODEL_ORDER)
+    return place, model, batch_size or 0
 
 
 def _rate(throughputs: Throughputs, config: Config, gpu_type: str) -> float:

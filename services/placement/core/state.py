@@ -157,6 +157,8 @@ class Rounds(msgspec.Struct, kw_only=True):
     shares: list[Share]
     question: str
     """Fingerprint of the problem that `shares` answer."""
+    rows: dict[str, list[int]] = {}
+    """{job id: places of its rows in `shares`}."""
     computed_s: float
     booked_s: float
     """Up to when shares have been turned into credit."""

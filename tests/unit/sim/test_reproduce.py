@@ -121,7 +121,7 @@ def test_finish_time_fairness_of_a_job_on_its_own_part_of_the_cluster():
 
 def test_shares_of_entities_count_progress_until_the_first_job_ends():
     workload = GavelWorkload(kind="static-single", jobs=2, tenants=("a", "b"), models=("A3C",))
-    spec = RunSpec(policy="hierarchical", workload=workload, seed=1, cluster="v100=2", tenant_weights={"b": 2.0})
+    spec = RunSpec(policy="hierarchical", workload=workload, seed=7, cluster="v100=2", tenant_weights={"b": 2.0})
     jobs = spec.jobs()
     assert sorted(job.tenant for job in jobs) == ["a", "b"]
     rows = [{"finish_s": 100.0}, {"finish_s": 200.0}]

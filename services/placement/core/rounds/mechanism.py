@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from libs.contracts.placement import AllocationComputed, AllocationRequested, Lease, RoundStarted, Share
-from libs.contracts.reasons import Number, PendingReason, Reason
+from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted, Share
+from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
-from services.placement.core import gangs
-from services.placement.core.placing import place, preempt, tell
+from services.placement.core.placing import preempt
 from services.placement.core.policies.allocation.problem import SolverFailed
 from services.placement.core.policies.allocation.solve import solve
 from services.placement.core.policies.baselines.isolated import isolated
 from services.placement.core.rounds import ledger
+from services.placement.core.rounds.claims import by_debt, claims, wish
+from services.placement.core.rounds.giving import give
 from services.placement.core.rounds.places import assign
-from services.placement.core.rounds.question import INDIVIDUAL, competitors, fingerprint, pools, question
-from services.placement.core.rounds.rates import rates
-from services.placement.core.rounds.selection import RENEWAL_BONUS, Claim, Wish, fill, select
-from services.placement.core.state import Job, Node, Phase, Rounds, State
+from services.placement.core.rounds.question import (
+    INDIVIDUAL,
+    Offered,
+    competitors,
+    fingerprint,
+    offered,
+    question,
+    totals,
+)
+from services.placement.core.rounds.selection import fill, select
+from services.placement.core.rounds.why import why_it_leaves
+from services.placement.core.state import Job, Phase, Rounds, State
 from services.placement.core.table import machine
 
 
@@ -25,30 +34,19 @@ def go_on(state: State, turn: Turn[State]) -> None:
         jobs = competitors(state)
         if state.asked or not jobs:
             return
-        gpus = pools(state)
-        mark = fingerprint(state, jobs, gpus)
+        gpus = offered(state)
+        mark = fingerprint(state, jobs, totals(gpus))
         if _must_compute(state, mark, turn.now_s):
-            _ask(state, mark, jobs, gpus, turn)
+            _ask(state, mark, jobs, totals(gpus), turn)
             return
         _begin_round(state, jobs, gpus, turn)
     _go_on_with_round(state, turn)
 
 
 def _go_on_with_round(state: State, turn: Turn[State]) -> None:
-    rounds = state.rounds
-    assert rounds is not None
-    _place_planned(state, rounds, turn)
-    _give_idle_away(state, rounds, turn)
-    for job in _waiting(state, rounds):
-        if not job.wait_code:
-            tell(state, job, _why_it_waits(rounds, job), turn)
-    state.wakeup_s = rounds.ends_s if state.jobs else None
-
-
-def _waiting(state: State, rounds: Rounds) -> list[Job]:
-    """Jobs on the queue that no place is kept for, in order of arrival."""
-    orders = [order for orders in state.queue.values() for order in orders if order[2] not in rounds.plan]
-    return sorted((state.jobs[job_id] for _, _, job_id in orders), key=lambda job: job.seq)
+    assert state.rounds is not None
+    give(state, state.rounds, turn)
+    state.wakeup_s = state.rounds.ends_s if state.jobs else None
 
 
 def _round_is_due(state: State, now_s: float) -> bool:
@@ -88,14 +86,15 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
     )
 
 
-def _begin_round(state: State, jobs: list[Job], gpus: dict[str, int], turn: Turn[State]) -> None:
+def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]) -> None:
     rounds = state.rounds
     assert rounds is not None
-    types = list(gpus)
-    chosen = select(_claims(state, rounds, jobs), gpus)
+    types, left = list(gpus), totals(gpus)
+    chosen = select(claims(state, rounds, jobs), left)
     seated = {job_id: None for seat in chosen for job_id in seat.jobs}
-    beyond = fill([_wish(state, job, types) for job in _by_debt(rounds, jobs) if job.job_id not in seated], gpus)
-    plan = assign(state, [*chosen, *beyond])
+    others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
+    beyond = fill([wish(state, job, types) for job in others], left)
+    plan = assign(state, [*chosen, *beyond], gpus)
     turn.emit(
         RoundStarted(
             policy=state.policy,
@@ -110,152 +109,7 @@ def _begin_round(state: State, jobs: list[Job], gpus: dict[str, int], turn: Turn
     renewed = dict.fromkeys(plan.renewed)
     for job in jobs:
         if job.phase is Phase.ACTIVE and job.job_id not in renewed and job.leaving is None and not job.stopping:
-            preempt(state, job, _why_it_leaves(rounds, job), turn)
-
-
-def _claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
-    """What each row will be owed on each type at the end of this round, running rows a little more."""
-    competing = {job.job_id: job for job in jobs}
-    claims = []
-    for share in rounds.shares:
-        members = [competing[job_id] for job_id in share.jobs if job_id in competing]
-        if len(members) != len(share.jobs):
-            continue
-        credit = rounds.credit[ledger.row_key(share.jobs)]
-        for gpu_type, fraction in share.time.items():
-            owed_s = credit[gpu_type] + fraction * state.round_s
-            if owed_s <= 0:
-                continue
-            if all(_runs_on(job, gpu_type) for job in members):
-                owed_s += RENEWAL_BONUS * state.round_s
-            claims.append(
-                Claim(
-                    jobs=tuple(share.jobs),
-                    gpu_type=gpu_type,
-                    width=members[0].spec.gpus.count,
-                    owed_s=owed_s,
-                    order=members[0].seq,
-                )
-            )
-    return claims
-
-
-def _runs_on(job: Job, gpu_type: str) -> bool:
-    return job.phase is Phase.ACTIVE and job.leaving is None and job.gpu_type == gpu_type
-
-
-def _by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
-    """Who is owed most first, then in queue order."""
-    return sorted(jobs, key=lambda job: (-sum(rounds.credit.get(job.job_id, {}).values()), job.order))
-
-
-def _wish(state: State, job: Job, types: list[str]) -> Wish:
-    active = job.phase is Phase.ACTIVE and job.leaving is None and not job.stopping
-    return Wish(
-        job_id=job.job_id,
-        width=job.spec.gpus.count,
-        rates=_seen(state, job, types),
-        running_on=job.gpu_type if active else "",
-    )
-
-
-def _seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
-    """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
-    known = rates(state, job, types)
-    return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)
-
-
-def _place_planned(state: State, rounds: Rounds, turn: Turn[State]) -> None:
-    for job_id, lease in list(rounds.plan.items()):
-        job = state.jobs[job_id]
-        if job.phase is Phase.QUEUED and not job.held and _is_free(state, lease):
-            place(state, job, lease.gang, _why_here(rounds, job, lease), turn, lease.packed_with)
-
-
-def _is_free(state: State, lease: Lease) -> bool:
-    for task in lease.gang:
-        node = state.nodes[task.node_id]
-        if not node.usable:
-            return False
-        for gpu in (node.gpus[index] for index in task.gpu_indices):
-            if not gpu.healthy or any(holder not in lease.packed_with for holder in gpu.holders):
-                return False
-    return True
-
-
-def _give_idle_away(state: State, rounds: Rounds, turn: Turn[State]) -> None:
-    """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    waiting = _waiting(state, rounds)
-    free = _idle(state, rounds) if waiting else {}
-    if not free:
-        return
-    for job in _by_debt(rounds, waiting):
-        known = _seen(state, job, list(free))
-        idle = {t: sum(len(indices) for _, indices in free[t]) for t in free}
-        for gpu_type in sorted(known, key=lambda t: (-known[t], -idle[t], t)):
-            fits = gangs.fits_of_type(job.spec.gpus, gpu_type, free[gpu_type])
-            fit = min(fits, key=lambda f: (f.nodes, f.racks), default=None)
-            if fit is not None:
-                place(state, job, fit.gang, _why_idle(job, gpu_type), turn)
-                free = _idle(state, rounds)
-                break
-
-
-def _idle(state: State, rounds: Rounds) -> dict[str, list[tuple[Node, list[int]]]]:
-    """{GPU type: servers with their free GPUs}, without those that a lease waits for."""
-    planned = {(t.node_id, i) for lease in rounds.plan.values() for t in lease.gang for i in t.gpu_indices}
-    found: dict[str, list[tuple[Node, list[int]]]] = {}
-    for node in state.nodes.values():
-        if not node.usable:
-            continue
-        by_type: dict[str, list[int]] = {}
-        for index, gpu in enumerate(node.gpus):
-            if not gpu.holders and gpu.healthy and (node.node_id, index) not in planned:
-                by_type.setdefault(gpu.gpu_type, []).append(index)
-        for gpu_type, indices in by_type.items():
-            found.setdefault(gpu_type, []).append((node, indices))
-    return found
-
-
-def _share_of(rounds: Rounds, job: Job) -> tuple[str, dict[str, Number]]:
-    """The job's share, as words and as numbers."""
-    time: dict[str, float] = {}
-    for share in rounds.shares:
-        if job.job_id in share.jobs:
-            for gpu_type, fraction in share.time.items():
-                time[gpu_type] = time.get(gpu_type, 0.0) + fraction
-    words = " and ".join(f"{100 * fraction:.0f} % of the time on {gpu_type}" for gpu_type, fraction in time.items())
-    return words or "no share", {f"share.{gpu_type}": round(fraction, 6) for gpu_type, fraction in time.items()}
-
-
-def _why_here(rounds: Rounds, job: Job, lease: Lease) -> Reason:
-    words, numbers = _share_of(rounds, job)
-    if job.job_id in rounds.beyond:
-        return Reason(code="IdleGpus", message=f"no share claims {lease.gpu_type} in this round", numbers=numbers)
-    owed_s = rounds.credit.get(job.job_id, {}).get(lease.gpu_type, 0.0)
-    return Reason(
-        code="Lease",
-        message=f"{words}; {max(0.0, owed_s):.0f} s on {lease.gpu_type} are owed",
-        numbers={**numbers, "owed_s": owed_s, "round": rounds.number},
-    )
-
-
-def _why_idle(job: Job, gpu_type: str) -> Reason:
-    numbers: dict[str, Number] = {"gpus": job.spec.gpus.count}
-    return Reason(code="IdleGpus", message=f"{gpu_type} idles until the round ends", numbers=numbers)
-
-
-def _why_it_leaves(rounds: Rounds, job: Job) -> Reason:
-    words, numbers = _share_of(rounds, job)
-    message = f"its lease has ended: {words}, and in round {rounds.number} others are owed more"
-    return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
-
-
-def _why_it_waits(rounds: Rounds, job: Job) -> Reason:
-    words, numbers = _share_of(rounds, job)
-    known = any(job.job_id in share.jobs for share in rounds.shares)
-    message = f"{words}; others are owed more in round {rounds.number}" if known else "its share begins with a round"
-    return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
+            preempt(state, job, why_it_leaves(rounds, job), turn)
 
 
 machine.hears(AllocationComputed)
@@ -275,6 +129,10 @@ def allocation_computed(state: State, event: AllocationComputed, now_s: float) -
     if state.rounds is None:
         state.rounds = Rounds(shares=[], question="", computed_s=now_s, booked_s=now_s)
     state.rounds.shares, state.rounds.question, state.rounds.computed_s = event.shares, event.question, now_s
+    state.rounds.rows = {}
+    for row, share in enumerate(event.shares):
+        for job_id in share.jobs:
+            state.rounds.rows.setdefault(job_id, []).append(row)
     ledger.keep_credit(state.rounds, event.shares)
 
 
@@ -285,7 +143,7 @@ def begin_with_new_shares(state: State, event: AllocationComputed, turn: Turn[St
     if state.rounds is None or state.rounds.question != event.question or not jobs:
         return
     if _round_is_due(state, turn.now_s):
-        _begin_round(state, jobs, pools(state), turn)
+        _begin_round(state, jobs, offered(state), turn)
     _go_on_with_round(state, turn)
 
 

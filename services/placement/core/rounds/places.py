@@ -9,7 +9,7 @@ from functools import partial
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core import gangs
-from services.placement.core.rounds.question import offered
+from services.placement.core.rounds.question import Offered
 from services.placement.core.rounds.selection import Seat
 from services.placement.core.state import Job, Phase, State
 
@@ -32,7 +32,12 @@ class Board:
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
-        return all(i in self._free.get(task.node_id, ()) for task in gang for i in task.gpu_indices)
+        for task in gang:
+            free = self._free.get(task.node_id, {})
+            for index in task.gpu_indices:
+                if index not in free:
+                    return False
+        return True
 
     def take(self, gang: list[TaskPlacement]) -> None:
         """Give these GPUs away."""
@@ -51,15 +56,15 @@ class Board:
         return -(-width // self._largest)
 
 
-def assign(state: State, chosen: Sequence[Seat]) -> Plan:
+def assign(state: State, chosen: Sequence[Seat], gpus: Offered) -> Plan:
     """Places for the chosen rows."""
-    plan, free = Plan(), offered(state)
+    plan = Plan()
     by_type: dict[str, list[Seat]] = {}
     for seat in chosen:
         by_type.setdefault(seat.gpu_type, []).append(seat)
     for gpu_type in sorted(by_type):
         seats = sorted(by_type[gpu_type], key=lambda seat: (-_first(state, seat).spec.gpus.count, seat.jobs))
-        board = partial(Board, state, gpu_type, free.get(gpu_type, {}))
+        board = partial(Board, state, gpu_type, gpus.get(gpu_type, {}))
         part = _renewing(state, board(), seats) or _anew(state, board(), seats)
         plan.renewed += part.renewed
         plan.leases += part.leases

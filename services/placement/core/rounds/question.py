@@ -19,6 +19,8 @@ INDIVIDUAL = (
     "allox",
 )
 """Policies whose answer depends on how far each job is."""
+Offered = dict[str, dict[str, list[int]]]
+"""{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
 OF_ENTITIES = ("hierarchical",)
 OF_JOBS = ("gandiva_packing",)
 """Policies that look at pairs of jobs, not of configurations."""
@@ -30,22 +32,21 @@ def competitors(state: State) -> list[Job]:
     return [job for job in state.jobs.values() if job.phase in taking_part and not job.held and not job.cancellation]
 
 
-def pools(state: State) -> dict[str, int]:
-    """{GPU type: healthy GPUs on usable nodes that are not held by a paused job}."""
-    return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in sorted(offered(state).items())}
-
-
-def offered(state: State) -> dict[str, dict[str, list[int]]]:
-    """{GPU type: {node: indices of the healthy GPUs that no paused job holds}}, on usable nodes."""
+def offered(state: State) -> Offered:
+    """The healthy GPUs that no paused job holds, on usable nodes."""
     paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang}
-    found: dict[str, dict[str, list[int]]] = {}
+    found: Offered = {}
     for node_id, node in state.nodes.items():
-        if not node.usable:
-            continue
-        for index, gpu in enumerate(node.gpus):
-            if gpu.healthy and not (paused and any(holder in paused for holder in gpu.holders)):
-                found.setdefault(gpu.gpu_type, {}).setdefault(node_id, []).append(index)
-    return found
+        if node.usable:
+            for index, gpu in enumerate(node.gpus):
+                if gpu.healthy and not (paused and any(holder in paused for holder in gpu.holders)):
+                    found.setdefault(gpu.gpu_type, {}).setdefault(node_id, []).append(index)
+    return dict(sorted(found.items()))
+
+
+def totals(gpus: Offered) -> dict[str, int]:
+    """{GPU type: GPUs}."""
+    return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in gpus.items()}
 
 
 def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-RENEWAL_BONUS = 0.5
+RENEWAL_BONUS = 1.0
 """Of a round: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A row that is owed time on a GPU type."""
 
     jobs: tuple[str, ...]
@@ -23,8 +22,7 @@ class Claim:
     """Breaks ties: order of arrival."""
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(NamedTuple):
     """A job that takes what nobody claims."""
 
     job_id: str
@@ -35,8 +33,7 @@ class Wish:
     """The GPU type that it holds; empty: it waits."""
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(NamedTuple):
     """A row that runs in the coming round."""
 
     jobs: tuple[str, ...]
@@ -51,7 +48,7 @@ def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
     seats: list[Seat] = []
     taken: dict[str, None] = {}
     for claim in sorted(claims, key=lambda c: (-c.owed_s, c.order)):
-        if claim.width <= free.get(claim.gpu_type, 0) and not any(job_id in taken for job_id in claim.jobs):
+        if claim.width <= free.get(claim.gpu_type, 0) and taken.keys().isdisjoint(claim.jobs):
             free[claim.gpu_type] -= claim.width
             taken.update(dict.fromkeys(claim.jobs))
             seats.append(Seat(claim.jobs, claim.gpu_type))

@@ -95,7 +95,7 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     """
     types = list(problem.cluster)
     jobs = problem.jobs
-    rates = np.array([_rates(job, types, problem) for job in jobs]).reshape(len(jobs), len(types))
+    rates = _rates(problem, types)
     colours = _colours(
         (tuple(row), job.scale_factor, job.weight, job.kind, key(index, job))
         for index, (row, job) in enumerate(zip(rates.tolist(), jobs, strict=True))
@@ -195,17 +195,15 @@ def cluster_arrays(cluster: dict[str, GpuPool]) -> ClusterArrays:
     }
 
 
-def _rates(job: Job, types: Sequence[str], problem: Problem) -> list[float]:
-    """What the policy sees: nothing where the gang does not fit, one rate for all types when it is agnostic."""
+def _rates(problem: Problem, types: Sequence[str]) -> Floats:
+    """(J, T) what the policy sees: 0 where a gang does not fit, one rate for all types when it is agnostic."""
     cluster = problem.cluster
-    seen = [job.throughputs.get(t, 0.0) if job.scale_factor <= _gpus(cluster, t) else 0.0 for t in types]
-    if problem.options.heterogeneity_aware:
-        return seen
-    return [1.0 if rate > 0 else 0.0 for rate in seen]
-
-
-def _gpus(cluster: dict[str, GpuPool], gpu_type: str) -> int:
-    return cluster[cluster[gpu_type].shares_gpus_with or gpu_type].gpus
+    sizes = [(t, cluster[cluster[t].shares_gpus_with or t].gpus) for t in types]
+    fitting = [
+        [job.throughputs.get(t, 0.0) if job.scale_factor <= gpus else 0.0 for t, gpus in sizes] for job in problem.jobs
+    ]
+    rates = np.array(fitting).reshape(len(problem.jobs), len(types))
+    return rates if problem.options.heterogeneity_aware else np.where(rates > 0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -358,7 +356,7 @@ def check_problem(problem: Problem) -> None:
     if problem.pairs and problem.kind_pairs:
         raise InvalidProblem("$.kind_pairs", f"{len(problem.pairs)} pairs beside it", "pairs of jobs or of kinds")
     for name, entity in problem.entities.items():
-        _positive(entity.weight, f"$.entities.{name}.weight")
+        _positive(entity.weight, "$.entities", name, "weight")
         if entity.policy not in ("fairness", "fifo"):
             raise InvalidProblem(f"$.entities.{name}.policy", repr(entity.policy), "fairness or fifo")
 
@@ -373,20 +371,20 @@ def _check_cluster(cluster: dict[str, GpuPool]) -> None:
 
 
 def _check_job(job: Job, path: str, problem: Problem) -> None:
-    _positive(job.weight, f"{path}.weight")
+    _positive(job.weight, path, "weight")
     if job.scale_factor < 1:
         raise InvalidProblem(f"{path}.scale_factor", repr(job.scale_factor), "1 or more")
     if job.entity is not None and problem.entities and job.entity not in problem.entities:
         raise InvalidProblem(f"{path}.entity", repr(job.entity), f"one of {', '.join(problem.entities)}")
     for gpu_type, rate in job.throughputs.items():
-        _known_type(gpu_type, f"{path}.throughputs", problem)
-        _rate(rate, f"{path}.throughputs.{gpu_type}")
-    for name in ("elapsed_s", "isolated_elapsed_s"):
-        _rate(getattr(job, name), f"{path}.{name}")
+        _known_type(gpu_type, path, problem)
+        _rate(rate, path, "throughputs", gpu_type)
+    _rate(job.elapsed_s, path, "elapsed_s")
+    _rate(job.isolated_elapsed_s, path, "isolated_elapsed_s")
     if job.steps_remaining is not None:
-        _rate(job.steps_remaining, f"{path}.steps_remaining")
+        _rate(job.steps_remaining, path, "steps_remaining")
     if job.slo_s is not None:
-        _positive(job.slo_s, f"{path}.slo_s")
+        _positive(job.slo_s, path, "slo_s")
 
 
 def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) -> None:
@@ -400,21 +398,22 @@ def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) 
         seen = f"scale factors {a.scale_factor} and {b.scale_factor}"
         raise InvalidProblem(f"{path}.jobs", seen, "jobs of equal scale factor")
     for gpu_type, together in pair.throughputs.items():
-        _known_type(gpu_type, f"{path}.throughputs", problem)
+        _known_type(gpu_type, path, problem)
         for index, rate in enumerate(together):
-            _rate(rate, f"{path}.throughputs.{gpu_type}[{index}]")
+            _rate(rate, path, "throughputs", f"{gpu_type}[{index}]")
 
 
 def _known_type(gpu_type: str, path: str, problem: Problem) -> None:
     if gpu_type not in problem.cluster:
-        raise InvalidProblem(f"{path}.{gpu_type}", "an unknown GPU type", f"one of {', '.join(problem.cluster)}")
+        known = ", ".join(problem.cluster)
+        raise InvalidProblem(f"{path}.throughputs.{gpu_type}", "an unknown GPU type", f"one of {known}")
 
 
-def _rate(value: float, path: str) -> None:
+def _rate(value: float, *path: str) -> None:
     if not 0 <= value < np.inf:
-        raise InvalidProblem(path, repr(value), "a number, 0 or more")
+        raise InvalidProblem(".".join(path), repr(value), "a number, 0 or more")
 
 
-def _positive(value: float, path: str) -> None:
+def _positive(value: float, *path: str) -> None:
     if not 0 < value < np.inf:
-        raise InvalidProblem(path, repr(value), "a number greater than 0")
+        raise InvalidProblem(".".join(path), repr(value), "a number greater than 0")

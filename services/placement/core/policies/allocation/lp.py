@@ -9,7 +9,6 @@ from typing import Any
 import highspy
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from services.placement.core.policies.allocation.problem import SolverFailed
 
@@ -77,7 +76,7 @@ class LinearProgram:
             ("simplex_strategy", PRIMAL),
         ):
             self._highs.setOptionValue(name, value)
-        if self._highs.passModel(_model(columns, block)) == highspy.HighsStatus.kError:
+        if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0
 
@@ -126,20 +125,29 @@ class LinearProgram:
         self._highs.addRow(lower, upper, len(columns), columns.astype(np.int32), values)
 
 
-def _model(columns: int, block: Rows) -> highspy.HighsLp:
-    """Coefficients given twice are added: a pair within one class counts for two members."""
+def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
+    """Give HiGHS the constraints, row by row; coefficients given twice are added: a pair within one class counts
+    for two members."""
     rows = np.concatenate([np.empty(0, np.int64), *block.rows])
     indices = np.concatenate([np.empty(0, np.int64), *block.columns])
-    values = np.concatenate([np.empty(0), *block.values])
-    matrix = csr_array((values, (rows, indices)), shape=(len(block.lower), columns))
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, len(block.lower)
-    model.col_cost_ = np.zeros(columns)
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, highspy.kHighsInf)
-    model.row_lower_, model.row_upper_ = np.array(block.lower, float), np.array(block.upper, float)
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-    model.a_matrix_.index_ = matrix.indices.astype(np.int32)
-    model.a_matrix_.value_ = matrix.data
-    model.sense_ = highspy.ObjSense.kMaximize
-    return model
+    places, owner = np.unique(rows * max(1, columns) + indices, return_inverse=True)
+    values = np.bincount(owner, np.concatenate([np.empty(0), *block.values]), len(places))
+    height = len(block.lower)
+    starts = np.searchsorted(places, np.arange(height + 1) * max(1, columns))
+    return highs.passModel(
+        columns,
+        height,
+        len(places),
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMaximize),
+        0.0,
+        np.zeros(columns),
+        np.zeros(columns),
+        np.full(columns, highspy.kHighsInf),
+        np.array(block.lower, float),
+        np.array(block.upper, float),
+        starts.astype(np.int32),
+        (places % max(1, columns)).astype(np.int32),
+        values,
+        np.zeros(columns, np.int32),
+    )

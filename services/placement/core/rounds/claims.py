@@ -1,0 +1,58 @@
+"""Who wants to run in the coming round: rows that are owed time, and jobs that take what nobody claims."""
+
+from __future__ import annotations
+
+from services.placement.core.rounds import ledger
+from services.placement.core.rounds.rates import rates
+from services.placement.core.rounds.selection import RENEWAL_BONUS, Claim, Wish
+from services.placement.core.state import Job, Phase, Rounds, State
+
+
+def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
+    """What each row will be owed on each type at the end of this round, running rows a little more."""
+    competing = {job.job_id: job for job in jobs}
+    round_s, bonus_s = state.round_s, RENEWAL_BONUS * state.round_s
+    found = []
+    for share in rounds.shares:
+        members = [competing[job_id] for job_id in share.jobs if job_id in competing]
+        if len(members) != len(share.jobs):
+            continue
+        credit, row, first = rounds.credit[ledger.row_key(share.jobs)], tuple(share.jobs), members[0]
+        running_on = _where_all_run(members)
+        for gpu_type, fraction in share.time.items():
+            owed_s = credit[gpu_type] + fraction * round_s
+            if owed_s > 0:
+                owed_s += bonus_s if gpu_type == running_on else 0.0
+                found.append(Claim(row, gpu_type, first.spec.gpus.count, owed_s, first.seq))
+    return found
+
+
+def _where_all_run(members: list[Job]) -> str:
+    """The GPU type on which every one of them may stay; empty: there is none."""
+    gpu_type = members[0].gpu_type
+    for job in members:
+        if job.phase is not Phase.ACTIVE or job.leaving is not None or job.gpu_type != gpu_type:
+            return ""
+    return gpu_type
+
+
+def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
+    """Who is owed most first, then in queue order."""
+    return sorted(jobs, key=lambda job: (-sum(rounds.credit.get(job.job_id, {}).values()), job.order))
+
+
+def wish(state: State, job: Job, types: list[str]) -> Wish:
+    """What the job does with a GPU that is left."""
+    active = job.phase is Phase.ACTIVE and job.leaving is None and not job.stopping
+    return Wish(
+        job_id=job.job_id,
+        width=job.spec.gpus.count,
+        rates=seen(state, job, types),
+        running_on=job.gpu_type if active else "",
+    )
+
+
+def seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
+    """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
+    known = rates(state, job, types)
+    return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)
