@@ -43,6 +43,7 @@ def _choice(spec: RunSpec) -> Choice:
         water_filling=spec.water_filling,
         round_s=spec.round_s,
         checkpoint_overhead_s=spec.checkpoint_overhead_s,
+        references=spec.references,
         measure=spec.measure,
     )
 

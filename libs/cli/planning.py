@@ -53,6 +53,10 @@ def simulate(
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
     ] = False,
+    references: Annotated[
+        int | None,
+        typer.Option(min=0, help="Only so many configurations per number of GPUs were measured beside each other."),
+    ] = None,
     water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     seed: Annotated[int, typer.Option()] = 0,
@@ -83,6 +87,7 @@ def simulate(
         water_filling=water_filling,
         round_s=round_s,
         checkpoint_overhead_s=checkpoint_overhead_s,
+        references=references,
         measure=bounds,
     )
     with progress("simulating") as watch:

@@ -24,7 +24,7 @@ from libs.sim.options import Options
 from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
 from libs.sim.traces import TraceJob, read_trace
-from libs.sim.workloads import Planned, Workload, known_pairs, workload_of
+from libs.sim.workloads import Planned, Workload, known_rates, workload_of
 from services.roster import SERVICES
 
 COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
@@ -46,11 +46,13 @@ class Choice:
     water_filling: bool = False
     round_s: float = 360.0
     checkpoint_overhead_s: float = 0.0
+    references: int | None = None
+    """How many configurations were measured beside each other, per number of GPUs; None: all."""
     measure: tuple[int, int] | None = None
 
     def shown(self) -> dict[str, Any]:
         """The options as the result names them."""
-        return {
+        shown: dict[str, Any] = {
             "gpus_per_server": self.gpus_per_server,
             "space_sharing": self.space_sharing,
             "heterogeneity_agnostic": self.heterogeneity_agnostic,
@@ -58,6 +60,7 @@ class Choice:
             "round_s": self.round_s,
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
+        return shown if self.references is None else {**shown, "references": self.references}
 
 
 def simulation_of(
@@ -87,8 +90,13 @@ def simulation_of(
     first = [Planned(0.0, event) for event in (policy, round_s, *requests)]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
-        first.append(Planned(0.0, known_pairs(played, rates)))
-    options = Options(checkpoint_overhead_s=choice.checkpoint_overhead_s, measure=choice.measure, keep_log=keep_log)
+        first.append(Planned(0.0, known_rates(played, rates, choice.references)))
+    options = Options(
+        checkpoint_overhead_s=choice.checkpoint_overhead_s,
+        profile_every_s=None if choice.references is None else choice.round_s / 2,
+        measure=choice.measure,
+        keep_log=keep_log,
+    )
     servers = parse_cluster(choice.cluster, choice.gpus_per_server)
     workload = Workload(tuple(first)) + played
     return Simulation(SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)

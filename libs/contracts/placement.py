@@ -109,6 +109,30 @@ class AllocationComputed(Event, frozen=True, kw_only=True):
         return asked == answered and abs(self.objective - recorded.objective) <= tolerance
 
 
+@event("throughput.estimated.v1", owner=OWNER, subject="configuration")
+class ThroughputEstimated(Event, frozen=True, kw_only=True):
+    """A configuration that nobody has measured beside others: to which one it is alike that was (Gavel, section 6).
+
+    Where the two are asked for together with a third, both are taken to keep the same parts of their own speeds.
+    """
+
+    configuration: str
+    """`MODEL|BATCH SIZE|GPUS`."""
+    like: str
+    """The nearest configuration of the operators' table."""
+    distance: float
+    """Root of the mean squared difference of their fingerprints, in parts of the own speed."""
+    evidence: int
+    """Co-locations of the configuration that were measured so far."""
+    confidence: float
+    """From 0 (a guess from its rates alone) to 1."""
+
+    def agrees_with(self, recorded: ThroughputEstimated) -> bool:
+        """Whether another machine's arithmetic may have given `recorded`."""
+        asked, answered = (self.configuration, self.evidence), (recorded.configuration, recorded.evidence)
+        return asked == answered and abs(self.distance - recorded.distance) <= 1e-3
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """A job's place for one round."""
 

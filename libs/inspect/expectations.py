@@ -8,8 +8,9 @@ import msgspec
 
 from libs.bus.port import Message
 from libs.contracts import wire
+from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.placement import AllocationComputed
+from libs.contracts.placement import AllocationComputed, ThroughputEstimated
 from libs.inspect.differences import (
     Cause,
     Difference,
@@ -198,9 +199,15 @@ class Expectations:
 
 
 def _is(found: Envelope, message: Message, expected: Envelope) -> bool:
-    """Whether the record is what was derived: byte for byte, or the same optimum where a solver has computed it."""
+    """Whether the record is what was derived: byte for byte, or as good where numerics have found it."""
     if found == expected and message.value == wire.encode_data(expected.event):
         return True
-    if not isinstance(expected.event, AllocationComputed) or not isinstance(found.event, AllocationComputed):
-        return False
-    return msgspec.structs.replace(found, event=expected.event) == expected and expected.event.agrees_with(found.event)
+    return msgspec.structs.replace(found, event=expected.event) == expected and _as_good(found.event, expected.event)
+
+
+def _as_good(found: Event, expected: Event) -> bool:
+    if isinstance(expected, AllocationComputed):
+        return isinstance(found, AllocationComputed) and expected.agrees_with(found)
+    if isinstance(expected, ThroughputEstimated):
+        return isinstance(found, ThroughputEstimated) and expected.agrees_with(found)
+    return False

@@ -159,6 +159,12 @@ def _(e: placement.AllocationComputed) -> str:
     return f"{e.policy} gives {len(e.shares)} shares to {e.jobs} jobs; its objective is {e.objective:.6g}{note}"
 
 
+@_on(placement.ThroughputEstimated)
+def _(e: placement.ThroughputEstimated) -> str:
+    measured = f"{e.evidence} measured co-locations" if e.evidence else "its rates alone"
+    return f"{e.configuration} is taken to share GPUs like {e.like}, by {measured} (confidence {e.confidence:.0%})"
+
+
 @_on(placement.RoundStarted)
 def _(e: placement.RoundStarted) -> str:
     return f"round {e.number} begins: {len(e.renewed)} leases renewed, {len(e.leases)} new"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from libs.contracts.jobs import JobSpec
@@ -112,11 +113,12 @@ class Attempt:
         return int(self.done + going_s * self.rate + 1e-6) if self.job.in_steps else 0
 
     def go(self, now_s: float) -> float:
-        """Progress begins. Returns the seconds until the attempt is done or fails."""
+        """Progress begins. Returns the seconds until the attempt is done or fails; jobs that do not fit on a GPU
+        together get nowhere, and it is infinite."""
         self.turn += 1
         self._going_since_s = now_s
         goal = self.job.total if self.doomed_at is None else self.doomed_at
-        return max(0.0, goal - self.done) / self.rate
+        return max(0.0, goal - self.done) / self.rate if self.rate > 0 else math.inf
 
     def halt(self, now_s: float) -> None:
         """Progress ends, for now or for good. Nothing happens when there was none."""

@@ -11,10 +11,10 @@ import msgspec
 
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.gateway import ColocatedRate, JobArrived, ThroughputsProvided
+from libs.contracts.gateway import ColocatedRate, IsolatedRate, JobArrived, ThroughputsProvided
 from libs.contracts.jobs import JobSpec
 from libs.sim.inputs import Warn
-from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
+from libs.sim.throughputs import NO_THROUGHPUTS, Config, Throughputs
 from libs.sim.traces import TraceJob
 
 SUBMITTER = "trace"
@@ -91,10 +91,23 @@ def _runnable(job: TraceJob, throughputs: Throughputs) -> JobSpec:
     return msgspec.structs.replace(spec, gpus=gpus, throughputs={t: rate for t, rate in rates.items() if rate})
 
 
-def known_pairs(workload: Workload, throughputs: Throughputs) -> ThroughputsProvided:
-    """What an operator who has the table would tell about the configurations of these jobs that can share GPUs."""
-    configs = {(job.spec.model, job.spec.batch_size, job.spec.gpus.count): None for job in workload.jobs}
-    rows = [
+def known_rates(workload: Workload, throughputs: Throughputs, references: int | None = None) -> ThroughputsProvided:
+    """What an operator who has the table would tell about the configurations of these jobs.
+
+    Args:
+        workload: the jobs.
+        throughputs: the table.
+        references: only so many configurations per number of GPUs, spread evenly over the table, were measured
+            alone and beside each other; how others share GPUs has to be estimated. None: everything was measured.
+    """
+    configs = list({(job.spec.model, job.spec.batch_size, job.spec.gpus.count): None for job in workload.jobs})
+    measured = configs if references is None else _spread(throughputs, references)
+    alone = [
+        IsolatedRate(model=config[0], batch_size=config[1], gpus=config[2], steps_per_s=dict(row))
+        for config in measured
+        if (row := throughputs.isolated.get((config, True)))
+    ]
+    together = [
         ColocatedRate(
             a_model=pair.a[0],
             a_batch_size=pair.a[1],
@@ -106,9 +119,22 @@ def known_pairs(workload: Workload, throughputs: Throughputs) -> ThroughputsProv
             b_steps_per_s=pair.b_steps_per_s,
         )
         for pair in throughputs.pairs
-        if pair.consolidated and pair.a in configs and pair.b in configs
+        if pair.consolidated and pair.a in measured and pair.b in measured
     ]
-    return ThroughputsProvided(provided_by=SUBMITTER, colocated=rows)
+    return ThroughputsProvided(provided_by=SUBMITTER, isolated=alone, colocated=together)
+
+
+def _spread(throughputs: Throughputs, references: int) -> list[Config]:
+    """Every n-th configuration of each number of GPUs."""
+    by_gpus: dict[int, list[Config]] = {}
+    for config in dict.fromkeys(config for config, _ in throughputs.isolated):
+        by_gpus.setdefault(config[2], []).append(config)
+    return [
+        listed[place * len(listed) // count]
+        for listed in by_gpus.values()
+        for count in [min(references, len(listed))]
+        for place in range(count)
+    ]
 
 
 def generate(

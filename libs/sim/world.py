@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import JobArrived
@@ -142,15 +144,15 @@ class World:
 
     def _go(self, key: Key, attempt: Attempt) -> None:
         """The gang is complete: plan how this ends, unless something happens first."""
-        if attempt.rate_alone > 0:
-            others = [other.job for other in self._neighbours(attempt)]
-            attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
-        if attempt.rate <= 0:
+        if attempt.rate_alone <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return
-        end_s = self._agenda.now_s + attempt.go(self._agenda.now_s)
-        # Not awaited: the job is, and when it moves on before, nobody waits for this end.
-        self._agenda.at(end_s, self._end, key, attempt, attempt.turn, awaited=False)
+        others = [other.job for other in self._neighbours(attempt)]
+        attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
+        left_s = attempt.go(self._agenda.now_s)
+        if left_s < math.inf:
+            # Not awaited: the job is, and when it moves on before, nobody waits for this end.
+            self._agenda.at(self._agenda.now_s + left_s, self._end, key, attempt, attempt.turn, awaited=False)
         if self._options.profile_every_s is not None:
             self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from libs.contracts.gateway import (
     POLICY_NAMES,
     ColocatedRate,
+    IsolatedRate,
     PolicyChanged,
     SettingChanged,
     ThroughputsProvided,
@@ -43,7 +44,9 @@ def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
     spec.gpus(draw(st.integers(1, largest + 1)), *gpu_types, max_nodes=draw(st.sampled_from([None, None, 1, 2])))
     rates = draw(st.sampled_from([{}, {"v100": 4.0, "k80": 1.0}, {"v100": 2.0, "k80": 2.0}]))
     spec.with_(
-        model=draw(st.sampled_from(["resnet", "lstm"])), throughputs=rates, weight=draw(st.sampled_from([1.0, 3.0]))
+        model=draw(st.sampled_from(["resnet", "lstm", "gru"])),
+        throughputs=rates,
+        weight=draw(st.sampled_from([1.0, 3.0])),
     )
     spec.runs(draw(spans)).retries(draw(st.integers(0, 2))).priority(draw(st.sampled_from([0, 0, 0, 5])))
     return spec.tenant(draw(st.sampled_from(["research", "product"])))
@@ -65,6 +68,7 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
             "detect_s": st.sampled_from([5.0, 30.0]),
             "interleaving": st.one_of(st.none(), st.integers(0, 5)),
             "failures": failure_models(),
+            "profile_every_s": st.sampled_from([None, None, 20.0]),
         }
     )
 
@@ -106,6 +110,11 @@ def pairs_of_two_models() -> ThroughputsProvided:
     """Both models pack well with each other and with themselves, on every width and type."""
     return ThroughputsProvided(
         provided_by="op",
+        isolated=[
+            IsolatedRate(model=model, batch_size=None, gpus=gpus, steps_per_s={"v100": 1.0, "k80": 0.9})
+            for model in ("resnet", "lstm")
+            for gpus in range(1, 13)
+        ],
         colocated=[
             ColocatedRate(
                 a_model=a,

@@ -19,6 +19,7 @@ from libs.contracts.placement import (
     RoundStarted,
     StopTask,
     SuspendTask,
+    ThroughputEstimated,
 )
 from libs.kernel.service import Service
 from services.placement.core.check import check
@@ -35,6 +36,7 @@ SERVICE = Service(
         JobQueued,
         AllocationRequested,
         AllocationComputed,
+        ThroughputEstimated,
         RoundStarted,
         GangReserved,
         GangReleased,

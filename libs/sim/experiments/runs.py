@@ -39,6 +39,9 @@ class RunSpec:
     water_filling: bool = False
     round_s: float = 360.0
     checkpoint_overhead_s: float = 0.0
+    references: int | None = None
+    """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
+    estimated. None: all were measured."""
     ideal: bool = False
     """Every job gets its computed share all the time, instead of rounds on whole GPUs."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
@@ -61,7 +64,14 @@ class RunSpec:
     @property
     def label(self) -> str:
         """What curves and tables call the run's policy with its options."""
-        return label(self.policy, self.heterogeneity_agnostic, self.space_sharing, self.water_filling, self.ideal)
+        return label(
+            self.policy,
+            heterogeneity_agnostic=self.heterogeneity_agnostic,
+            space_sharing=self.space_sharing,
+            estimated=self.references is not None,
+            water_filling=self.water_filling,
+            ideal=self.ideal,
+        )
 
     @property
     def cell_id(self) -> str:
@@ -120,8 +130,10 @@ class Result:
 
 def label(
     policy: str,
+    *,
     heterogeneity_agnostic: bool = False,
     space_sharing: bool = False,
+    estimated: bool = False,
     water_filling: bool = False,
     ideal: bool = False,
 ) -> str:
@@ -129,6 +141,7 @@ def label(
     options = {
         "agnostic": heterogeneity_agnostic,
         "space sharing": space_sharing,
+        "estimated pairs": estimated,
         "water filling": water_filling,
         "ideal": ideal,
     }

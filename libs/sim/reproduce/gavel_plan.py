@@ -22,6 +22,8 @@ LAS, GANDIVA = "max_min_fairness", "gandiva_packing"
 AWARE: Mapping[str, Any] = {}
 AGNOSTIC: Mapping[str, Any] = {"heterogeneity_agnostic": True}
 SHARING: Mapping[str, Any] = {"space_sharing": True}
+REFERENCES = 4
+ESTIMATED: Mapping[str, Any] = {"space_sharing": True, "references": REFERENCES}
 IDEAL: Mapping[str, Any] = {"ideal": True}
 ENTITIES = {"entity0": 1.0, "entity1": 2.0, "entity2": 3.0}
 

@@ -23,6 +23,8 @@ from services.placement.core.placing import stop_all, withdraw
 from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.queue_pass import release_reservation_of
+from services.placement.core.rounds.estimates import saw_beside
+from services.placement.core.rounds.ledger import partner_of
 from services.placement.core.rounds.rates import learn_colocated, learn_isolated
 from services.placement.core.scheduling import schedule, tell_newcomer
 from services.placement.core.state import Cancellation, Job, Phase, State
@@ -134,6 +136,7 @@ def throughputs_provided(state: State, event: ThroughputsProvided, now_s: float)
         learn_isolated(state, row)
     for pair in event.colocated:
         learn_colocated(state, pair)
+    state.knowledge += 1
 
 
 @machine.evolves(TenantConfigured)
@@ -143,14 +146,17 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 
 @machine.evolves(JobProfiled)
 def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
-    """Only where nobody has said how fast the job is, and only what is news: every change is a new allocation."""
+    """Alone on its GPUs or beside another; only what is news: every change is a new allocation."""
     job = state.jobs.get(event.job_id)
-    if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt or event.rate_per_s <= 0:
+    if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt:
         return
-    gpu_type = job.gpu_type
-    before = job.measured.get(gpu_type, 0.0)
-    if abs(event.rate_per_s - before) > NEWS_RATIO * before:
-        job.measured[gpu_type] = event.rate_per_s
+    partner = partner_of(state, job)
+    if partner is not None:
+        saw_beside(state, job, partner, event.rate_per_s)
+    elif event.rate_per_s > 0 and not job.spec.throughputs:
+        before = job.measured.get(job.gpu_type, 0.0)
+        if abs(event.rate_per_s - before) > NEWS_RATIO * before:
+            job.measured[job.gpu_type] = event.rate_per_s
 
 
 @machine.evolves(SettingChanged)

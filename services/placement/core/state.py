@@ -200,6 +200,14 @@ class State(msgspec.Struct, kw_only=True):
     """{configuration: {GPU type: steps per second}} as operators provided them."""
     pair_rates: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     """{configuration: {configuration: {GPU type: steps per second of both}}}, each pair in both orders."""
+    alike: dict[str, str] = {}
+    """{configuration: the one of the operators' table that it is taken to be like}."""
+    evidence: dict[str, int] = {}
+    """{configuration: measured co-locations that its last estimate rests on}."""
+    packed: dict[str, dict[str, dict[str, float]]] = {}
+    """{configuration: {configuration: {GPU type: part of its own speed that it kept beside it}}}, as profiled."""
+    knowledge: int = 0
+    """Counts what was learned about rates of configurations: each time is a reset event."""
     tenant_weights: dict[str, float] = {}
     next_seq: int = 0
     wakeup_s: float | None = None

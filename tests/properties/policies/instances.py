@@ -13,11 +13,14 @@ from services.placement.core.policies.allocation.problem import (
     Problem,
 )
 
+MOST_JOBS = 40
+FEW = 12
+"""Up to so many jobs, pairs may be any at all."""
 rates = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, 7.5])
 
 
 @st.composite
-def problems(draw: st.DrawFn, policy: str, *, entities: bool = False, most_jobs: int = 12) -> Problem:
+def problems(draw: st.DrawFn, policy: str, *, entities: bool = False) -> Problem:
     """From a few configurations, so that jobs repeat; sometimes each job is different."""
     types = ["v100", "p100", "k80", "t4"][: draw(st.integers(1, 4))]
     cluster = {
@@ -30,7 +33,7 @@ def problems(draw: st.DrawFn, policy: str, *, entities: bool = False, most_jobs:
     names = ["research", "product"][: draw(st.integers(1, 2))] if entities else []
     jobs = []
     kinds = []
-    for number in range(draw(st.integers(0, most_jobs))):
+    for number in range(draw(st.integers(0, FEW) | st.integers(FEW + 1, MOST_JOBS))):
         kind = draw(st.integers(0, len(configurations) - 1))
         throughputs, width = configurations[kind]
         kinds.append(kind)
@@ -72,7 +75,7 @@ def pairs(draw: st.DrawFn, jobs: list[Job], kinds: list[int]) -> list[Pair]:
     """By configuration, as in a cluster; or any pairs at all, as somebody may write them down."""
     parts = st.sampled_from([0.0, 0.4, 0.6, 0.8, 1.0])
     by_kind: dict[tuple[int, int], dict[str, tuple[float, float]]] = {}
-    regular = draw(st.booleans())
+    regular = len(jobs) > FEW or draw(st.booleans())
     found = []
     for i, a in enumerate(jobs):
         for j in range(i + 1, len(jobs)):

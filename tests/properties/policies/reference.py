@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 from services.placement.core.policies.allocation.problem import Entity, Job, Problem, Solution
 
 Floats = NDArray[np.float64]
+PRECISE = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "ipm_optimality_tolerance": 1e-11}
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Reference:
             return (0.0, np.zeros(0)) if all(bound <= 0 for _, bound in at_least) else None
         upper = np.vstack([self.limits, *(-row for row, _ in at_least)])
         bounds = np.concatenate([self.bounds, [-bound for _, bound in at_least]])
-        done = linprog(-cost, A_ub=upper, b_ub=bounds, method="highs-ipm", options={"presolve": False})
+        done = linprog(-cost, A_ub=upper, b_ub=bounds, method="highs-ipm", options={"presolve": False, **PRECISE})
         return (-done.fun, done.x) if done.status == 0 else None
 
     def raise_together(self, rows: list[Floats], slopes: list[float], levels: list[float]) -> float:
@@ -113,7 +114,7 @@ class Reference:
         upper = np.concatenate([self.bounds, -np.array(levels)])
         cost = np.zeros(self.size + 1)
         cost[-1] = -1.0
-        done = linprog(cost, A_ub=np.vstack([wide, lower]), b_ub=upper, method="highs-ipm")
+        done = linprog(cost, A_ub=np.vstack([wide, lower]), b_ub=upper, method="highs-ipm", options=PRECISE)
         assert done.status == 0, done.message
         return float(-done.fun)
 
@@ -241,7 +242,7 @@ def _fill(reference: Reference, slopes_of: object) -> dict[int, float]:
         height = reference.raise_together(
             [rows[job] for job in jobs],
             [slopes.get(job, 0.0) for job in jobs],
-            [levels[j] * (1 - 1e-7) - 1e-8 for j in jobs],
+            [levels[j] * (1 - 1e-8) - 1e-8 for j in jobs],
         )
         for job, slope in slopes.items():
             levels[job] += slope * height

@@ -51,7 +51,7 @@ def test_max_min_fairness(problem: Problem):
 
 
 @examples
-@given(problems("max_min_fairness", entities=True, most_jobs=8))
+@given(problems("max_min_fairness", entities=True))
 def test_water_filling_reaches_every_level(problem: Problem):
     reference, _, x = checked(problem)
     for job, level in plain.water_filling(reference).items():
@@ -59,7 +59,7 @@ def test_water_filling_reaches_every_level(problem: Problem):
 
 
 @examples
-@given(problems("hierarchical", entities=True, most_jobs=8))
+@given(problems("hierarchical", entities=True))
 def test_hierarchical_reaches_every_level(problem: Problem):
     reference, _, x = checked(problem)
     for job, level in plain.hierarchical(reference).items():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from libs.contracts.agent import JobExited
 from libs.contracts.gateway import (
     ColocatedRate,
+    IsolatedRate,
     JobPauseRequested,
     PolicyChanged,
     SettingChanged,
     ThroughputsProvided,
 )
+from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import (
     AllocationComputed,
     AllocationRequested,
@@ -19,9 +23,11 @@ from libs.contracts.placement import (
     LaunchTask,
     RoundStarted,
     StopTask,
+    ThroughputEstimated,
 )
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
+from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
 from tests.unit.placement.placement_case import PlacementCase
 
@@ -38,7 +44,7 @@ class RoundsCase(PlacementCase):
 
     def heard(self, events: list) -> list:
         """Let the core read its own answers back, as every shell does."""
-        computed = [event for event in events if isinstance(event, AllocationComputed)]
+        computed = [event for event in events if isinstance(event, AllocationComputed | ThroughputEstimated)]
         return events + [output for event in computed for output in self.heard(self.give(event))]
 
     def submit(self, *args, **fields):
@@ -46,6 +52,21 @@ class RoundsCase(PlacementCase):
 
     def wake(self):
         return self.heard(super().wake())
+
+    def profile(self, job_id: str, rate_per_s: float) -> list:
+        """Introspection has measured the running job."""
+        profiled = JobProfiled(
+            job_id=job_id,
+            attempt=self.replica.state.jobs[job_id].attempt,
+            window_start_s=self.now_s,
+            window_s=30.0,
+            minibatches_total=1,
+            rate_per_s=rate_per_s,
+            loss=None,
+            memory_peak_bytes=0,
+            memory_min_bytes=0,
+        )
+        return self.heard(self.give(profiled))
 
     def stop(self, events: list) -> list:
         """The agents obey all StopTask orders."""
@@ -158,6 +179,58 @@ def test_jobs_that_pack_well_share_their_gpus():
     assert placed.job_id == "b" and placed.packed_with == ["a"]
     assert only(said, LaunchTask).packed_with == ["a"]
     assert not any(isinstance(event, JobPreempted) for event in said)
+
+
+def reference_table() -> ThroughputsProvided:
+    """Two models that pack with each other and not with themselves: `heavy` keeps the GPU busy, `light` does not."""
+    alone = {"heavy": {"v100": 10.0, "k80": 1.0}, "light": {"v100": 10.0, "k80": 8.0}}
+    kept = {("heavy", "heavy"): (0.3, 0.3), ("heavy", "light"): (0.8, 0.7), ("light", "light"): (0.9, 0.9)}
+    return ThroughputsProvided(
+        provided_by="op",
+        isolated=[
+            IsolatedRate(model=model, batch_size=None, gpus=1, steps_per_s=rates) for model, rates in alone.items()
+        ],
+        colocated=[
+            ColocatedRate(
+                a_model=a,
+                b_model=b,
+                a_batch_size=None,
+                b_batch_size=None,
+                gpus=1,
+                gpu_type=gpu_type,
+                a_steps_per_s=both[0] * alone[a][gpu_type],
+                b_steps_per_s=both[1] * alone[b][gpu_type],
+            )
+            for (a, b), both in kept.items()
+            for gpu_type in ("v100", "k80")
+        ],
+    )
+
+
+def test_an_unknown_model_is_taken_to_share_gpus_like_the_one_it_resembles():
+    case = RoundsCase(space_sharing=True, n1=1)
+    case.give(node("k1", 1, gpu_type="k80"))
+    case.give(reference_table())
+    said = case.submit("a", model="gru", throughputs={"v100": 20.0, "k80": 16.0})
+    estimate = only(said, ThroughputEstimated)
+    assert (estimate.configuration, estimate.like, estimate.evidence) == ("gru||1", "light||1", 0)
+    assert 0 < estimate.confidence < 0.5
+    a = case.replica.state.jobs["a"]
+    assert together(case.replica.state, a, a, ["v100"])["v100"] == pytest.approx((18.0, 18.0)), "as light beside light"
+
+
+def test_what_is_seen_beside_others_counts_more_than_a_guess_and_says_nothing_of_the_job_alone():
+    case = RoundsCase(space_sharing=True, n1=1)
+    case.give(reference_table())
+    case.submit("a", model="gru", throughputs={"v100": 20.0})
+    case.submit("b", model="light", throughputs={"v100": 10.0})
+    assert only(case.wake(), RoundStarted).packs == [["a", "b"]]
+    case.profile("a", rate_per_s=8.0)
+    a, b = case.replica.state.jobs["a"], case.replica.state.jobs["b"]
+    assert together(case.replica.state, a, b, ["v100"])["v100"] == pytest.approx((8.0, 9.0))
+    assert a.measured == {}
+    estimate = only(case.wake(), ThroughputEstimated)
+    assert (estimate.configuration, estimate.evidence) == ("gru||1", 1)
 
 
 def test_a_paused_job_keeps_its_gpus_out_of_the_rounds():

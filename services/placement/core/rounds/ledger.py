@@ -9,7 +9,8 @@ as one number per row and GPU type, in seconds: the credit.
 from __future__ import annotations
 
 from libs.contracts.placement import Share
-from services.placement.core.rounds.rates import configuration_of, rates
+from services.placement.core.rounds.pairs import together
+from services.placement.core.rounds.rates import rates
 from services.placement.core.state import Job, Phase, Rounds, State
 
 
@@ -58,13 +59,21 @@ def settle(state: State, job: Job) -> None:
     """The job has new GPUs, or somebody new on them: how fast it is from now on."""
     task = job.gang[0]
     job.gpu_type = state.nodes[task.node_id].gpus[task.gpu_indices[0]].gpu_type
-    partner = state.jobs.get(state.rounds.packs.get(job.job_id, "")) if state.rounds is not None else None
-    if partner is not None and partner.gang == job.gang:
-        pair = state.pair_rates.get(configuration_of(job), {}).get(configuration_of(partner), {}).get(job.gpu_type)
-        if pair is not None:
-            job.pace = pair[0]
+    partner = partner_of(state, job)
+    if partner is not None:
+        both = together(state, job, partner, [job.gpu_type]).get(job.gpu_type)
+        if both is not None:
+            job.pace = both[0]
             return
     job.pace = rates(state, job, [job.gpu_type]).get(job.gpu_type, 0.0)
+
+
+def partner_of(state: State, job: Job) -> Job | None:
+    """The job that shares its GPUs in this round."""
+    if state.rounds is None:
+        return None
+    partner = state.jobs.get(state.rounds.packs.get(job.job_id, ""))
+    return partner if partner is not None and partner.gang == job.gang else None
 
 
 def keep_credit(rounds: Rounds, shares: list[Share]) -> None:

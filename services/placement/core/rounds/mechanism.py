@@ -11,6 +11,7 @@ from services.placement.core.policies.allocation.solve import solve
 from services.placement.core.policies.baselines.isolated import isolated
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.claims import by_debt, claims, wish
+from services.placement.core.rounds.estimates import missing
 from services.placement.core.rounds.giving import give
 from services.placement.core.rounds.places import assign
 from services.placement.core.rounds.question import (
@@ -66,6 +67,9 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
     message = f"{len(jobs)} jobs compete for {sum(gpus.values())} GPUs"
     reason = Reason(code="RoundIsDue", message=message, numbers=numbers)
     turn.emit(AllocationRequested(policy=state.policy, question=mark, reason=reason))
+    if state.options.space_sharing:
+        for estimate in missing(state, jobs, list(gpus)):
+            turn.emit(estimate)
     problem = question(state, jobs, gpus, turn.now_s)
     note = ""
     try:

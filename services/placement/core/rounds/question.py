@@ -7,6 +7,7 @@ from zlib import crc32
 
 from services.placement.core.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
 from services.placement.core.policies.allocation.problem import Job as ProblemJob
+from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
 
@@ -55,7 +56,7 @@ def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
     parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [f"{job.job_id}/{job.spec.weight}/{job.measured}" for job in jobs]
-    parts += [str(len(state.rates)), str(state.tenant_weights), str(state.cost_per_hour)]
+    parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
     return f"{crc32(chr(10).join(parts).encode()):08x}"
 
 
@@ -64,7 +65,7 @@ def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) 
     types = list(gpus)
     individual = state.policy in INDIVIDUAL
     listed = [_job(state, job, types, gpus, individual, len(jobs), now_s) for job in jobs]
-    by_kind = _kind_pairs(state, jobs) if state.options.space_sharing else []
+    by_kind = _kind_pairs(state, jobs, types) if state.options.space_sharing else []
     by_job = state.policy in OF_JOBS
     return Problem(
         policy=state.policy,
@@ -113,13 +114,19 @@ def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: in
     return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
 
 
-def _kind_pairs(state: State, jobs: list[Job]) -> list[KindPair]:
-    """Every pair of the jobs' configurations that an operator has rates for."""
-    kinds = list(dict.fromkeys(configuration_of(job) for job in jobs))
+def _kind_pairs(state: State, jobs: list[Job], types: list[str]) -> list[KindPair]:
+    """Every pair of the jobs' configurations of which anything is known or guessed."""
+    kinds: dict[str, Job] = {}
+    for job in jobs:
+        if job.spec.model:
+            kinds.setdefault(configuration_of(job), job)
     found = []
-    for number, a in enumerate(kinds):
-        known = state.pair_rates.get(a, {})
-        found += [KindPair(kinds=(a, b), throughputs=known[b]) for b in kinds[number:] if b in known]
+    for number, (a, job_a) in enumerate(kinds.items()):
+        for b, job_b in list(kinds.items())[number:]:
+            if job_a.spec.gpus.count == job_b.spec.gpus.count:
+                known = together(state, job_a, job_b, types)
+                if known:
+                    found.append(KindPair(kinds=(a, b), throughputs=known))
     return found
 
 

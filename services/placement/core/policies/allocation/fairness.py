@@ -43,9 +43,10 @@ def max_min(classes: Classes) -> Found:
     level = model.first_extra
     cost = np.zeros(model.columns)
     cost[level] = 1.0
-    best = float(program.maximise(cost)[level])
+    values = program.maximise(cost)
+    best = float(values[level])
     program.bound_column(level, kept(best), INFINITY)
-    values = better_for_jobs(model, program)
+    values = better_for_jobs(model, program, values)
     return Found(model, values, best, program.iterations)
 
 
@@ -99,5 +100,5 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
         for index in np.flatnonzero(rising):
             program.bound_row(first + int(index), kept(float(levels[index])), INFINITY)
     program.bound_column(model.first_extra, 0.0, 0.0)
-    values = better_for_jobs(model, program)
+    values = better_for_jobs(model, program, values)
     return Found(model, values, float(objective or 0.0), program.iterations)

@@ -17,7 +17,8 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
-KEPT = 1e-9
+KEPT = 4e-9
+"""More than the solver's tolerance, so that what was reached once is feasible in later stages."""
 PRIMAL = 4
 """HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
 SMALL = 5000

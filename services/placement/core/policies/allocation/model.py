@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import LinearProgram, Rows, kept
+from services.placement.core.policies.allocation.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -144,18 +145,24 @@ class Model:
         return LinearProgram(self.columns, self.rows)
 
 
-def better_for_jobs(model: Model, program: LinearProgram) -> Floats:
-    """The second objective, with the first one fixed in the program: the largest sum of normalised throughputs.
+def better_for_jobs(model: Model, program: LinearProgram, reached: Floats) -> Floats:
+    """The second objective: the largest sum of normalised throughputs. An agnostic policy then spreads the time.
 
-    An agnostic policy then spreads the time over the types.
+    Args:
+        model: of the program.
+        program: with the first objective's optimum fixed.
+        reached: the values of that optimum, which stand where rounding leaves the solver no room for others.
     """
     cost = model.cost_of(goodness(model.classes) * model.classes.width)
-    values = program.maximise(cost)
-    if not model.classes.agnostic or not model.alone:
-        return values
-    columns = np.flatnonzero(cost)
-    program.add_row(columns, cost[columns], kept(float(cost @ values)), INFINITY)
-    return program.maximise(model.overlap_cost())
+    try:
+        reached = program.maximise(cost)
+        if model.classes.agnostic and model.alone:
+            columns = np.flatnonzero(cost)
+            program.add_row(columns, cost[columns], kept(float(cost @ reached)), INFINITY)
+            reached = program.maximise(model.overlap_cost())
+    except SolverFailed:
+        pass
+    return reached
 
 
 def goodness(classes: Classes) -> Floats:

@@ -11,7 +11,7 @@ from services.placement.core.policies.allocation.problem import Problem, Share, 
 
 Floats = NDArray[np.float64]
 NOTHING = 1e-7
-"""Times below are dust of the solver."""
+"""Times below are dust of the solver, unless a slow job lives on them."""
 SLACK = 1e-6
 
 
@@ -19,10 +19,12 @@ def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
     """Every member of a class gets the class's average; pairs are spread so that few rows are needed."""
     classes = model.classes
     alone: dict[int, dict[str, float]] = {}
+    least = NOTHING * model.throughputs(values)
+    gained = values[: model.alone] * classes.rates[model.alone_class, model.alone_type]
     for column in range(model.alone):
         owner = int(model.alone_class[column])
         fraction = float(values[column]) / float(classes.count[owner])
-        if fraction > NOTHING:
+        if fraction > NOTHING or gained[column] > least[owner] > 0:
             alone.setdefault(owner, {})[classes.types[model.alone_type[column]]] = fraction
     shares = [
         Share(jobs=(problem.jobs[index].id,), time=dict(time))

@@ -106,5 +106,5 @@ def _best(model: Model, cost: Floats, program: LinearProgram) -> Found:
     columns = np.flatnonzero(cost)
     if len(columns):
         program.add_row(columns, cost[columns], kept(objective), INFINITY)
-        values = better_for_jobs(model, program)
+        values = better_for_jobs(model, program, values)
     return Found(model, values, objective, program.iterations)

@@ -39,9 +39,10 @@ def min_makespan(classes: Classes) -> Found:
     program = model.program()
     cost = np.zeros(model.columns)
     cost[rate] = 1.0
-    best = float(program.maximise(cost)[rate])
+    values = program.maximise(cost)
+    best = float(values[rate])
     program.bound_column(rate, kept(best), INFINITY)
-    values = better_for_jobs(model, program)
+    values = better_for_jobs(model, program, values)
     return Found(model, values, unit / best, program.iterations)
 
 
@@ -70,6 +71,7 @@ def finish_time_fairness(classes: Classes) -> Found:
     cost[factor] = 1.0
     rho = float(((elapsed + steps[chosen] / isolated_rates(classes)[chosen]) / ideal).max())
     rho = max(rho, float((elapsed / ideal).max()) * (1 + 1e-9) + 1e-12)
+    values = np.zeros(model.columns)
     for _ in range(MOST_STEPS):
         need = steps[chosen] / (rho * ideal - elapsed)
         for index, value in enumerate(need):
@@ -85,7 +87,7 @@ def finish_time_fairness(classes: Classes) -> Found:
     need = steps[chosen] / (rho * ideal - elapsed)
     for index, value in enumerate(need):
         program.bound_row(first + index, kept(float(value)), INFINITY)
-    return Found(model, better_for_jobs(model, program), rho, program.iterations)
+    return Found(model, better_for_jobs(model, program, values), rho, program.iterations)
 
 
 def isolated_rates(classes: Classes) -> Floats:
@@ -117,7 +119,7 @@ def shortest_job_first(classes: Classes) -> Found:
         program.bound_row(first + place, kept(reached), INFINITY)
         if reached <= 0 and not classes.pairs:
             break
-    values = better_for_jobs(model, program)
+    values = better_for_jobs(model, program, values)
     thr = model.throughputs(values)[chosen] / classes.count[chosen]
     ends = steps[chosen] / np.maximum(thr, 1e-300)
     return Found(model, values, float(ends.min()), program.iterations)
@@ -125,4 +127,4 @@ def shortest_job_first(classes: Classes) -> Found:
 
 def _second(model: Model) -> Floats:
     """The second objective alone: nothing is left to be done."""
-    return better_for_jobs(model, model.program())
+    return better_for_jobs(model, model.program(), np.zeros(model.columns))
