@@ -55,6 +55,21 @@ def pairs(texts: list[str], flag: str) -> dict[str, str]:
     return found
 
 
+def rates(texts: list[str], flag: str) -> dict[str, float]:
+    """`TYPE=STEPS` arguments.
+
+    Raises:
+        BadInput: one that is no such pair.
+    """
+    found = {}
+    for gpu_type, text in pairs(texts, flag).items():
+        try:
+            found[gpu_type] = float(text)
+        except ValueError:
+            raise BadInput(flag, repr(f"{gpu_type}={text}"), "TYPE=STEPS, such as v100=12.5") from None
+    return found
+
+
 def pack(folder: Path) -> bytes:
     """A tar.gz of a directory, without what `.sanjayaignore` names (one shell pattern per line).
 

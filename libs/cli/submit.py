@@ -34,6 +34,12 @@ Retries = Annotated[int | None, typer.Option("--max-retries")]
 Elastic = Annotated[str | None, typer.Option(help="MIN:MAX GPUs.")]
 Class = Annotated[str | None, typer.Option("--class", help="guaranteed or opportunistic.")]
 Launcher = Annotated[str | None, typer.Option(help="ranks: a process per GPU; command: one per node.")]
+Model = Annotated[str | None, typer.Option(help="What it trains: jobs of one model and batch size are alike.")]
+BatchSize = Annotated[int | None, typer.Option()]
+Steps = Annotated[float | None, typer.Option("--total-steps", help="Mini-batches that it will do.")]
+Rate = Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")]
+Weight = Annotated[float | None, typer.Option(help="Its part beside others of weight 1 under fair policies.")]
+Deadline = Annotated[float | None, typer.Option("--deadline-s", help="Seconds from now, for policies with deadlines.")]
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="Submitting again with the same key changes nothing.")
 ]
@@ -62,6 +68,12 @@ def submit(
     elastic: Elastic = None,
     job_class: Class = None,
     launcher: Launcher = None,
+    model: Model = None,
+    batch_size: BatchSize = None,
+    total_steps: Steps = None,
+    rate: Rate = None,
+    weight: Weight = None,
+    deadline_s: Deadline = None,
     idempotency_key: Key = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would become of it; submit nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
@@ -111,6 +123,12 @@ def run(
     elastic: Elastic = None,
     job_class: Class = None,
     launcher: Launcher = None,
+    model: Model = None,
+    batch_size: BatchSize = None,
+    total_steps: Steps = None,
+    rate: Rate = None,
+    weight: Weight = None,
+    deadline_s: Deadline = None,
     idempotency_key: Key = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Like submit.")] = False,
     timeout: Timeout = None,
@@ -156,6 +174,12 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
         "elastic": given["elastic"],
         "class": given["job_class"],
         "launcher": given["launcher"],
+        "model": given["model"],
+        "batch_size": given["batch_size"],
+        "total_steps": given["total_steps"],
+        "throughputs": spec.rates(given["rate"], "--rate") if given["rate"] else None,
+        "weight": given["weight"],
+        "deadline_s": given["deadline_s"],
     }
     request.update({field: value for field, value in flags.items() if value is not None})
     if given["nodes"] is not None:

@@ -60,6 +60,14 @@ def test_a_directory_is_uploaded_and_run_in(cell: Cell, tmp_path: Path):
     assert done.stdout.split() == ["helper.py", "train.py", "uploaded"]
 
 
+def test_what_is_known_of_the_training_goes_along(cell: Cell):
+    known = ("--model", "ResNet-18", "--batch-size", "64", "--total-steps", "500", "--weight", "2")
+    job = submitted(cell, *known, "--rate", "v100=20", "--rate", "k80=4.5", "--deadline-s", "3600", "--", "true")
+    spec = json.loads(sanjaya(cell, "show", job, "--json").stdout)["spec"]
+    assert (spec["model"], spec["batch_size"], spec["total_steps"], spec["weight"]) == ("ResNet-18", 64, 500, 2)
+    assert (spec["throughputs"], spec["deadline_s"]) == ({"v100": 20, "k80": 4.5}, 3600)
+
+
 def test_a_slurm_script_runs_as_it_is(cell: Cell, tmp_path: Path):
     script = tmp_path / "train.sh"
     script.write_text(

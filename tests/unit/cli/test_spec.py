@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.spec import from_file, pack, pairs
+from libs.cli.spec import from_file, pack, pairs, rates
 from libs.cli.submit import gpus_of
 from libs.contracts.bad_input import BadInput
 
@@ -73,6 +73,12 @@ def test_pairs():
     assert pairs(["A=1", "B=x=y", "C="], "--env") == {"A": "1", "B": "x=y", "C": ""}
     with pytest.raises(BadInput, match="--env"):
         pairs(["A"], "--env")
+
+
+def test_rates():
+    assert rates(["v100=12.5", "k80=3"], "--rate") == {"v100": 12.5, "k80": 3.0}
+    with pytest.raises(BadInput, match="--rate: 'v100=fast'; expected TYPE=STEPS"):
+        rates(["v100=fast"], "--rate")
 
 
 @pytest.mark.parametrize(
