@@ -19,13 +19,12 @@ def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
     """Every member of a class gets the class's average; pairs are spread so that few rows are needed."""
     classes = model.classes
     alone: dict[int, dict[str, float]] = {}
-    least = NOTHING * model.throughputs(values)
-    gained = values[: model.alone] * classes.rates[model.alone_class, model.alone_type]
-    for column in range(model.alone):
-        owner = int(model.alone_class[column])
-        fraction = float(values[column]) / float(classes.count[owner])
-        if fraction > NOTHING or gained[column] > least[owner] > 0:
-            alone.setdefault(owner, {})[classes.types[model.alone_type[column]]] = fraction
+    time_alone, least = values[: model.alone], NOTHING * model.throughputs(values)[model.alone_class]
+    fractions = time_alone / classes.count[model.alone_class]
+    gained = time_alone * classes.rates[model.alone_class, model.alone_type]
+    for column in np.flatnonzero((fractions > NOTHING) | ((gained > least) & (least > 0))).tolist():
+        gpu_type = classes.types[model.alone_type[column]]
+        alone.setdefault(int(model.alone_class[column]), {})[gpu_type] = float(fractions[column])
     shares = [
         Share(jobs=(problem.jobs[index].id,), time=dict(time))
         for owner, time in alone.items()
@@ -92,8 +91,10 @@ def checked(problem: Problem, solution: Solution) -> Solution:
             if not time >= 0:
                 raise SolverFailed(f"{share.jobs} get {time} of {gpu_type}")
             used[problem.cluster[gpu_type].shares_gpus_with or gpu_type] += time * width[share.jobs[0]]
-    _within({f"job {job_id}": (time, 1.0) for job_id, time in own.items()})
-    _within({f"type {t}": (gpus, float(problem.cluster[t].gpus)) for t, gpus in used.items()})
+    for job_id, time in own.items():
+        _within(time, 1.0, "job", job_id)
+    for gpu_type, gpus in used.items():
+        _within(gpus, float(problem.cluster[gpu_type].gpus), "type", gpu_type)
     most = max([1.0, *own.values(), *(g / problem.cluster[t].gpus for t, g in used.items() if g > 0)])
     if most == 1.0:
         return solution
@@ -106,7 +107,6 @@ def checked(problem: Problem, solution: Solution) -> Solution:
     )
 
 
-def _within(limits: dict[str, tuple[float, float]]) -> None:
-    for name, (value, limit) in limits.items():
-        if value > limit * (1 + SLACK) + SLACK:
-            raise SolverFailed(f"{name} gets {value}, at most {limit} is possible")
+def _within(value: float, limit: float, *whose: str) -> None:
+    if value > limit * (1 + SLACK) + SLACK:
+        raise SolverFailed(f"{' '.join(whose)} gets {value}, at most {limit} is possible")
