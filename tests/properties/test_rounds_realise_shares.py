@@ -89,3 +89,20 @@ def test_completion_times_are_those_of_ideal_execution(kind: str, jobs_per_hour:
     ends = {job.job_id: job.finish_s or 0.0 for job in simulation.outcomes.jobs.values()}
     reached = mean(ends[job] - begins[job] for job in begins)
     assert reached == pytest.approx(mean(ideal[job] - begins[job] for job in begins), rel=0.03)
+
+
+def test_a_policy_that_saves_cost_does_not_miss_deadlines():
+    """The cheapest way to meet a deadline leaves no time to spare, and shares come in whole rounds."""
+    rates = computed_throughputs()
+    workload = GavelWorkload(
+        jobs=50,
+        jobs_per_hour=0.1,
+        models=("ResNet-50", "A3C"),
+        duration_choices_s=(43200.0, 86400.0),
+        slo_factors=(1.2, 2.0),
+    )
+    jobs = workload.draw(1, rates)
+    simulation = simulation_of(jobs, rates, Choice(policy="min_cost_slo", cluster="v100=8,p100=8,k80=8"))
+    simulation.run()
+    taken_s = {job_id: (o.finish_s or 0.0) - o.submit_s for job_id, o in simulation.outcomes.jobs.items()}
+    assert [job.job_id for job in jobs if taken_s[job.job_id] > (job.deadline_s or 0.0)] == []

@@ -22,6 +22,8 @@ INDIVIDUAL = (
 """Policies whose answer depends on how far each job is."""
 Offered = dict[str, dict[str, list[int]]]
 """{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
+AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
+"""How much earlier than its deadline a job is to be done: so many rounds, at most this part of the whole time."""
 OF_ENTITIES = ("hierarchical",)
 OF_JOBS = ("gandiva_packing",)
 """Policies that look at pairs of jobs, not of configurations."""
@@ -103,8 +105,18 @@ def _job(
         steps_remaining=left,
         elapsed_s=elapsed_s,
         isolated_elapsed_s=job.steps_done / isolated_rate(throughputs, gpus, row.scale_factor, jobs),
-        slo_s=None if job.spec.deadline_s is None else max(1.0, job.spec.deadline_s - elapsed_s),
+        slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, state.round_s),
     )
+
+
+def _until(deadline_s: float, elapsed_s: float, round_s: float) -> float:
+    """Seconds within which the work is asked to be done: less than there are, but for the last few rounds.
+
+    Shares come in whole rounds, and a policy that saves cost leaves no time to spare.
+    """
+    left_s = deadline_s - elapsed_s
+    ahead_s = min(AHEAD_ROUNDS * round_s, AHEAD_RATIO * deadline_s)
+    return max(1.0, left_s - ahead_s if left_s > ahead_s + round_s else left_s)
 
 
 def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: int, jobs: int) -> float:
