@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from libs.sim.experiments.runs import Result, RunSpec
-from libs.sim.generators.gavel import DAY_S, GavelWorkload
+from libs.sim.generators.gavel import DAY_S, GavelWorkload, mean_duration_s
 from libs.sim.reproduce import metrics
 from libs.sim.reproduce.gavel_pictures import chapters
 from libs.sim.reproduce.gavel_plan import (
@@ -35,8 +35,12 @@ APPENDIX = "figures 16–21"
 PHYSICAL_CLUSTER = "v100=8,p100=16,k80=24"
 COST_LOAD = 0.4
 """Part of the sustainable load in the study of costs."""
-HIGH_LOAD_H = 50.0
-"""Average completion time at which a cluster counts as full."""
+FULL_H = 1.5 * mean_duration_s() / 3600
+"""Average completion time at which a cluster counts as full: half again as long as jobs take on the fastest type."""
+EARLY = (
+    "Beyond saturation queues grow for as long as jobs arrive; the paper measures jobs 4000 to 5000, "
+    "this size much earlier ones."
+)
 
 
 def study(size: Size | None = None) -> Study:
@@ -78,16 +82,17 @@ def _least_attained_service(plan: Plan) -> list[Claim]:
                 },
                 measure=metrics.ratio("agnostic", "aware", _JCT),
                 accepted=Accepted(least=least),
+                note=EARLY,
             ),
             Claim(
                 claim_id=f"fig{figure}-load",
                 source=f"figure {figure}",
-                statement=f"It sustains a higher load ({jobs}): where the average JCT reaches {HIGH_LOAD_H:g} h.",
+                statement=f"It sustains a higher load ({jobs}): where the average JCT reaches {FULL_H:.0f} h.",
                 runs={
                     "agnostic": plan.at_all_loads(kind, LAS, AGNOSTIC),
                     "aware": plan.at_all_loads(kind, LAS, AWARE),
                 },
-                measure=metrics.sustained("aware", "agnostic", HIGH_LOAD_H),
+                measure=metrics.sustained("aware", "agnostic", FULL_H),
                 accepted=Accepted(least=1.05),
                 note="The limit is ours; loads above the highest one are not looked at.",
             ),
@@ -217,6 +222,7 @@ def _fifo(plan: Plan) -> list[Claim]:
             runs={"agnostic": agnostic, "aware": plan.at_high_load(SINGLE, "fifo", AWARE)},
             measure=metrics.ratio("agnostic", "aware", _JCT),
             accepted=Accepted(least=1.4),
+            note=EARLY,
         ),
         Claim(
             claim_id="fifo-sharing",
@@ -226,6 +232,7 @@ def _fifo(plan: Plan) -> list[Claim]:
             runs={"agnostic": agnostic, "sharing": plan.at_high_load(SINGLE, "fifo", SHARING)},
             measure=metrics.ratio("agnostic", "sharing", _JCT),
             accepted=Accepted(least=1.6),
+            note=EARLY,
         ),
         Claim(
             claim_id="fifo-multiple-sharing",
@@ -294,6 +301,7 @@ def _makespan(plan: Plan) -> list[Claim]:
             measure=lambda roles: _saved(roles, "sharing", "makespan"),
             show=percent,
             accepted=Accepted(least=0.0, most=0.3),
+            note="With few jobs the last ones decide, and rounds are whole. Why it is not shorter here is not known.",
         ),
     ]
 

@@ -33,8 +33,8 @@ class Size:
     """How large the study is."""
 
     gpus_of_each_type: int = 8
-    jobs: int = 600
-    measure: tuple[int, int] = (200, 400)
+    jobs: int = 1000
+    measure: tuple[int, int] = (500, 700)
     static_jobs: int = 100
     seeds: tuple[int, ...] = (0, 1)
     loads: tuple[float, ...] = (0.4, 0.7, 0.95)
