@@ -102,8 +102,10 @@ class AllocationComputed(Event, frozen=True, kw_only=True):
     note: str = ""
     """Why the policy's own problem was not solved, if it was not."""
 
-    def agrees_with(self, recorded: AllocationComputed) -> bool:
+    def agrees_with(self, recorded: Event) -> bool:
         """Whether another solver run may have given `recorded`: the same question, the same optimum."""
+        if not isinstance(recorded, AllocationComputed):
+            return False
         tolerance = 1e-6 * max(1.0, abs(self.objective))
         asked, answered = (self.policy, self.question, self.jobs), (recorded.policy, recorded.question, recorded.jobs)
         return asked == answered and abs(self.objective - recorded.objective) <= tolerance
@@ -127,8 +129,10 @@ class ThroughputEstimated(Event, frozen=True, kw_only=True):
     confidence: float
     """From 0 (a guess from its rates alone) to 1."""
 
-    def agrees_with(self, recorded: ThroughputEstimated) -> bool:
+    def agrees_with(self, recorded: Event) -> bool:
         """Whether another machine's arithmetic may have given `recorded`."""
+        if not isinstance(recorded, ThroughputEstimated):
+            return False
         asked, answered = (self.configuration, self.evidence), (recorded.configuration, recorded.evidence)
         return asked == answered and abs(self.distance - recorded.distance) <= 1e-3
 

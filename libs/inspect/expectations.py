@@ -8,9 +8,7 @@ import msgspec
 
 from libs.bus.port import Message
 from libs.contracts import wire
-from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.placement import AllocationComputed, ThroughputEstimated
 from libs.inspect.differences import (
     Cause,
     Difference,
@@ -202,12 +200,4 @@ def _is(found: Envelope, message: Message, expected: Envelope) -> bool:
     """Whether the record is what was derived: byte for byte, or as good where numerics have found it."""
     if found == expected and message.value == wire.encode_data(expected.event):
         return True
-    return msgspec.structs.replace(found, event=expected.event) == expected and _as_good(found.event, expected.event)
-
-
-def _as_good(found: Event, expected: Event) -> bool:
-    if isinstance(expected, AllocationComputed):
-        return isinstance(found, AllocationComputed) and expected.agrees_with(found)
-    if isinstance(expected, ThroughputEstimated):
-        return isinstance(found, ThroughputEstimated) and expected.agrees_with(found)
-    return False
+    return msgspec.structs.replace(found, event=expected.event) == expected and expected.event.agrees_with(found.event)

@@ -25,7 +25,7 @@ class _Timers:
 
     def __init__(self, replicas: dict[str, Replica[Any]]) -> None:
         self._replicas = replicas
-        self._wanted: dict[str, float | None] = {name: replica.next_wakeup for name, replica in replicas.items()}
+        self._wanted: dict[str, float | None] = {}
         self._fired = dict.fromkeys(replicas, 0)
         self._changed: dict[str, None] = dict.fromkeys(replicas)
         self._earliest: tuple[float, str] | None = None

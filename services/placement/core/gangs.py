@@ -6,7 +6,7 @@ taking the fullest server that still fits keeps large holes open for large gangs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from libs.contracts.cluster import TaskPlacement
@@ -43,9 +43,9 @@ def best_fit(request: GpuRequest, nodes: Sequence[Node]) -> Fit | None:
     fits = [
         fit
         for gpu_type in accepted_types(request, nodes)
-        for fit in fits_of_type(request, gpu_type, _with_free(nodes, gpu_type))
+        for fit in _fits_of_type(request, gpu_type, _with_free(nodes, gpu_type))
     ]
-    return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
+    return _best(fits)
 
 
 def fewest_servers(request: GpuRequest, nodes: Sequence[Node]) -> int | None:
@@ -104,7 +104,7 @@ def _servers_needed(count: int, capacities: Sequence[int]) -> int | None:
     return None
 
 
-def fits_of_type(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list[int]]]) -> list[Fit]:
+def _fits_of_type(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list[int]]]) -> list[Fit]:
     """One candidate within each rack, and one over all racks; `free`: servers with the GPUs that may be given."""
     single = _on_one_server(request.count, gpu_type, free)
     if single is not None:
@@ -115,6 +115,15 @@ def fits_of_type(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list
         groups.append(free)
     fits = [_over_servers(request, gpu_type, group) for group in groups]
     return [fit for fit in fits if fit is not None]
+
+
+def best_of_type(request: GpuRequest, gpu_type: str, free: list[tuple[Node, list[int]]]) -> Fit | None:
+    """The candidate on the fewest servers, then in the fewest racks."""
+    return _best(_fits_of_type(request, gpu_type, free))
+
+
+def _best(fits: Iterable[Fit]) -> Fit | None:
+    return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
 
 
 def _with_free(nodes: Sequence[Node], gpu_type: str) -> list[tuple[Node, list[int]]]:

@@ -107,6 +107,11 @@ class Job(msgspec.Struct, kw_only=True):
         gpus = self.spec.gpus
         return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
 
+    @property
+    def stays(self) -> bool:
+        """Whether it holds GPUs and nothing is taking it off them."""
+        return self.phase is Phase.ACTIVE and not self.stopping and self.leaving is None
+
     def live_nodes(self) -> list[str]:
         """Nodes whose task has not ended."""
         return [task.node_id for task in self.gang if task.node_id not in self.exits]

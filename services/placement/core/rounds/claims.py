@@ -43,12 +43,11 @@ def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
 
 def wish(state: State, job: Job, types: list[str]) -> Wish:
     """What the job does with a GPU that is left."""
-    active = job.phase is Phase.ACTIVE and job.leaving is None and not job.stopping
     return Wish(
         job_id=job.job_id,
         width=job.spec.gpus.count,
         rates=seen(state, job, types),
-        running_on=job.gpu_type if active else "",
+        running_on=job.gpu_type if job.stays else "",
     )
 
 

@@ -24,7 +24,7 @@ def missing(state: State, jobs: Iterable[Job], gpu_types: list[str]) -> list[Thr
             continue
         references = _references(state, job.spec.gpus.count)
         sample = Sample(rates(state, job, gpu_types), _seen_beside(state, configuration, references))
-        if not references or state.evidence.get(configuration) == len(sample.kept):
+        if state.evidence.get(configuration) == len(sample.kept):
             continue
         samples = {name: Sample(state.rates[name], _known(state, name, references)) for name in references}
         like = nearest(sample, samples, gpu_types)

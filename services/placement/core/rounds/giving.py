@@ -54,8 +54,7 @@ def _give_idle_away(state: State, rounds: Rounds, turn: Turn[State]) -> None:
         known = seen(state, job, list(free))
         idle = {t: sum(len(indices) for _, indices in free[t]) for t in free}
         for gpu_type in sorted(known, key=lambda t: (-known[t], -idle[t], t)):
-            fits = gangs.fits_of_type(job.spec.gpus, gpu_type, free[gpu_type])
-            fit = min(fits, key=lambda f: (f.nodes, f.racks), default=None)
+            fit = gangs.best_of_type(job.spec.gpus, gpu_type, free[gpu_type])
             if fit is not None:
                 place(state, job, fit.gang, why_idle(job, gpu_type), turn)
                 free = _idle(state, rounds)

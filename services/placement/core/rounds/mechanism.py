@@ -36,9 +36,10 @@ def go_on(state: State, turn: Turn[State]) -> None:
         if state.asked or not jobs:
             return
         gpus = offered(state)
-        mark = fingerprint(state, jobs, totals(gpus))
+        counts = totals(gpus)
+        mark = fingerprint(state, jobs, counts)
         if _must_compute(state, mark, turn.now_s):
-            _ask(state, mark, jobs, totals(gpus), turn)
+            _ask(state, mark, jobs, counts, turn)
             return
         _begin_round(state, jobs, gpus, turn)
     _go_on_with_round(state, turn)
@@ -112,7 +113,7 @@ def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]
     )
     renewed = dict.fromkeys(plan.renewed)
     for job in jobs:
-        if job.phase is Phase.ACTIVE and job.job_id not in renewed and job.leaving is None and not job.stopping:
+        if job.stays and job.job_id not in renewed:
             preempt(state, job, why_it_leaves(rounds, job), turn)
 
 

@@ -11,7 +11,7 @@ from libs.contracts.placement import Lease
 from services.placement.core import gangs
 from services.placement.core.rounds.question import Offered
 from services.placement.core.rounds.selection import Seat
-from services.placement.core.state import Job, Phase, State
+from services.placement.core.state import Job, State
 
 
 @dataclass
@@ -48,8 +48,7 @@ class Board:
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
         free = [(self._state.nodes[n], list(indices)) for n, indices in self._free.items() if indices]
-        fits = gangs.fits_of_type(job.spec.gpus, self.gpu_type, free)
-        return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
+        return gangs.best_of_type(job.spec.gpus, self.gpu_type, free)
 
     def ideal_nodes(self, width: int) -> int:
         """On how few servers of the common size so many GPUs fit."""
@@ -108,7 +107,7 @@ def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, state
     board.take(gang)
     for job_id in seat.jobs:
         job = state.jobs[job_id]
-        if _holds(job) and job.gang == gang:
+        if job.stays and job.gang == gang:
             plan.renewed.append(job_id)
         else:
             partners = [other for other in seat.jobs if other != job_id]
@@ -123,11 +122,6 @@ def _who_stays(state: State, seat: Seat, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which nobody else has been given."""
     for job_id in seat.jobs:
         job = state.jobs[job_id]
-        if _holds(job) and job.gpu_type == seat.gpu_type and board.has(job.gang):
+        if job.stays and job.gpu_type == seat.gpu_type and board.has(job.gang):
             return job
     return None
-
-
-def _holds(job: Job) -> bool:
-    """Whether the job holds GPUs and nothing is taking it off them."""
-    return job.phase is Phase.ACTIVE and not job.stopping and job.leaving is None
