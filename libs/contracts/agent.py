@@ -68,11 +68,22 @@ class JobStarted(Event, frozen=True, kw_only=True):
 
 @event("job.suspended.v1", owner=OWNER, subject="job_id")
 class JobSuspended(Event, frozen=True, kw_only=True):
-    """All processes of the node's task are stopped and keep their state."""
+    """All processes of the node's task are stopped and keep their state; the GPU is free for others if `parked`."""
 
     job_id: str
     attempt: int
     node_id: str
+    parked: bool = False
+    """At a mini-batch boundary, with the GPU's memory brought to the host; else stopped where it was."""
+    delay_s: float = 0.0
+    """From the order to the boundary of the slowest process (Gandiva charges it to the job's slice)."""
+    took_s: float = 0.0
+    """Then, until the memory was off the GPU."""
+    parked_bytes: int = 0
+    left_bytes: int = 0
+    """Still on the GPU, context aside."""
+    minibatches_total: int = 0
+    """Done until then, of the slowest rank."""
 
 
 @event("job.resumed.v1", owner=OWNER, subject="job_id")
@@ -82,6 +93,12 @@ class JobResumed(Event, frozen=True, kw_only=True):
     job_id: str
     attempt: int
     node_id: str
+    gpu_indices: list[int] = []
+    """Where; empty on logs older than this field: where it was."""
+    delay_s: float = 0.0
+    """From the moment its GPUs were free to its next line."""
+    took_s: float = 0.0
+    """Of that, until its memory was back."""
 
 
 @event("job.exited.v1", owner=OWNER, subject="job_id")

@@ -241,7 +241,7 @@ class StopTask(Event, frozen=True, kw_only=True):
 
 @event("task.suspend.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
 class SuspendTask(Event, frozen=True, kw_only=True):
-    """Stop the task's processes where they are; they keep their state."""
+    """Stop the task's processes at their next mini-batch boundary, their memory off the GPU; they keep their state."""
 
     node_id: str
     job_id: str
@@ -250,8 +250,10 @@ class SuspendTask(Event, frozen=True, kw_only=True):
 
 @event("task.resume.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
 class ResumeTask(Event, frozen=True, kw_only=True):
-    """Let a suspended task go on."""
+    """Let a suspended task go on as soon as its GPUs are free."""
 
     node_id: str
     job_id: str
     attempt: int
+    gpu_indices: list[int] = []
+    """On these GPUs of the node; empty: where it was."""

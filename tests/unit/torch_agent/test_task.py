@@ -1,14 +1,17 @@
 """What the agent does about a task, from orders and what is seen."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_agent.core.task import (
+    BOUNDARY_PATIENCE_S,
     Action,
     Ended,
     Order,
     Seen,
     Status,
     Step,
+    Stillness,
     Task,
     advance,
     apply_order,
@@ -117,16 +120,107 @@ def test_a_task_stopped_before_its_launch_is_never_launched():
     assert step.actions == [] and [fact.outcome for fact in step.facts] == ["stopped"]
 
 
-def test_suspend_and_resume():
+def running() -> Case:
     case = Case()
     case.see(UP)
+    return case
+
+
+def suspended(seen: Seen = UP) -> Case:
+    case = running()
     case.order(SUSPEND)
-    step = case.see(UP)
-    assert step.actions == [Action.SUSPEND] and [type(f) for f in step.facts] == [JobSuspended]
+    case.see(UP, 10.0)
+    case.see(seen, 10.5)
+    return case
+
+
+def listening(*, obeyed: bool, parked: int = 0) -> Seen:
+    """Processes with the harness; the boundary was reached at 10.2 s."""
+    stillness = Stillness(
+        bytes_parked=parked, bytes_left=3, park_s=0.1, unpark_s=0.2, parked_at_s=10.2, minibatches_total=7
+    )
+    return Seen(launched=True, pid=7, harnessed=True, obeyed=obeyed, stillness=stillness)
+
+
+def test_processes_without_the_harness_are_stopped_where_they_are():
+    case = running()
+    case.order(SUSPEND)
+    assert case.see(UP, 10.0).actions == [Action.ASK]
+    step = case.see(UP, 10.5)
+    assert step.actions == [Action.FREEZE]
+    assert step.facts == [JobSuspended(job_id="a", attempt=1, node_id="n1", parked=False, delay_s=0.5)]
     assert case.see(UP) == Step()
+
+
+def test_a_suspension_waits_for_the_boundary_and_says_what_it_took():
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 10.0)
+    assert case.see(listening(obeyed=False), 10.1) == Step()
+    step = case.see(listening(obeyed=True, parked=100), 10.4)
+    assert step.actions == [Action.FREEZE]
+    [fact] = step.facts
+    assert isinstance(fact, JobSuspended)
+    assert (fact.parked, fact.delay_s, fact.took_s) == (True, 0.2, 0.1)
+    assert (fact.parked_bytes, fact.left_bytes, fact.minibatches_total) == (100, 3, 7)
+
+
+def test_a_process_that_reaches_no_boundary_is_stopped_in_the_end():
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 10.0)
+    assert case.see(listening(obeyed=False), 9.9 + BOUNDARY_PATIENCE_S) == Step()
+    [fact] = case.see(listening(obeyed=False), 10.0 + BOUNDARY_PATIENCE_S).facts
+    assert isinstance(fact, JobSuspended) and not fact.parked
+
+
+def test_a_resumption_is_reported_when_the_memory_is_back():
+    case = suspended()
     case.order(RESUME)
-    step = case.see(UP)
-    assert step.actions == [Action.CONTINUE] and [type(f) for f in step.facts] == [JobResumed]
+    assert case.see(UP, 20.0) == Step(actions=[Action.THAW])
+    assert case.see(listening(obeyed=False), 20.1) == Step()
+    [fact] = case.see(listening(obeyed=True), 20.3).facts
+    assert isinstance(fact, JobResumed)
+    assert (fact.gpu_indices, fact.took_s, fact.delay_s) == ([0], 0.2, 0.3)
+
+
+def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():
+    case = suspended()
+    assert not case.task.occupies
+    case.order(msgspec.structs.replace(RESUME, gpu_indices=[2]))
+    assert case.see(msgspec.structs.replace(UP, gpus_taken=True)) == Step()
+    assert case.see(UP, 20.0).actions == [Action.THAW]
+    assert case.task.occupies
+    [fact] = case.see(UP, 20.1).facts
+    assert isinstance(fact, JobResumed) and fact.gpu_indices == [2]
+
+
+def test_who_is_called_back_before_the_boundary_just_goes_on():
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 10.0)
+    case.order(RESUME)
+    assert case.see(listening(obeyed=False), 10.1) == Step(actions=[Action.THAW])
+    assert case.see(listening(obeyed=True), 10.2) == Step()
+
+
+def test_who_is_called_to_other_gpus_moves_there():
+    case = running()
+    case.order(msgspec.structs.replace(RESUME, gpu_indices=[3]))
+    assert case.see(UP, 10.0).actions == [Action.ASK]
+    assert case.see(UP, 10.1).actions == [Action.FREEZE]
+    assert case.see(UP, 10.2).actions == [Action.THAW]
+    [fact] = case.see(UP, 10.3).facts
+    assert isinstance(fact, JobResumed) and fact.gpu_indices == [3]
+
+
+def test_who_is_suspended_again_while_it_comes_back_comes_back_first():
+    case = suspended()
+    case.order(RESUME)
+    case.see(UP, 20.0)
+    case.order(SUSPEND)
+    assert [type(fact) for fact in case.see(UP, 20.1).facts] == [JobResumed]
+    assert case.see(UP, 20.2).actions == [Action.ASK]
 
 
 def test_nothing_brings_a_stopped_task_back():
@@ -152,6 +246,8 @@ def test_whatever_happens_a_task_starts_once_and_ends_once(history: list[Order |
             ended = ended or item.ended is not None
     assert sum(isinstance(fact, JobStarted) for fact in facts) <= 1
     assert sum(isinstance(fact, JobExited) for fact in facts) == (case.task.status is Status.EXITED)
+    turns = [type(fact) for fact in facts if isinstance(fact, JobSuspended | JobResumed)]
+    assert turns == [JobSuspended, JobResumed] * (len(turns) // 2) + [JobSuspended] * (len(turns) % 2)
 
 
 def test_a_task_waits_for_its_gpus_to_be_left():

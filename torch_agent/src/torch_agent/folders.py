@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_agent.core.task import Ended, Seen
+from torch_agent.harness.control import create_control
 
 SHIM = Path(__file__).with_name("shim.py")
 
@@ -38,6 +39,7 @@ class TaskFolder:
         """Create the folders."""
         for folder in (self.path, self.work, self.pages):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_control(self.pages)
 
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""

@@ -28,26 +28,33 @@ from torch_agent.core.task import (
     next_look_s,
 )
 from torch_agent.folders import TaskFolder
+from torch_agent.harness.control import turn_to
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
+from torch_agent.obedience import with_obedience
 from torch_agent.output import logged, read_lines
 from torch_agent.telemetry import minibatches_done
 
 log = logging.getLogger(__name__)
 
 STARTING_LOOK_S = 0.05
+TURNING_LOOK_S = 0.005
+"""While a task is being suspended or resumed: others wait for its GPUs."""
 ACTIVE_LOOK_S = 0.25
 """Also how often output is read."""
 BACKLOG_LIMIT = 5_000
 """Facts that may wait for the log before output is left in its files."""
 KEEP_ENDED_S = 3600.0
 
-SIGNALS = {
+SIGNALS: dict[Action, tuple[int, ...]] = {
     Action.TERMINATE: (signal.SIGTERM, signal.SIGCONT),
     Action.KILL: (signal.SIGKILL,),
-    Action.SUSPEND: (signal.SIGSTOP,),
-    Action.CONTINUE: (signal.SIGCONT,),
+    Action.ASK: (),
+    Action.FREEZE: (signal.SIGSTOP,),
+    Action.THAW: (signal.SIGCONT,),
 }
+TURNS = {Action.ASK: True, Action.THAW: False, Action.TERMINATE: False}
+"""{action: whether the task's processes are to stand still from then on}; a process that stands still hears no signal."""
 
 
 class Supervision:
@@ -139,6 +146,8 @@ class Supervision:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
         seen = msgspec.structs.replace(folder.look(starting=starting), gpus_taken=self._gpus_taken(task))
+        if task.asked_since_s is not None:
+            seen = with_obedience(seen, folder.pages)
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
             seen = folder.look(starting=False)
@@ -148,12 +157,17 @@ class Supervision:
         return seen
 
     def _gpus_taken(self, task: Task) -> bool:
-        """Whether a task that was ordered earlier has not left the GPUs yet (it is being stopped, or thought lost)."""
-        wanted, partners = task.order.gpu_indices, task.order.packed_with
+        """Whether another task has not left the GPUs yet: it is being stopped or suspended, or was thought lost.
+
+        Of two tasks that have not been launched yet the one goes first that was ordered first.
+        """
+        wanted, partners, before = task.wanted_gpus, task.order.packed_with, True
         for other in self.active():
-            if other is task:
-                return False
-            if other.order.job_id not in partners and any(index in wanted for index in other.order.gpu_indices):
+            before = before and other is not task
+            if other is task or not other.occupies or other.order.job_id in partners:
+                continue
+            in_the_way = before or other.status is not Status.ACCEPTED
+            if in_the_way and any(index in wanted for index in other.gpu_indices):
                 return True
         return False
 
@@ -161,8 +175,10 @@ class Supervision:
         log.info("%s %s", action.value, task.key)
         if action is Action.LAUNCH:
             self._launching[task.key] = asyncio.create_task(self._launch(task, folder))
-        else:
-            folder.signal_ranks(*SIGNALS[action])
+            return
+        if action in TURNS:
+            turn_to(folder.pages, suspend=TURNS[action])
+        folder.signal_ranks(*SIGNALS[action])
 
     async def _launch(self, task: Task, folder: TaskFolder) -> None:
         shim = await self._launcher.launch(task.order, folder)
@@ -234,6 +250,8 @@ class Supervision:
             return None
         if any(task.status is Status.ACCEPTED for task in active):
             return STARTING_LOOK_S
+        if any(task.asked_since_s is not None for task in active):
+            return TURNING_LOOK_S
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))

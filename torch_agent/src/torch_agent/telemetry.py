@@ -114,7 +114,7 @@ class Telemetry:
     def _heartbeat(self, active: list[Task], readings: dict[str, list[PageReading]]) -> list[Event]:
         holders: dict[int, list[int]] = {}
         for task in active:
-            for reading, index in zip(readings[task.key], task.order.gpu_indices, strict=False):
+            for reading, index in zip(readings[task.key], task.gpu_indices, strict=False):
                 holders.setdefault(index, []).append(reading.pid)
         samples = self._gpus.read(holders)
         for sample in samples:

@@ -1,7 +1,9 @@
 """One task of a node: what is wanted of it, what is seen of it, and what to do next.
 
-ACCEPTED ──launched──> RUNNING <──> SUSPENDED
-    └────────────────────┴─────────────┴──ended──> EXITED
+ACCEPTED ──launched──> RUNNING ──asked, parked, frozen──> SUSPENDED
+    │                     ▲ │                                │  │
+    │                     └─┼──thawed, memory is back────────┘  │
+    └───────────────────────┴───────────────ended───────────────┴──> EXITED
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ import msgspec
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+
+BOUNDARY_PATIENCE_S = 30.0
+"""How long processes may take to their next mini-batch boundary before they are stopped where they are."""
 
 Order = LaunchTask | StopTask | SuspendTask | ResumeTask
 
@@ -46,6 +51,19 @@ class Task(msgspec.Struct, kw_only=True):
     stopping_since_s: float | None = None
     """When the polite signal was sent."""
     started_s: float = 0.0
+    gpu_indices: list[int] = []
+    """The GPUs that it uses, or used last."""
+    wanted_gpus: list[int] = []
+    """Those that it is to use when it runs."""
+    asked_since_s: float | None = None
+    """When its processes were asked to stand still, or to go on; None while nothing is under way."""
+
+    @property
+    def occupies(self) -> bool:
+        """Whether its GPUs are in use, or about to be."""
+        if self.status is Status.SUSPENDED:
+            return self.asked_since_s is not None or self.want is Want.STOP
+        return self.status is not Status.EXITED
 
     @property
     def key(self) -> str:
@@ -64,6 +82,20 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     minibatches_total: int = 0
 
 
+class Stillness(msgspec.Struct, frozen=True, kw_only=True):
+    """What a suspension has taken, over the processes of the task."""
+
+    bytes_parked: int
+    bytes_left: int
+    """Still on the GPUs."""
+    park_s: float
+    """Of the slowest process."""
+    unpark_s: float
+    parked_at_s: float
+    """When the last of them had reached its boundary."""
+    minibatches_total: int
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What can be observed of a task right now."""
 
@@ -73,7 +105,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None
     gpus_taken: bool = False
-    """An older task still uses some of its GPUs."""
+    """Another task still uses some of its GPUs."""
+    harnessed: bool = False
+    """Its processes pass mini-batch boundaries and listen there."""
+    obeyed: bool = False
+    """All of them have done what the turn in force wants."""
+    stillness: Stillness | None = None
+    """While they stand still, or since they went on: what it took."""
 
 
 class Action(StrEnum):
@@ -83,8 +121,12 @@ class Action(StrEnum):
     TERMINATE = "terminate"
     """SIGTERM to the task's process groups, and SIGCONT, so that a suspended task hears it."""
     KILL = "kill"
-    SUSPEND = "suspend"
-    CONTINUE = "continue"
+    ASK = "ask to stand still"
+    """At the next mini-batch boundary."""
+    FREEZE = "freeze"
+    """SIGSTOP to the process groups."""
+    THAW = "thaw"
+    """Let the processes go on, with their memory."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,14 +152,17 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     if isinstance(order, LaunchTask):
         if task is not None:
             return None
-        tasks[key] = Task(order=order)
+        tasks[key] = Task(order=order, gpu_indices=order.gpu_indices, wanted_gpus=order.gpu_indices)
         return tasks[key]
     if task is None or task.status is Status.EXITED or task.want is Want.STOP:
         return None
     if isinstance(order, StopTask):
         task.want, task.grace_s = Want.STOP, order.grace_s
+    elif isinstance(order, SuspendTask):
+        task.want = Want.SUSPEND
     else:
-        task.want = Want.SUSPEND if isinstance(order, SuspendTask) else Want.RUN
+        task.want = Want.RUN
+        task.wanted_gpus = order.gpu_indices or task.gpu_indices
     return task
 
 
@@ -131,13 +176,10 @@ def advance(task: Task, seen: Seen, now_s: float) -> Step:
         return _begin(task, seen, now_s)
     if task.want is Want.STOP:
         return _stop(task, now_s)
-    if task.want is Want.SUSPEND and task.status is Status.RUNNING:
-        task.status = Status.SUSPENDED
-        return Step(actions=[Action.SUSPEND], facts=[_about(JobSuspended, task)])
-    if task.want is Want.RUN and task.status is Status.SUSPENDED:
-        task.status = Status.RUNNING
-        return Step(actions=[Action.CONTINUE], facts=[_about(JobResumed, task)])
-    return Step()
+    if task.status is Status.RUNNING:
+        elsewhere = task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices
+        return _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task)
+    return _resume(task, seen, now_s) if task.want is Want.RUN or task.asked_since_s is not None else Step()
 
 
 def next_look_s(task: Task) -> float | None:
@@ -145,6 +187,37 @@ def next_look_s(task: Task) -> float | None:
     if task.status is Status.EXITED or task.stopping_since_s is None:
         return None
     return task.stopping_since_s + task.grace_s
+
+
+def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
+    """At a mini-batch boundary if there is one in time, else wherever the processes are."""
+    if task.asked_since_s is None:
+        task.asked_since_s = now_s
+        return Step(actions=[Action.ASK])
+    if seen.harnessed and not seen.obeyed and now_s < task.asked_since_s + BOUNDARY_PATIENCE_S:
+        return Step()
+    fact = _suspended(task, seen, task.asked_since_s, now_s)
+    task.status, task.asked_since_s = Status.SUSPENDED, None
+    return Step(actions=[Action.FREEZE], facts=[fact])
+
+
+def _change_of_mind(task: Task) -> Step:
+    if task.asked_since_s is None:
+        return Step()
+    task.asked_since_s = None
+    return Step(actions=[Action.THAW])
+
+
+def _resume(task: Task, seen: Seen, now_s: float) -> Step:
+    if task.asked_since_s is None:
+        if seen.gpus_taken:
+            return Step()
+        task.asked_since_s, task.gpu_indices = now_s, task.wanted_gpus
+        return Step(actions=[Action.THAW])
+    if seen.harnessed and not seen.obeyed and now_s - task.asked_since_s < BOUNDARY_PATIENCE_S:
+        return Step()
+    took_s, task.status, task.asked_since_s = now_s - task.asked_since_s, Status.RUNNING, None
+    return Step(facts=[_resumed(task, seen, took_s)])
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
@@ -198,6 +271,33 @@ def _started(task: Task, pid: int) -> JobStarted:
     return JobStarted(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, pid=pid)
 
 
-def _about(fact: type[JobSuspended] | type[JobResumed], task: Task) -> Event:
+def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspended:
+    """A process that nobody has parked keeps its memory on the GPU."""
+    order, stillness = task.order, seen.stillness if seen.obeyed else None
+    if stillness is None:
+        return JobSuspended(
+            job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, delay_s=round(now_s - asked_s, 6)
+        )
+    return JobSuspended(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        parked=stillness.bytes_parked > 0,
+        delay_s=round(max(0.0, stillness.parked_at_s - asked_s), 6),
+        took_s=round(stillness.park_s, 6),
+        parked_bytes=stillness.bytes_parked,
+        left_bytes=stillness.bytes_left,
+        minibatches_total=stillness.minibatches_total,
+    )
+
+
+def _resumed(task: Task, seen: Seen, took_s: float) -> JobResumed:
     order = task.order
-    return fact(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id)
+    return JobResumed(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        gpu_indices=task.gpu_indices,
+        took_s=round(seen.stillness.unpark_s if seen.stillness else 0.0, 6),
+        delay_s=round(took_s, 6),
+    )

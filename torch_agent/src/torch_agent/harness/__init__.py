@@ -1,10 +1,11 @@
-"""Inside the training process: counts mini-batches of an unmodified script and leaves them on a page for the agent.
+"""Inside the training process: counts mini-batches of an unmodified script, and suspends it between two of them.
 
 Standard library and torch only, and relative imports only: it is loaded by path into processes whose
 environment may know nothing of this package.
 
 inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (what torch tells) ─> counting.py (the rule)
-                                                               recorder.py (what is measured) ─> page.py (for the agent)
+                                         │                     recorder.py (what is measured) ─> page.py (for the agent)
+                                         └ suspending.py (control.py: what the agent wants) ─> parking/ (out and in)
 """
 
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Listens to torch: optimizer steps, requests for batches, backward passes, skipped steps of gradient scalers.
 
+At each boundary that follows from them the numbers are left for the agent, and the process stands still if it wants.
+
 Nothing in here may disturb the script: an error of ours ends the counting, not the training.
 """
 
@@ -15,7 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .counting import Counter
+from .parking.storages import skip_what_is_there
 from .recorder import Recorder
+from .suspending import Suspender
 
 COMMUNICATION_ENDS_S = 0.2
 """Far more than a thread needs to drop a tensor, even on a busy machine."""
@@ -31,7 +35,9 @@ class Harness:
     def begin(self) -> None:
         """Start counting from nothing: at the start, and in a forked child."""
         self._recorder = Recorder(self._torch, self._folder)
-        self._counter = Counter(self._recorder.boundary)
+        self._counter = Counter(self._boundary)
+        self._suspender: Suspender | None = None
+        self._ending = False
         self._training_thread = 0
         self.steps = 0
         self._off = False
@@ -44,6 +50,15 @@ class Harness:
         except Exception as error:
             self._off = True
             print(f"sanjaya: mini-batches are no longer counted: {error!r}", file=sys.stderr)
+
+    def _boundary(self) -> None:
+        minibatches, page = self._recorder.boundary()
+        if self._ending:
+            return
+        if self._suspender is None:
+            self._suspender = Suspender(self._torch, self._folder)
+        if self._suspender.boundary(minibatches, page):
+            self._recorder.has_stood_still()
 
     def stepped(self, optimizer: Any) -> None:
         """After `optimizer.step()`."""
@@ -76,6 +91,7 @@ class Harness:
 
     def finish(self) -> None:
         """At the end of the process."""
+        self._ending = True
         self._guarded(self._counter.finished)
         self._guarded(self._recorder.finish)
         self._guarded(self._let_communication_end)
@@ -111,6 +127,7 @@ def install() -> None:
     _hook_scalers(torch, harness)
     os.register_at_fork(after_in_child=harness.begin)
     atexit.register(harness.finish)
+    skip_what_is_there()
 
 
 def _hook_optimizers(torch: Any, harness: Harness) -> None:

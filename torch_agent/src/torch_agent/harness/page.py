@@ -10,17 +10,34 @@ import math
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-MAGIC, VERSION = b"SJHP", 1
+MAGIC, VERSION = b"SJHP", 2
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
 SEQUENCE_AT = 8
 BODY = struct.Struct("<IiiIQdddQQ")
 BODY_AT = 16
+OBEYED = struct.Struct("<QQQddd")
+OBEYED_AT = 512
 TRIES = 100
+
+
+@dataclass(frozen=True)
+class Obeyed:
+    """Which of the agent's turns (see control.py) the process has obeyed last, and what it took."""
+
+    turn: int = 0
+    bytes_parked: int = 0
+    """Of the device's memory, now on the host."""
+    bytes_left: int = 0
+    """Still on the device."""
+    park_s: float = 0.0
+    unpark_s: float = 0.0
+    parked_at_s: float = 0.0
+    """Seconds since the epoch: when the boundary was reached."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,7 @@ class PageReading:
     loss: float | None
     memory_peak_bytes: int
     memory_min_bytes: int
+    obeyed: Obeyed = Obeyed()
 
 
 class PageWriter:
@@ -66,10 +84,8 @@ class PageWriter:
         memory_min_bytes: int,
     ) -> None:
         """Publish a boundary; `loss` is NaN while none is known."""
-        page = self._page
-        SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence + 1)
-        BODY.pack_into(
-            page,
+        self._put(
+            BODY,
             BODY_AT,
             self.pid,
             self._rank,
@@ -82,6 +98,15 @@ class PageWriter:
             memory_peak_bytes,
             memory_min_bytes,
         )
+
+    def obeyed(self, what: Obeyed) -> None:
+        """Publish that a turn has been obeyed."""
+        self._put(OBEYED, OBEYED_AT, *astuple(what))
+
+    def _put(self, layout: struct.Struct, at: int, *values: float) -> None:
+        page = self._page
+        SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence + 1)
+        layout.pack_into(page, at, *values)
         self._sequence += 2
         SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence)
 
@@ -109,4 +134,5 @@ def _parse(data: bytes) -> PageReading | None:
     if sequence % 2 or not sequence:
         return None
     pid, rank, world, _, total, at_s, mean_s, loss, peak, least = BODY.unpack_from(data, BODY_AT)
-    return PageReading(pid, rank, world, total, at_s, mean_s, None if math.isnan(loss) else loss, peak, least)
+    obeyed = Obeyed(*OBEYED.unpack_from(data, OBEYED_AT))
+    return PageReading(pid, rank, world, total, at_s, mean_s, None if math.isnan(loss) else loss, peak, least, obeyed)

@@ -33,8 +33,8 @@ class Recorder:
         self._loss = float("nan")
         self._peak = self._least = 0
 
-    def boundary(self) -> None:
-        """A mini-batch is over."""
+    def boundary(self) -> tuple[int, PageWriter]:
+        """A mini-batch is over. Returns how many are, and the page."""
         now = time.perf_counter()
         if self._total:
             elapsed_s = now - self._at
@@ -46,6 +46,11 @@ class Recorder:
         if self._page is None:
             self._page = PageWriter(self._folder, *self._place())
         self._page.write(self._total, time.time(), self._mean_s, self._loss, self._peak, self._least)
+        return self._total, self._page
+
+    def has_stood_still(self) -> None:
+        """The time since the boundary does not belong to the next mini-batch."""
+        self._at = time.perf_counter()
 
     def finish(self) -> None:
         """The process ends: leave the newest loss and memory."""

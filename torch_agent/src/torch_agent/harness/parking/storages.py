@@ -1,0 +1,92 @@
+"""Finds the memory that is alive on a device: each storage once, however many tensors look at it.
+
+The unit is the storage, not the tensor: views, aliases, optimizer states and local variables of the script all keep
+pointing at the same storage, so that emptying and refilling it is invisible to them (FSDP does the same to its shards).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+SPARSE_PARTS = (
+    ("indices", "values"),
+    ("crow_indices", "col_indices", "values"),
+    ("ccol_indices", "row_indices", "values"),
+)
+
+
+_frozen = 0
+"""Objects that `skip_what_is_there` has put aside."""
+
+
+def skip_what_is_there() -> None:
+    """Never look at the objects that exist now, the modules of torch for the most part: no tensors are among them.
+
+    They are put where the garbage collector does not look either: searches take milliseconds instead of tens of them.
+    """
+    global _frozen
+    gc.freeze()
+    _frozen = gc.get_freeze_count()
+
+
+def gc_objects() -> list[Any]:
+    """Every object that the garbage collector tracks; also those that the script itself has frozen."""
+    if gc.get_freeze_count() > _frozen:
+        gc.unfreeze()
+        found = gc.get_objects()
+        gc.freeze()
+        return found
+    return gc.get_objects()
+
+
+def live_storages(torch: Any, device_type: str) -> list[Any]:
+    """All storages on devices of this type, in the order of their addresses.
+
+    Found by asking the garbage collector for every tensor, and from those on to their gradients and parts. What only
+    C++ holds (buckets of a gradient reducer, pools of CUDA graphs) cannot be seen from here.
+    """
+    found: dict[int, Any] = {}
+    tensor_type = torch.Tensor
+    for thing in gc_objects():
+        if isinstance(thing, tensor_type):
+            for tensor in _parts(torch, thing):
+                _note(tensor, device_type, found)
+    return sorted(found.values(), key=lambda storage: storage.data_ptr())
+
+
+def _note(tensor: Any, device_type: str, found: dict[int, Any]) -> None:
+    try:
+        if tensor.device.type != device_type:
+            return
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return  # a tensor without memory of its own (fake, functional, a wrapper): its parts are tensors, too
+    if storage.nbytes():
+        found[storage._cdata] = storage
+
+
+def _parts(torch: Any, tensor: Any) -> Iterator[Any]:
+    """The tensor, its gradient, and the dense parts of both."""
+    yield from _dense(torch, tensor)
+    if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
+        yield from _dense(torch, tensor.grad)
+
+
+def _dense(torch: Any, tensor: Any) -> Iterable[Any]:
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    for names in SPARSE_PARTS:
+        if all(hasattr(tensor, f"_{name}") or hasattr(tensor, name) for name in names):
+            try:
+                return [_part(tensor, name) for name in names]
+            except RuntimeError:
+                continue
+    return ()
+
+
+def _part(tensor: Any, name: str) -> Any:
+    """A sparse tensor's part itself: the public accessor of an uncoalesced tensor refuses."""
+    private = getattr(tensor, f"_{name}", None)
+    return private() if private is not None else getattr(tensor, name)()

@@ -1,0 +1,42 @@
+"""Whether the processes of a task have done what they were asked to do, from their pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from torch_agent.core.task import Seen, Stillness
+from torch_agent.harness.control import current_turn
+from torch_agent.harness.page import PageReading
+from torch_agent.telemetry import pages
+
+
+def with_obedience(seen: Seen, folder: Path) -> Seen:
+    """What was seen, and how far the task's living processes are with the turn in force."""
+    living = [page for page in pages(folder) if _lives(page.pid)]
+    if not living:
+        return seen
+    turn = current_turn(folder)
+    return msgspec.structs.replace(
+        seen,
+        harnessed=True,
+        obeyed=all(page.obeyed.turn == turn for page in living),
+        stillness=_stillness(living),
+    )
+
+
+def _stillness(living: list[PageReading]) -> Stillness:
+    told = [page.obeyed for page in living]
+    return Stillness(
+        bytes_parked=sum(each.bytes_parked for each in told),
+        bytes_left=sum(each.bytes_left for each in told),
+        park_s=max(each.park_s for each in told),
+        unpark_s=max(each.unpark_s for each in told),
+        parked_at_s=max(each.parked_at_s for each in told),
+        minibatches_total=min(page.minibatches_total for page in living),
+    )
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
