@@ -1,9 +1,8 @@
-"""Runs a training script that knows of nothing, and leaves every loss that it has computed gradients of.
+"""Runs training scripts that know of nothing, and leaves every loss that they have computed gradients of.
 
-python losses.py FILE script.py [ARGUMENT...]   # one line per loss, as float.hex() prints it: every bit counts
+python losses.py FOLDER script.py... [-- ARGUMENT...]   # in FOLDER/script.py one loss a line, as float.hex() has it
 """
 
-import atexit
 import runpy
 import sys
 from pathlib import Path
@@ -19,9 +18,17 @@ def noted(self, *args, **kwargs):
     return backward(self, *args, **kwargs)
 
 
-if __name__ == "__main__":
+def main(folder: Path, scripts: list[str], arguments: list[str]) -> None:
     torch.Tensor.backward = noted
-    file, sys.argv = Path(sys.argv[1]), sys.argv[2:]
-    sys.path.insert(0, str(Path(sys.argv[0]).parent))
-    atexit.register(lambda: file.write_text("\n".join(losses)))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    for script in scripts:
+        losses.clear()
+        sys.argv = [script, *arguments]
+        sys.path.insert(0, str(Path(script).parent))
+        runpy.run_path(script, run_name="__main__")
+        (folder / Path(script).name).write_text("\n".join(losses))
+
+
+if __name__ == "__main__":
+    given = sys.argv[2:]
+    mark = given.index("--") if "--" in given else len(given)
+    main(Path(sys.argv[1]), given[:mark], given[mark + 1 :])

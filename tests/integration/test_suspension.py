@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from torch_agent.telemetry import minibatches_done
+from torch_agent.telemetry import minibatches_done, pages
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
@@ -20,6 +20,7 @@ from tests.integration.agent_case import AgentCase, launch, state_letter
 
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 LOSSES = str(Path(__file__).with_name("losses.py"))
+SCRIPTS = ("mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py")
 STEPS = 240
 SUSPENSIONS = 10
 
@@ -32,12 +33,18 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
     assert nothing_left_of(tmp_path) == []
 
 
-def undisturbed(folder: Path, script: str) -> list[str]:
-    """The losses of the script on its own."""
-    file = folder / "undisturbed"
-    command = [sys.executable, LOSSES, str(file), str(EXAMPLES / script), "--steps", str(STEPS)]
-    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, stdout=subprocess.DEVNULL)
-    return file.read_text().split()
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the losses of each script on its own."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    subprocess.run(losses_of(folder, *SCRIPTS), env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    return folder
+
+
+def losses_of(folder: Path, *scripts: str) -> list[str]:
+    """The command that runs scripts and leaves their losses in the folder."""
+    paths = [str(EXAMPLES / script) for script in scripts]
+    return [sys.executable, LOSSES, str(folder), *paths, "--", "--steps", str(STEPS)]
 
 
 async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
@@ -46,11 +53,10 @@ async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
         await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("script", ["mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py"])
-async def test_losses_are_the_same_to_the_bit(agent: AgentCase, tmp_path: Path, script: str):
-    expected, chance = undisturbed(tmp_path, script), random.Random(script)
-    file = tmp_path / "disturbed"
-    await agent.order(launch("a", sys.executable, LOSSES, str(file), str(EXAMPLES / script), "--steps", str(STEPS)))
+@pytest.mark.parametrize("script", SCRIPTS)
+async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Path, tmp_path: Path, script: str):
+    chance = random.Random(script)
+    await agent.order(launch("a", *losses_of(tmp_path, script)))
     pid = (await agent.fact(JobStarted)).pid
     boundaries = sorted(chance.sample(range(1, STEPS - 20), SUSPENSIONS))
     slots = [0] * 7 + [1, 3, 2]
@@ -65,26 +71,20 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, tmp_path: Path, 
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[slot]))
         assert (await agent.fact(JobResumed)).gpu_indices == [slot]
     assert (await agent.fact(JobExited)).exit_code == 0
-    assert file.read_text().split() == expected and len(expected) == STEPS
+    losses = (tmp_path / script).read_text().split()
+    assert losses == (undisturbed / script).read_text().split() and len(losses) == STEPS
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
-    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "600"]
+    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "500"]
     await agent.order(launch("a", *command, gpus=3))
     await agent.fact(JobStarted)
     for boundary in (20, 120, 260):
         await reaches(agent, "a", boundary)
         await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
         suspended = await agent.fact(JobSuspended)
-        counts = {path.name: read for path, read in counts_of(agent)}
-        assert suspended.parked and set(counts.values()) == {suspended.minibatches_total}, counts
+        counts = [page.minibatches_total for page in pages(agent.task_folder("a") / "pages")]
+        assert suspended.parked and counts == [suspended.minibatches_total] * 3
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
         await agent.fact(JobResumed)
     assert (await agent.fact(JobExited)).exit_code == 0
-
-
-def counts_of(agent: AgentCase) -> list[tuple[Path, int]]:
-    from torch_agent.harness.page import read_page
-
-    found = [(path, read_page(path)) for path in (agent.task_folder("a") / "pages").glob("*.page")]
-    return [(path, reading.minibatches_total) for path, reading in found if reading is not None]

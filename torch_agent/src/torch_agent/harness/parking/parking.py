@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .arenas import Arena, FileArena, PinnedArena, aligned
-from .storages import gc_objects, live_storages
-
+from .storages import live_storages, objects_of
 
 ROOM_WITHIN_S, ROOM_LOOK_S = 30.0, 0.02
 """How long a return waits for room on the device."""
@@ -45,7 +44,7 @@ class Parker:
             CannotPark: a captured CUDA graph is alive (it remembers addresses), or the host has no room.
         """
         began = time.perf_counter()
-        if self._cuda and _graph_alive(self._torch):
+        if self._cuda and any(objects_of(self._torch.cuda.CUDAGraph)):
             raise CannotPark("a captured CUDA graph is alive, and remembers where its memory was")
         self._wait()
         found = live_storages(self._torch, "cuda" if self._cuda else "cpu")
@@ -118,8 +117,3 @@ def _movable(storage: Any) -> bool:
 
 def _as_bytes(torch: Any, storage: Any) -> Any:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def _graph_alive(torch: Any) -> bool:
-    graph_type = torch.cuda.CUDAGraph
-    return any(isinstance(thing, graph_type) for thing in gc_objects())

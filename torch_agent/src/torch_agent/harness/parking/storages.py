@@ -31,14 +31,25 @@ def skip_what_is_there() -> None:
     _frozen = gc.get_freeze_count()
 
 
-def gc_objects() -> list[Any]:
-    """Every object that the garbage collector tracks; also those that the script itself has frozen."""
-    if gc.get_freeze_count() > _frozen:
+def objects_of(kind: type) -> Iterator[Any]:
+    """Every object of this type or of one derived from it; also those that the script itself has frozen.
+
+    By their true types: asking `isinstance` would wake proxies that only pretend to be something.
+    """
+    refreeze = gc.get_freeze_count() > _frozen
+    if refreeze:
         gc.unfreeze()
-        found = gc.get_objects()
-        gc.freeze()
-        return found
-    return gc.get_objects()
+    known: dict[type, bool] = {}
+    try:
+        for thing in gc.get_objects():
+            true_type = type(thing)
+            if true_type not in known:
+                known[true_type] = issubclass(true_type, kind)
+            if known[true_type]:
+                yield thing
+    finally:
+        if refreeze:
+            gc.freeze()
 
 
 def live_storages(torch: Any, device_type: str) -> list[Any]:
@@ -48,11 +59,9 @@ def live_storages(torch: Any, device_type: str) -> list[Any]:
     C++ holds (buckets of a gradient reducer, pools of CUDA graphs) cannot be seen from here.
     """
     found: dict[int, Any] = {}
-    tensor_type = torch.Tensor
-    for thing in gc_objects():
-        if isinstance(thing, tensor_type):
-            for tensor in _parts(torch, thing):
-                _note(tensor, device_type, found)
+    for known in objects_of(torch.Tensor):
+        for tensor in _parts(torch, known):
+            _note(tensor, device_type, found)
     return sorted(found.values(), key=lambda storage: storage.data_ptr())
 
 
