@@ -27,6 +27,8 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     rendezvous_ports: PortRange
     virtual: bool
     agent_version: str = ""
+    remaps: bool = False
+    """Whether a suspended task may be resumed on other GPUs of the node."""
 
 
 @event("node.left.v1", owner=OWNER, subject="node_id")

@@ -28,7 +28,9 @@ ALLOCATION_POLICIES = (
     "gandiva_packing",
 )
 """Shares of time on each GPU type, computed and then realised in rounds (Gavel, OSDI'20)."""
-POLICY_NAMES = (*QUEUE_POLICIES, *ALLOCATION_POLICIES)
+SLICING_POLICIES = ("gandiva",)
+"""Every job starts soon, and those that are more than there are GPUs take turns (Gandiva, OSDI'18)."""
+POLICY_NAMES = (*QUEUE_POLICIES, *ALLOCATION_POLICIES, *SLICING_POLICIES)
 """The placement policies that an operator can choose."""
 
 

@@ -167,6 +167,36 @@ class RoundStarted(Event, frozen=True, kw_only=True):
     """Of both, those that use GPUs which nobody's share claims; not charged to their shares."""
 
 
+class SliceSeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a suspended job goes on."""
+
+    job_id: str
+    gang: list[TaskPlacement]
+
+
+@event("time_slice.started.v1", owner=OWNER, subject="server")
+class TimeSliceStarted(Event, frozen=True, kw_only=True):
+    """The jobs of over-subscribed servers change places (Gandiva, section 4.2), or take GPUs that became free.
+
+    A suspended job keeps its processes and gives its GPUs up; it holds GPUs again when a later event resumes it.
+    """
+
+    server: str
+    """The first of the servers that take their turns together; nearly always the only one."""
+    nodes: list[str]
+    number: int
+    """Counts the changes on these servers."""
+    ends_s: float
+    """Nobody has to make room before, unless for a higher priority."""
+    running: list[str]
+    """Jobs that go on where they are."""
+    resumed: list[SliceSeat]
+    suspended: list[str]
+    started: list[str]
+    """Jobs that run for the first time here; their JobPlaced follows."""
+    reason: Reason
+
+
 @event("attempt.failed.v1", owner=OWNER, subject="job_id")
 class AttemptFailed(Event, frozen=True, kw_only=True):
     """Every task of the attempt has ended and the job did not succeed; failure analysis says what happens next."""

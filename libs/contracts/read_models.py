@@ -32,7 +32,7 @@ class JobState(StrEnum):
     """Has GPUs; not all of its tasks have been started."""
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
-    """Its processes are stopped where they are and keep their GPUs."""
+    """Its processes are stopped between two mini-batches; they hold GPUs only if a user has paused them."""
     MIGRATING = "MIGRATING"
     """Is taken off its GPUs, to run elsewhere."""
     STOPPING = "STOPPING"
@@ -87,7 +87,7 @@ class JobRow(Row, kw_only=True):
     attempt: int = 0
     """The latest attempt, counted from 1; 0 before the first grant."""
     placement: list[dict[str, Any]] = []
-    """The gang (`TaskPlacement`) of the latest placed attempt; kept when the job has ended."""
+    """The gang (`TaskPlacement`) of the latest placed attempt; kept when the job has ended, empty between slices."""
     tasks: dict[str, TaskStatus] = {}
     """Per node of the gang, while the attempt is placed."""
     holds_gpus: bool = False

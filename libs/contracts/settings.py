@@ -27,6 +27,8 @@ SETTINGS = (
     Setting(
         "placement", "recompute_s", 1800.0, "How long an allocation that depends on the jobs' progress is used at most"
     ),
+    Setting("placement", "slice_s", 60.0, "Length of a time slice on over-subscribed servers"),
+    Setting("placement", "max_height", 8.0, "GPUs that jobs on a server may ask for, per GPU that it has"),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

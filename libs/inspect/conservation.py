@@ -17,7 +17,14 @@ from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import NodeLost
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobQueued, JobSucceeded
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobCancelled,
+    JobPlaced,
+    JobQueued,
+    JobSucceeded,
+    TimeSliceStarted,
+)
 from libs.contracts.read_models import JobState
 from libs.inspect.jobs import Jobs
 
@@ -55,6 +62,7 @@ class Hold(msgspec.Struct, kw_only=True):
 
     attempt: int
     gpus: list[str]
+    """None while it is suspended between two time slices."""
     running: dict[str, None]
     """Nodes whose task has not ended."""
 
@@ -88,6 +96,7 @@ class Ledger:
             NodeLost: self._gone,
             NodeLeft: self._gone,
             JobPlaced: self._placed,
+            TimeSliceStarted: self._sliced,
             JobExited: self._exited,
             JobQueued: self._queued,
             AttemptFailed: self._attempt_failed,
@@ -160,17 +169,42 @@ class Ledger:
         gpus = [f"{task.node_id}:{index}" for task in event.gang for index in task.gpu_indices]
         if len(gpus) != self._asked.get(job_id, len(gpus)):
             self._wrong(f"job {job_id} asked for {self._asked[job_id]} GPUs and is given {len(gpus)}")
+        self._give(job_id, gpus, event.packed_with)
+        nodes = [task.node_id for task in event.gang]
+        running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
+        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
+
+    def _give(self, job_id: str, gpus: list[str], packed_with: list[str]) -> None:
         for gpu in gpus:
             if gpu not in self._gpus:
                 self._wrong(f"job {job_id} is given GPU {gpu}, which does not exist")
                 continue
             for holder in self._gpus[gpu]:
-                if holder not in event.packed_with:
+                if holder not in packed_with:
                     self._wrong(f"GPU {gpu} is given to job {job_id} while job {holder} holds it")
             self._gpus[gpu].append(job_id)
-        nodes = [task.node_id for task in event.gang]
-        running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
-        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
+
+    def _take(self, job_id: str, gpus: list[str]) -> None:
+        for gpu in gpus:
+            if job_id in self._gpus.get(gpu, ()):
+                self._gpus[gpu].remove(job_id)
+
+    def _sliced(self, event: TimeSliceStarted) -> None:
+        """Suspended jobs give their GPUs up and keep their processes; resumed ones may move within their servers."""
+        leaving = [*event.suspended, *(seat.job_id for seat in event.resumed)]
+        for job_id in leaving:
+            if job_id not in self._holds:
+                self._wrong(f"job {job_id} takes its turn on {event.server} without being placed")
+                return
+            self._take(job_id, self._holds[job_id].gpus)
+        for job_id in event.suspended:
+            self._holds[job_id].gpus = []
+        for seat in event.resumed:
+            gpus = [f"{task.node_id}:{index}" for task in seat.gang for index in task.gpu_indices]
+            if len(gpus) != self._asked[seat.job_id]:
+                self._wrong(f"job {seat.job_id} asked for {self._asked[seat.job_id]} GPUs and goes on on {len(gpus)}")
+            self._holds[seat.job_id].gpus = gpus
+            self._give(seat.job_id, gpus, [])
 
     def _exited(self, event: JobExited) -> None:
         hold = self._holds.get(event.job_id)
@@ -206,9 +240,7 @@ class Ledger:
             return
         if hold.running:
             self._wrong(f"the GPUs of job {job_id} are given back while its task on {next(iter(hold.running))} runs")
-        for gpu in hold.gpus:
-            if job_id in self._gpus.get(gpu, ()):
-                self._gpus[gpu].remove(job_id)
+        self._take(job_id, hold.gpus)
 
     def _must_live(self, job_id: str, what: str) -> None:
         if job_id in self._over:

@@ -22,6 +22,7 @@ from libs.contracts.placement import (
     JobPreempted,
     JobQueued,
     JobSucceeded,
+    TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import JobState
@@ -55,6 +56,8 @@ class Jobs:
             self._arrive(event, said)
         elif isinstance(event, NodeJoined | NodeLost | NodeLeft):
             self._node(event, said)
+        elif isinstance(event, TimeSliceStarted):
+            self._slice(event, said)
         elif (handler := _HANDLERS.get(type(event))) and (job := self._live.get(event.subject)):
             handler(job, event, said)
             self._enter(job, said)
@@ -83,6 +86,17 @@ class Jobs:
             if status != "exited":
                 job.tasks = job.tasks | {event.node_id: "exited"}
                 self._enter(job, said)
+
+    def _slice(self, event: TimeSliceStarted, said: Said) -> None:
+        """Jobs take turns: who is suspended has no place until it goes on."""
+        for job_id in event.suspended:
+            if job := self._live.get(job_id):
+                job.gang = []
+                if not job.cancelling:
+                    job.said = said
+        for seat in event.resumed:
+            if job := self._live.get(seat.job_id):
+                job.gang = seat.gang
 
     def _enter(self, job: JobView, said: Said) -> None:
         """The job's facts have changed: so may its state."""

@@ -170,6 +170,13 @@ def _(e: placement.RoundStarted) -> str:
     return f"round {e.number} begins: {len(e.renewed)} leases renewed, {len(e.leases)} new"
 
 
+@_on(placement.TimeSliceStarted)
+def _(e: placement.TimeSliceStarted) -> str:
+    changes = [("suspended", e.suspended), ("resumed", [s.job_id for s in e.resumed]), ("started", e.started)]
+    said = "; ".join(f"{', '.join(jobs)} {what}" for what, jobs in changes if jobs)
+    return f"turn {e.number} on {', '.join(e.nodes)}: {said or 'everybody goes on'} ({e.reason.message})"
+
+
 @_on(placement.GangReserved)
 def _(e: placement.GangReserved) -> str:
     return f"{', '.join(e.node_ids)} reserved for it ({gpus(e.gpus_held)} free there): {e.reason.message}"

@@ -40,6 +40,7 @@ class Server:
             tasks=tasks,
             rendezvous_ports=PortRange(first=29500, last=29999),
             virtual=True,
+            remaps=True,
             agent_version="simulated",
         )
 

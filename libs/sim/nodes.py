@@ -40,8 +40,8 @@ class Gangs(Protocol):
     def suspended(self, key: Key, node_id: str) -> None:
         """The node's task is stopped where it is."""
 
-    def resumed(self, key: Key, node_id: str) -> None:
-        """The node's task goes on."""
+    def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
+        """The node's task goes on, on these GPUs."""
 
     def stopping(self, key: Key) -> None:
         """A task of the gang was told to end."""
@@ -53,14 +53,33 @@ class Gangs(Protocol):
 class Task:
     """One task on one node."""
 
-    __slots__ = ("gpu_indices", "held", "running", "since_s", "stopping", "time_limit_s")
+    __slots__ = (
+        "gpu_indices",
+        "held",
+        "order",
+        "parked",
+        "partners",
+        "running",
+        "since_s",
+        "stopping",
+        "time_limit_s",
+        "turning",
+        "wanted_gpus",
+    )
 
     def __init__(self, order: LaunchTask) -> None:
-        self.gpu_indices, self.time_limit_s = order.gpu_indices, order.time_limit_s
+        self.order, self.gpu_indices, self.time_limit_s = order, order.gpu_indices, order.time_limit_s
+        self.partners = order.packed_with
+        self.wanted_gpus = order.gpu_indices
+        """Where it is to be when it runs."""
         self.running = False
         """It has been started."""
         self.held = False
         """It is to be suspended, or is."""
+        self.parked = False
+        """It is suspended, and its memory off the GPUs."""
+        self.turning = False
+        """It is on its way to being parked, or back."""
         self.since_s = 0.0
         self.stopping = False
 
@@ -75,8 +94,8 @@ class Node:
         self._agenda, self._options, self._gangs = agenda, options, gangs
         self._link = Link(server.node_id, say)
         self._unhealthy: list[int] = []
-        self._waiting: dict[Key, LaunchTask] = {}
-        """Orders whose GPUs are still used by a task that is about to end."""
+        self._waiting: dict[Key, Task] = {}
+        """Tasks whose GPUs are still used by another that is about to leave them."""
 
     @property
     def node_id(self) -> str:
@@ -108,7 +127,7 @@ class Node:
         self._read_orders()
 
     def _read_orders(self) -> None:
-        self._launch_waiting()
+        self._let_in()
         for order in self._link.orders():
             self.obey(order)
 
@@ -156,7 +175,7 @@ class Node:
         elif isinstance(order, SuspendTask):
             self._suspend((order.job_id, order.attempt))
         elif isinstance(order, ResumeTask):
-            self._resume((order.job_id, order.attempt))
+            self._resume((order.job_id, order.attempt), order.gpu_indices)
 
     def fail(self, key: Key, doom: Doom) -> None:
         """The task ends badly by itself."""
@@ -167,17 +186,17 @@ class Node:
         self._end(key, "exited", exit_code=0)
 
     def _launch(self, order: LaunchTask) -> None:
-        """Start the task as soon as its GPUs are empty: a task that was told to end may still be on them."""
-        key = (order.job_id, order.attempt)
-        in_the_way = [task for (job_id, _), task in self.tasks.items() if job_id not in order.packed_with]
-        busy = [i for task in in_the_way for i in task.gpu_indices if i in order.gpu_indices]
-        if busy:
-            self._waiting[key] = order
-            return
-        self._gangs.launched(order)
-        self.tasks[key] = Task(order)
-        overhead_s = self._options.checkpoint_overhead_s if self._gangs.may_go_on(key) else 0.0
-        self._agenda.after(self._options.start_delay_s + overhead_s, self._start, key)
+        self._waiting[(order.job_id, order.attempt)] = Task(order)
+        self._launch_waiting()
+
+    def _launch_waiting(self) -> None:
+        """Start tasks as soon as their GPUs are empty: one that was told to leave may still be on them."""
+        for key, task in list(self._waiting.items()):
+            if not self._taken(key, task.gpu_indices, task.partners):
+                self.tasks[key] = self._waiting.pop(key)
+                self._gangs.launched(task.order)
+                overhead_s = self._options.checkpoint_overhead_s if self._gangs.may_go_on(key) else 0.0
+                self._agenda.after(self._options.start_delay_s + overhead_s, self._start, key)
 
     def _start(self, key: Key) -> None:
         task = self.tasks.get(key)
@@ -186,8 +205,7 @@ class Node:
         task.running, task.since_s = True, self._agenda.now_s
         self._link.tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
         self._gangs.started(key, self.node_id)
-        if task.held:
-            self._hold(key)
+        self._turn(key, task)
         if task.time_limit_s is not None:
             self._agenda.at(self._agenda.now_s + task.time_limit_s, self._time_out, key, task, awaited=False)
 
@@ -209,25 +227,58 @@ class Node:
             self._agenda.after(self._options.stop_delay_s, self._end, key, "stopped", None, signal)
 
     def _suspend(self, key: Key) -> None:
-        task = self.tasks.get(key)
-        if task is None or task.stopping or task.held:
-            return
-        task.held = True
-        if task.running:
-            self._hold(key)
+        task = self.tasks.get(key) or self._waiting.get(key)
+        if task is not None:
+            task.held = True
+            self._turn(key, task)
 
-    def _hold(self, key: Key) -> None:
-        self._link.tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id))
+    def _resume(self, key: Key, gpu_indices: list[int]) -> None:
+        task = self.tasks.get(key) or self._waiting.get(key)
+        if task is not None:
+            task.held = False
+            task.wanted_gpus = gpu_indices or task.gpu_indices
+            self._turn(key, task)
+
+    def _turn(self, key: Key, task: Task) -> None:
+        """Bring the task closer to what is wanted of it: off its GPUs, or back on those that it is to have."""
+        if not task.running or task.stopping or task.turning:
+            return
+        if not task.parked and (task.held or task.wanted_gpus != task.gpu_indices):
+            task.turning = True
+            self._agenda.after(self._options.suspend_delay_s, self._parked, key, task)
+        elif task.parked and not task.held and not self._taken(key, task.wanted_gpus, task.partners):
+            task.turning, task.parked, task.gpu_indices = True, False, task.wanted_gpus
+            self._agenda.after(self._options.resume_delay_s, self._back, key, task)
+
+    def _parked(self, key: Key, task: Task) -> None:
+        if self.tasks.get(key) is not task or task.stopping:
+            return
+        task.turning, task.parked = False, True
+        delay_s = self._options.suspend_delay_s
+        self._link.tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id, parked=True, delay_s=delay_s))
         self._gangs.suspended(key, self.node_id)
+        self._turn(key, task)
+        self._let_in()
 
-    def _resume(self, key: Key) -> None:
-        task = self.tasks.get(key)
-        if task is None or task.stopping or not task.held:
+    def _back(self, key: Key, task: Task) -> None:
+        if self.tasks.get(key) is not task or task.stopping:
             return
-        task.held = False
-        if task.running:
-            self._link.tell(JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id))
-            self._gangs.resumed(key, self.node_id)
+        task.turning = False
+        gpus, delay_s = task.gpu_indices, self._options.resume_delay_s
+        self._link.tell(
+            JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id, gpu_indices=gpus, delay_s=delay_s)
+        )
+        self._gangs.resumed(key, self.node_id, gpus)
+        self._turn(key, task)
+
+    def _taken(self, key: Key, gpu_indices: list[int], partners: list[str]) -> bool:
+        """Whether another task, no partner, has not left some of these GPUs yet."""
+        return any(
+            index in gpu_indices
+            for other, task in self.tasks.items()
+            if other != key and other[0] not in partners and not task.parked
+            for index in task.gpu_indices
+        )
 
     def _end(
         self,
@@ -243,13 +294,16 @@ class Node:
         steps = self._gangs.ended(key, self.node_id)
         ran_s = self._agenda.now_s - task.since_s if task.running else 0.0
         self._report_exit(key, outcome, exit_code, signal, stderr_tail, ran_s, steps)
-        self._launch_waiting()
+        self._let_in()
 
-    def _launch_waiting(self) -> None:
-        if self._waiting and self._link.agent_up:
-            waiting, self._waiting = self._waiting, {}
-            for order in waiting.values():
-                self._launch(order)
+    def _let_in(self) -> None:
+        """GPUs have become free: who waits for them comes in."""
+        if not self._link.agent_up:
+            return
+        self._launch_waiting()
+        for key, task in list(self.tasks.items()):
+            if task.parked and not task.held:
+                self._turn(key, task)
 
     def _report_exit(
         self,

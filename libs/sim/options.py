@@ -103,6 +103,10 @@ class Options:
     """From the order to the start of a task."""
     stop_delay_s: float = 0.0
     """From the order to the end of a task."""
+    suspend_delay_s: float = 0.0
+    """From the order to suspend a task to its memory being off the GPU; it makes progress meanwhile."""
+    resume_delay_s: float = 0.0
+    """From free GPUs to a suspended task going on."""
     checkpoint_overhead_s: float = 0.0
     """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
     detect_s: float = 30.0

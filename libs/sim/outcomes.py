@@ -20,6 +20,7 @@ from libs.contracts.placement import (
     JobPreempted,
     JobQueued,
     JobSucceeded,
+    TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaDeferred
 from libs.contracts.reasons import PendingReason
@@ -64,7 +65,12 @@ class Outcome(msgspec.Struct):
     gang: list[TaskPlacement] = []
     started: int = 0
     attempt: int = 0
-    """The attempt that holds GPUs; 0 while it waits."""
+    """The attempt that has been placed; 0 while it waits."""
+    suspended: bool = False
+    """Between two of its time slices."""
+    suspended_s: float = 0.0
+    """Time between time slices."""
+    suspensions: int = 0
 
 
 class Outcomes:
@@ -80,6 +86,7 @@ class Outcomes:
             QuotaDeferred: self._waits,
             JobQueued: self._waits,
             JobPlaced: self._placed,
+            TimeSliceStarted: self._sliced,
             JobStarted: self._started,
             JobPreempted: self._preempted,
             MigrationCompleted: self._migrated,
@@ -111,6 +118,18 @@ class Outcomes:
         job = self.jobs[event.job_id]
         self._account(job, time_s)
         job.attempt, job.gang, job.started, job.wait_code = event.attempt, event.gang, 0, ""
+        job.suspended = False
+
+    def _sliced(self, event: TimeSliceStarted, time_s: float) -> None:
+        for job_id in event.suspended:
+            job = self.jobs[job_id]
+            self._account(job, time_s)
+            job.suspended = True
+            job.suspensions += 1
+        for seat in event.resumed:
+            job = self.jobs[seat.job_id]
+            self._account(job, time_s)
+            job.gang, job.suspended = seat.gang, False
 
     def _started(self, event: JobStarted, time_s: float) -> None:
         job = self.jobs[event.job_id]
@@ -139,12 +158,17 @@ class Outcomes:
     def _account(self, job: Outcome, now_s: float) -> None:
         """Book the time since the last change."""
         passed_s, job.since_s = max(0.0, now_s - job.since_s), now_s
-        if job.attempt:
+        if job.attempt and job.suspended:
+            job.suspended_s += passed_s
+        elif job.attempt:
             job.gpu_s += passed_s * job.gpus
             for task in job.gang:
                 gpu_type = self._types[task.node_id]
                 job.cost_gpu_s[gpu_type] = job.cost_gpu_s.get(gpu_type, 0.0) + passed_s * len(task.gpu_indices)
-            return
+        else:
+            self._account_waiting(job, passed_s)
+
+    def _account_waiting(self, job: Outcome, passed_s: float) -> None:
         job.queue_s += passed_s
         if job.wait_code in FAIR_SHARE_CODES:
             job.fair_share_s += passed_s

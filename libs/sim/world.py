@@ -94,8 +94,24 @@ class World:
     def suspended(self, key: Key, node_id: str) -> None:
         self._set_running(key, node_id, False)
 
-    def resumed(self, key: Key, node_id: str) -> None:
+    def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
+        self._move(key, node_id, gpu_indices)
         self._set_running(key, node_id, True)
+
+    def _move(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
+        """The node's part of the gang comes back on other GPUs than it left."""
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return
+        left = [gpu for gpu in attempt.gpus if gpu[0] == node_id]
+        taken = [(node_id, index) for index in gpu_indices]
+        if left == taken:
+            return
+        for gpu in left:
+            self._on_gpu[gpu].remove(attempt)
+        for gpu in taken:
+            self._on_gpu.setdefault(gpu, []).append(attempt)
+        attempt.gpus = [gpu for gpu in attempt.gpus if gpu[0] != node_id] + taken
 
     def stopping(self, key: Key) -> None:
         attempt = self._attempts.get(key)

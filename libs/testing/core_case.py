@@ -66,6 +66,7 @@ def node(
     rack: str = "r1",
     incarnation: int = 1,
     tasks: list[TaskRef] | None = None,
+    remaps: bool = False,
 ) -> NodeJoined:
     """A node with GPUs of one type."""
     return NodeJoined(
@@ -77,6 +78,7 @@ def node(
         tasks=tasks or [],
         rendezvous_ports=PortRange(first=29500, last=29509),
         virtual=True,
+        remaps=remaps,
     )
 
 

@@ -65,6 +65,8 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
         {
             "start_delay_s": delays,
             "stop_delay_s": delays,
+            "suspend_delay_s": delays,
+            "resume_delay_s": delays,
             "detect_s": st.sampled_from([5.0, 30.0]),
             "interleaving": st.one_of(st.none(), st.integers(0, 5)),
             "failures": failure_models(),
@@ -74,8 +76,12 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True) -> Scenario:
-    """A cell with jobs, requests and, unless told otherwise, trouble."""
+def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, policy: str = "") -> Scenario:
+    """A cell with jobs, requests and, unless told otherwise, trouble.
+
+    Args:
+        policy: in force from the start; empty: the default one.
+    """
     cluster = draw(clusters())
     scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
     per_server = max(server.gpus for server in cluster.servers)
@@ -85,6 +91,8 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True) -> Sc
     for job_id in jobs:
         scenario.job(job_id, at=draw(times), spec=draw(specs(cluster)))
     _draw_requests(draw, scenario, jobs, nodes)
+    if policy:
+        scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
     _draw_policies(draw, scenario)
     for _ in range(draw(st.integers(0, 4)) if faults else 0):
         scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(times), for_s=draw(spans))
@@ -94,7 +102,8 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True) -> Sc
 def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
     """Operators switch between queues and allocations while jobs run."""
     round_s = SettingChanged(service="placement", name="round_s", value=draw(spans), requested_by="op")
-    scenario.plan(0.0, round_s).plan(0.0, pairs_of_two_models())
+    slice_s = SettingChanged(service="placement", name="slice_s", value=draw(spans), requested_by="op")
+    scenario.plan(0.0, round_s).plan(0.0, slice_s).plan(0.0, pairs_of_two_models())
     for _ in range(draw(st.integers(0, 2))):
         policy = PolicyChanged(
             policy=draw(st.sampled_from(POLICY_NAMES)),

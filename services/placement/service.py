@@ -20,6 +20,7 @@ from libs.contracts.placement import (
     StopTask,
     SuspendTask,
     ThroughputEstimated,
+    TimeSliceStarted,
 )
 from libs.kernel.service import Service
 from services.placement.core.check import check
@@ -38,6 +39,7 @@ SERVICE = Service(
         AllocationComputed,
         ThroughputEstimated,
         RoundStarted,
+        TimeSliceStarted,
         GangReserved,
         GangReleased,
         JobPlaced,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.base import event_classes
-from libs.contracts.gateway import POLICY_NAMES
+from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES
 from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.policies.allocation.table import ALLOCATION_POLICIES
 from services.placement.core.policies.baselines.table import BASELINES
@@ -89,7 +89,7 @@ def test_every_decision_is_emitted_by_its_owner_alone():
 
 
 def test_the_policies_that_can_be_asked_for_are_those_that_exist():
-    assert set(POLICY_NAMES) == {*QUEUE_POLICIES, *ALLOCATION_POLICIES, *BASELINES}
+    assert set(POLICY_NAMES) == {*QUEUE_POLICIES, *ALLOCATION_POLICIES, *BASELINES, *SLICING_POLICIES}
 
 
 def test_every_service_has_the_same_shape():

@@ -57,6 +57,18 @@ def test_every_decision_can_be_derived_again(scenario: Scenario):
 
 
 @whole_system
+@given(scenarios(policy="gandiva"))
+def test_taking_turns_keeps_the_books_balanced_and_can_be_derived_again(scenario: Scenario):
+    simulation = checked_run(scenario)
+    books = conservation(simulation.records())
+    assert books.violations == []
+    assert books.gpus_held == 0
+    assert sorted(e.job_id for e in events(simulation, *TERMINAL)) == sorted(j.job_id for j in simulation.workload.jobs)
+    result = verify(log_of(simulation), SERVICES)
+    assert result.ok, "\n".join(result.first.lines() if result.first else [])
+
+
+@whole_system
 @given(scenarios())
 def test_gangs_are_placed_whole_on_one_type_with_an_order_per_node(scenario: Scenario):
     simulation = checked_run(scenario)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import JobExited, JobStarted
+from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, JobSucceeded, StopTask
 from libs.contracts.reasons import Reason
@@ -10,6 +10,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
 from services.placement.core.placing import clear_attempt, forget, preempt, stop_all
 from services.placement.core.scheduling import schedule
+from services.placement.core.slicing.service_time import ends, has_begun
 from services.placement.core.state import Job, Phase, State, TaskExit
 from services.placement.core.table import machine
 
@@ -25,6 +26,22 @@ def task_started(state: State, event: JobStarted, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
     if job is not None and event.node_id in job.live_nodes():
         job.started.append(event.node_id)
+        if len(job.started) == len(job.gang):
+            has_begun(job, now_s)
+
+
+@machine.evolves(JobSuspended)
+def task_suspended(state: State, event: JobSuspended, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None and job.suspended:
+        ends(job, now_s)
+
+
+@machine.evolves(JobResumed)
+def task_resumed(state: State, event: JobResumed, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None:
+        has_begun(job, now_s)
 
 
 @machine.decides(JobStarted)

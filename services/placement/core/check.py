@@ -22,7 +22,7 @@ def _holders(state: State) -> None:
     }
     given: dict[str, list[str]] = {}
     for job in state.jobs.values():
-        if job.phase is Phase.ACTIVE:
+        if job.phase is Phase.ACTIVE and not job.suspended:
             for gpu_id in [f"{task.node_id}:{index}" for task in job.gang for index in task.gpu_indices]:
                 given[gpu_id] = sorted([*given.get(gpu_id, []), job.job_id])
     if held != given:

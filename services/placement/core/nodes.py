@@ -39,6 +39,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
         ports=event.rendezvous_ports,
         next_port=known.next_port if known is not None else event.rendezvous_ports.first,
         draining=known.draining if known is not None else False,
+        remaps=event.remaps,
     )
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
     for job in _active_on(state, event.node_id):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.rounds.ledger import charge, settle
+from services.placement.core.slicing.service_time import begins, ends, joins
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
@@ -73,11 +75,11 @@ def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
     job.phase, job.gang, job.wait_code, job.charged_s = Phase.ACTIVE, event.gang, "", now_s
     if state.rounds is not None and state.rounds.plan.pop(job.job_id, None) is None:
         state.rounds.beyond[job.job_id] = None
-    for task in event.gang:
-        node = state.nodes[task.node_id]
-        for index in task.gpu_indices:
-            node.gpus[index].holders.append(job.job_id)
+    state.hold(job)
     settle(state, job)
+    if state.policy in SLICING_POLICIES:
+        joins(state, job, now_s)
+        begins(job, now_s)
     if len(event.gang) > 1:
         first = state.nodes[event.gang[0].node_id]
         first.next_port = first.next_port + 1 if first.next_port < first.ports.last else first.ports.first
@@ -89,12 +91,9 @@ def clear_attempt(state: State, job: Job, now_s: float) -> None:
         charge(state, job, now_s)
     if state.rounds is not None and job.job_id not in state.rounds.plan:
         state.rounds.beyond.pop(job.job_id, None)
-    for task in job.gang:
-        node = state.nodes[task.node_id]
-        for index in task.gpu_indices:
-            if index < len(node.gpus) and job.job_id in node.gpus[index].holders:
-                node.gpus[index].holders.remove(job.job_id)
-    job.gang, job.started, job.exits = [], [], {}
+    state.release(job)
+    ends(job, now_s)
+    job.gang, job.started, job.exits, job.suspended = [], [], {}, False
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
 

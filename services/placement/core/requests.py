@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts import settings
 from libs.contracts.gateway import (
     POLICY_NAMES,
+    SLICING_POLICIES,
     JobCancelRequested,
     JobPauseRequested,
     JobPriorityChanged,
@@ -77,6 +78,8 @@ def pause(state: State, event: JobPauseRequested, turn: Turn[State]) -> None:
     elif job.phase is Phase.ACTIVE and not job.stopping:
         for node_id in job.live_nodes():
             turn.emit(SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+        if state.policy in SLICING_POLICIES:
+            schedule(state, turn)
 
 
 @machine.evolves(JobResumeRequested)
@@ -95,7 +98,7 @@ def resume(state: State, event: JobResumeRequested, turn: Turn[State]) -> None:
     job = state.jobs.get(event.job_id)
     if job is None:
         return
-    if job.phase is Phase.QUEUED:
+    if job.phase is Phase.QUEUED or job.suspended:
         schedule(state, turn)
         tell_newcomer(state, job, turn)
     elif job.phase is Phase.ACTIVE and not job.stopping:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from services.placement.core import queue_pass, waiting
@@ -9,6 +10,7 @@ from services.placement.core.placing import tell
 from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.queue import ahead_of
 from services.placement.core.rounds import ledger, mechanism
+from services.placement.core.slicing import slices
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
@@ -32,6 +34,11 @@ def next_wakeup(state: State) -> float | None:
 def schedule(state: State, turn: Turn[State]) -> None:
     """Give away what the policy lets start now; tell the others why they wait."""
     state.wakeup_s = None
+    if state.policy in SLICING_POLICIES:
+        queue_pass.drop_reservation(state, turn)
+        slices.go_on(state, turn)
+        return
+    slices.wind_down(state, turn)
     policy = QUEUE_POLICIES.get(state.policy)
     if policy is None:
         queue_pass.drop_reservation(state, turn)

@@ -95,6 +95,14 @@ class Job(msgspec.Struct, kw_only=True):
     """By its rate and the time that it held GPUs."""
     measured: dict[str, float] = {}
     """{GPU type: steps per second} as profiled there last."""
+    suspended: bool = False
+    """Between two of its time slices: it holds no GPUs, and its gang says where it was."""
+    served_s: float = 0.0
+    """Time on GPUs that it has had, per unit of its weight, up to when it began to run last."""
+    running_since_s: float | None = None
+    """Since when its time on GPUs counts; None while it does not."""
+    awaited: bool = False
+    """Its agents have not said yet that it runs on the GPUs that it was given last."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -110,7 +118,8 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def stays(self) -> bool:
         """Whether it holds GPUs and nothing is taking it off them."""
-        return self.phase is Phase.ACTIVE and not self.stopping and self.leaving is None
+        going = self.phase is Phase.ACTIVE and not self.suspended
+        return going and not self.stopping and self.leaving is None
 
     def live_nodes(self) -> list[str]:
         """Nodes whose task has not ended."""
@@ -139,6 +148,8 @@ class Node(msgspec.Struct, kw_only=True):
     present: bool = True
     """False after NodeLost or NodeLeft, until it joins again."""
     draining: bool = False
+    remaps: bool = False
+    """Whether suspended tasks may be resumed on other GPUs of the node."""
 
     @property
     def usable(self) -> bool:
@@ -177,6 +188,13 @@ class Rounds(msgspec.Struct, kw_only=True):
     """{job id: the place that it gets when the tasks that must go have ended}."""
     beyond: dict[str, None] = {}
     """Jobs on GPUs that no share claims: this time is not charged."""
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn that jobs have on over-subscribed servers."""
+
+    number: int = 0
+    ends_s: float = 0.0
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,3 +240,21 @@ class State(msgspec.Struct, kw_only=True):
     round_s: float = settings.default(OWNER, "round_s")
     recompute_s: float = settings.default(OWNER, "recompute_s")
     stop_grace_s: float = settings.default(OWNER, "stop_grace_s")
+    slices: dict[str, Slice] = {}
+    """{first server of a domain: its latest time slice}."""
+    slice_s: float = settings.default(OWNER, "slice_s")
+    max_height: float = settings.default(OWNER, "max_height")
+
+    def hold(self, job: Job) -> None:
+        """The GPUs of its gang are the job's from now on."""
+        for task in job.gang:
+            for index in task.gpu_indices:
+                self.nodes[task.node_id].gpus[index].holders.append(job.job_id)
+
+    def release(self, job: Job) -> None:
+        """The GPUs of its gang are not the job's any more; its gang stays on the books."""
+        for task in job.gang:
+            node = self.nodes[task.node_id]
+            for index in task.gpu_indices:
+                if index < len(node.gpus) and job.job_id in node.gpus[index].holders:
+                    node.gpus[index].holders.remove(job.job_id)

@@ -7,11 +7,19 @@ import msgspec
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
-from libs.contracts.placement import JobPlaced, JobPreempted
+from libs.contracts.placement import JobPlaced, JobPreempted, TimeSliceStarted
 from libs.contracts.read_models import AttemptRow, GpuRow, JobRow, ProfileRow, TaskStatus
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import end_attempt, gpu_ids, live_job, save, task_is, withdraw_placement
+from services.projection.core.states import (
+    end_attempt,
+    gpu_ids,
+    live_job,
+    release,
+    save,
+    task_is,
+    withdraw_placement,
+)
 
 
 @on(JobPlaced)
@@ -40,6 +48,24 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
         )
     )
     save(rows, job, at)
+
+
+@on(TimeSliceStarted)
+def sliced(rows: Rows, event: TimeSliceStarted, at: At) -> None:
+    """Jobs take turns: who is suspended has no place until it goes on."""
+    for job_id in [*event.suspended, *(seat.job_id for seat in event.resumed)]:
+        job = live_job(rows, job_id)
+        if job is not None:
+            release(rows, job, at)
+            job.placement = []
+            explain(job, event.reason, at)
+            save(rows, job, at)
+    for seat in event.resumed:
+        job = live_job(rows, seat.job_id)
+        if job is not None:
+            job.placement = [msgspec.to_builtins(task) for task in seat.gang]
+            _take_gpus(rows, job, at)
+            save(rows, job, at)
 
 
 def _take_gpus(rows: Rows, job: JobRow, at: At) -> None:

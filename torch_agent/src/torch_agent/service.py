@@ -140,6 +140,7 @@ def _joined(options: Options, gpus: GpuFacts, incarnation: int, supervision: Sup
         tasks=[TaskRef(job_id=t.order.job_id, attempt=t.order.attempt) for t in supervision.active()],
         rendezvous_ports=options.rendezvous_ports,
         virtual=gpus.virtual,
+        remaps=gpus.virtual,
         agent_version=VERSION,
     )
 

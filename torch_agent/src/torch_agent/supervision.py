@@ -161,7 +161,8 @@ class Supervision:
 
         Of two tasks that have not been launched yet the one goes first that was ordered first.
         """
-        wanted, partners, before = task.wanted_gpus, task.order.packed_with, True
+        wanted = task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices
+        partners, before = task.order.packed_with, True
         for other in self.active():
             before = before and other is not task
             if other is task or not other.occupies or other.order.job_id in partners:

@@ -68,7 +68,7 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
     message = f"{len(jobs)} jobs compete for {sum(gpus.values())} GPUs"
     reason = Reason(code="RoundIsDue", message=message, numbers=numbers)
     turn.emit(AllocationRequested(policy=state.policy, question=mark, reason=reason))
-    if state.options.space_sharing:
+    if state.options.space_sharing and gpus:
         for estimate in missing(state, jobs, list(gpus)):
             turn.emit(estimate)
     problem = question(state, jobs, gpus, turn.now_s)

@@ -1,0 +1,91 @@
+"""Servers as Gandiva sees them: who is at home on them, their height, their affinity (OSDI'18, section 4.2).
+
+The unit is a *domain*: servers that a gang spans take their turns together. Nearly always it is one server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from services.placement.core.state import Job, Node, Phase, State
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Servers whose jobs take turns together."""
+
+    nodes: list[Node]
+    residents: list[Job]
+    """Jobs at home here, running or suspended, in order of arrival."""
+
+    @property
+    def name(self) -> str:
+        """That of its first server."""
+        return self.nodes[0].node_id
+
+    @property
+    def gpus(self) -> int:
+        """Healthy GPUs, in use or not."""
+        return sum(gpu.healthy for node in self.nodes for gpu in node.gpus)
+
+    @property
+    def height(self) -> float:
+        """GPUs asked for by its residents, per GPU: above 1 they must take turns."""
+        return self.load / self.gpus if self.gpus else float("inf")
+
+    @property
+    def load(self) -> int:
+        """GPUs that its residents ask for."""
+        return sum(job.spec.gpus.count for job in self.residents)
+
+    @property
+    def affinity(self) -> int:
+        """GPUs per job of those that are at home here: jobs of one size take turns without gaps. 0: nobody is."""
+        return self.residents[0].spec.gpus.count if self.residents else 0
+
+    @property
+    def suspended(self) -> list[Job]:
+        """Residents that wait for their turn."""
+        return [job for job in self.residents if job.suspended and takes_part(job)]
+
+    def can_hold(self, job: Job) -> bool:
+        """Whether the job fits here when everybody else is suspended."""
+        request = job.spec.gpus
+        types = {gpu.gpu_type: None for node in self.nodes for gpu in node.gpus}
+        wanted = [t for t in types if t not in request.excluded_types and (not request.types or t in request.types)]
+        return any(sum(node.capacity(t) for node in self.nodes) >= request.count for t in wanted)
+
+
+def takes_part(job: Job) -> bool:
+    """Whether the job takes turns: nobody wants it gone, stopped or paused."""
+    return job.phase is Phase.ACTIVE and not job.stopping and job.leaving is None and not job.held
+
+
+def domains(state: State) -> list[Domain]:
+    """All usable servers, grouped, in the order in which they joined."""
+    residents = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
+    leaders = _leaders(job for job in residents if len(job.gang) > 1)
+    grouped: dict[str, Domain] = {}
+    for node in state.nodes.values():
+        if node.present:
+            name = leaders.get(node.node_id, node.node_id)
+            grouped.setdefault(name, Domain([], [])).nodes.append(node)
+    for job in residents:
+        home = job.gang[0].node_id
+        domain = grouped.get(leaders.get(home, home))
+        if domain is not None:
+            domain.residents.append(job)
+    return list(grouped.values())
+
+
+def _leaders(spread: Iterable[Job]) -> dict[str, str]:
+    """{server: the one that its group is called after}, for servers that gangs span."""
+    leaders: dict[str, str] = {}
+    for job in spread:
+        names = [leaders.get(task.node_id, task.node_id) for task in job.gang]
+        joined = dict.fromkeys([*names, *(task.node_id for task in job.gang)])
+        for node_id in [*leaders, *joined]:
+            if node_id in joined or leaders.get(node_id) in joined:
+                leaders[node_id] = names[0]
+    return leaders

@@ -1,0 +1,210 @@
+"""Time slices: free GPUs are given away at once, over-subscribed servers change hands when their slice is over.
+
+Where a job goes is Gandiva's Algorithm 1 (OSDI'18): free GPUs on servers of its affinity, then on empty servers, then
+anywhere; and only when there are none, over-subscription: the servers of its affinity with the least height.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
+from libs.contracts.placement import SliceSeat as Resumed
+from libs.contracts.reasons import Number, PendingReason, Reason
+from libs.kernel.machine import Turn
+from services.placement.core import gangs, waiting
+from services.placement.core.placing import place, tell
+from services.placement.core.queue import HeadsInOrder
+from services.placement.core.slicing.domains import Domain, domains
+from services.placement.core.slicing.service_time import begins
+from services.placement.core.slicing.turns import Seat, choose, runs
+from services.placement.core.state import Job, Node, Slice, State
+from services.placement.core.table import machine
+
+
+def go_on(state: State, turn: Turn[State]) -> None:
+    """After any event."""
+    for domain in domains(state):
+        if domain.suspended:
+            _rearrange(state, domain, [], turn, anew=False)
+    _place_on_free_gpus(state, turn)
+    coming = _assign(state)
+    for domain in domains(state):
+        newcomers = coming.get(domain.name, [])
+        if _is_over(state, domain, turn.now_s) and (domain.suspended or newcomers):
+            _rearrange(state, domain, newcomers, turn, anew=True)
+        elif newcomers:
+            _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
+    _set_alarm(state, coming, turn.now_s)
+    for job in _queued(state):
+        tell(state, job, _why_it_waits(state, job, coming, turn.now_s), turn)
+
+
+def wind_down(state: State, turn: Turn[State]) -> None:
+    """Under a policy without slices, who is suspended still goes on as soon as its GPUs are free."""
+    if any(job.suspended for job in state.jobs.values()):
+        for domain in domains(state):
+            if domain.suspended:
+                _rearrange(state, domain, [], turn, anew=False)
+
+
+def _place_on_free_gpus(state: State, turn: Turn[State]) -> None:
+    homes = domains(state)
+    for job in HeadsInOrder(state):
+        fit = _free_place(homes, job)
+        if fit is not None:
+            place(state, job, fit.gang, _why_here(job, fit), turn)
+            homes = domains(state)
+
+
+def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
+    """On free GPUs: of servers with its affinity, of empty ones, of any."""
+    kindred = [home for home in homes if home.affinity == job.spec.gpus.count]
+    empty = [home for home in homes if not home.residents]
+    for group in (kindred, empty, homes):
+        fit = gangs.best_fit(job.spec.gpus, [node for home in group for node in home.nodes if node.usable])
+        if fit is not None:
+            return fit
+    return None
+
+
+def _assign(state: State) -> dict[str, list[Job]]:
+    """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least."""
+    homes = domains(state)
+    load = {home.name: home.load for home in homes}
+    coming: dict[str, list[Job]] = {}
+    for job in _queued(state):
+        width = job.spec.gpus.count
+        fitting = [
+            home
+            for home in homes
+            if any(node.usable for node in home.nodes)
+            and home.can_hold(job)
+            and load[home.name] + width <= state.max_height * home.gpus
+        ]
+        if fitting:
+            best = min(fitting, key=lambda home: (home.affinity not in (0, width), load[home.name] / home.gpus))
+            load[best.name] += width
+            coming.setdefault(best.name, []).append(job)
+    return coming
+
+
+def _queued(state: State) -> list[Job]:
+    orders = sorted(order for orders in state.queue.values() for order in orders)
+    return [state.jobs[job_id] for _, _, job_id in orders]
+
+
+def _is_over(state: State, domain: Domain, now_s: float) -> bool:
+    """Whether the slice has lasted its time."""
+    current = state.slices.get(domain.name)
+    return current is None or now_s >= current.ends_s
+
+
+def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
+    """Who need not wait for the end of the slice: jobs of a lower priority run."""
+    lowest = min((job.priority for job in domain.residents if runs(job)), default=0)
+    return [job for job in newcomers if job.priority > lowest]
+
+
+def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[State], *, anew: bool) -> None:
+    """Say who runs from now on, if that changes anything or a new slice begins."""
+    seats = choose(domain, newcomers, turn.now_s, anew=anew)
+    resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
+    started = [seat for seat in seats if not seat.job.gang]
+    seated = {seat.job.job_id: None for seat in seats}
+    running = [job for job in domain.residents if not job.suspended and not job.stopping and job.leaving is None]
+    suspended = [job for job in running if job.job_id not in seated]
+    if not anew and not (resumed or started or suspended):
+        return
+    before = state.slices.get(domain.name, Slice())
+    turn.emit(
+        TimeSliceStarted(
+            server=domain.name,
+            nodes=[node.node_id for node in domain.nodes],
+            number=before.number + 1,
+            ends_s=turn.now_s + state.slice_s if anew else max(before.ends_s, turn.now_s),
+            running=[seat.job.job_id for seat in seats if seat not in resumed and seat not in started],
+            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang) for seat in resumed],
+            suspended=[job.job_id for job in suspended],
+            started=[seat.job.job_id for seat in started],
+            reason=_why_now(domain, newcomers, anew=anew),
+        )
+    )
+    for order in _orders(suspended, resumed):
+        turn.emit(order)
+    for seat in started:
+        place(state, seat.job, seat.gang, _why_its_turn(domain, seat.job), turn)
+
+
+def _orders(suspended: list[Job], resumed: list[Seat]) -> Iterator[SuspendTask | ResumeTask]:
+    for job in suspended:
+        for node_id in job.live_nodes():
+            yield SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt)
+    for seat in resumed:
+        for task in seat.gang:
+            yield ResumeTask(
+                node_id=task.node_id,
+                job_id=seat.job.job_id,
+                attempt=seat.job.attempt,
+                gpu_indices=task.gpu_indices,
+            )
+
+
+def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None:
+    """Be woken when the next slice ends for which somebody waits."""
+    ends = [
+        state.slices[domain.name].ends_s
+        for domain in domains(state)
+        if domain.name in state.slices and (domain.suspended or domain.name in coming)
+    ]
+    state.wakeup_s = min((end for end in ends if end > now_s), default=None)
+
+
+def _why_here(job: Job, fit: gangs.Fit) -> Reason:
+    where = ", ".join(task.node_id for task in fit.gang)
+    numbers: dict[str, Number] = {"gpus": job.spec.gpus.count, "nodes": fit.nodes, "racks": fit.racks}
+    return Reason(code="FreeGpus", message=f"{job.spec.gpus.count} free {fit.gpu_type} on {where}", numbers=numbers)
+
+
+def _why_its_turn(domain: Domain, job: Job) -> Reason:
+    numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
+    message = f"no GPU is free; it takes turns with {len(domain.residents) - 1} others on {domain.name}"
+    return Reason(code="OverSubscribed", message=message, numbers=numbers)
+
+
+def _why_now(domain: Domain, newcomers: list[Job], *, anew: bool) -> Reason:
+    waiting_jobs = len(domain.suspended) + len(newcomers)
+    numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}
+    if not anew:
+        return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
+    message = f"{waiting_jobs} jobs wait for their turn on {domain.gpus} GPUs"
+    return Reason(code="SliceIsOver", message=message, numbers=numbers)
+
+
+def _why_it_waits(state: State, job: Job, coming: dict[str, list[Job]], now_s: float) -> Reason:
+    for name, jobs in coming.items():
+        if job in jobs:
+            ends_s = state.slices[name].ends_s if name in state.slices else now_s
+            return Reason(
+                code=PendingReason.FAIR_SHARE,
+                message=f"its turn on {name} comes when a slice is over",
+                numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
+            )
+    nodes: list[Node] = [node for node in state.nodes.values() if node.usable]
+    return waiting.reason_to_wait(state, job, nodes, None, now_s)
+
+
+@machine.evolves(TimeSliceStarted)
+def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
+    state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
+    for job_id in event.suspended:
+        job = state.jobs[job_id]
+        state.release(job)
+        job.suspended = True
+    for seat in event.resumed:
+        state.release(state.jobs[seat.job_id])
+    for seat in event.resumed:
+        job = state.jobs[seat.job_id]
+        job.gang, job.suspended = seat.gang, False
+        state.hold(job)
+        begins(job, now_s)

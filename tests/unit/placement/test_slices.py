@@ -1,0 +1,248 @@
+"""Time slices: everybody starts soon, takes turns where there are too many, and has a fair part (Gandiva)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libs.contracts.agent import JobResumed, JobStarted, JobSuspended
+from libs.contracts.base import Event
+from libs.contracts.gateway import (
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+    PolicyChanged,
+    SettingChanged,
+)
+from libs.contracts.jobs import GpuRequest
+from libs.contracts.placement import (
+    JobCancelled,
+    JobPlaced,
+    JobQueued,
+    LaunchTask,
+    ResumeTask,
+    StopTask,
+    SuspendTask,
+    TimeSliceStarted,
+)
+from libs.testing.core_case import node, only
+from services.placement.core.slicing.service_time import had
+from tests.unit.placement.placement_case import PlacementCase
+
+SLICE_S = 60.0
+
+
+class SlicesCase(PlacementCase):
+    """Placement under `gandiva`, with agents that obey at once."""
+
+    def __init__(self, *, remaps: bool = True, **nodes: int) -> None:
+        super().__init__()
+        for node_id, gpus in nodes.items():
+            self.give(node(node_id, gpus, remaps=remaps))
+        self.give(PolicyChanged(policy="gandiva", requested_by="op"))
+
+    def give(self, event: Event, *, at: float | None = None) -> list[Event]:
+        said = super().give(event, at=at)
+        return said + [answer for order in said for answer in self._obey(order)]
+
+    def _obey(self, order: Event) -> list[Event]:
+        about: dict[str, Any] = {f: getattr(order, f) for f in ("job_id", "attempt", "node_id") if hasattr(order, f)}
+        if isinstance(order, LaunchTask):
+            return self.give(JobStarted(pid=1, **about))
+        if isinstance(order, SuspendTask):
+            return self.give(JobSuspended(parked=True, **about))
+        if isinstance(order, ResumeTask):
+            return self.give(JobResumed(gpu_indices=order.gpu_indices, **about))
+        return []
+
+    @property
+    def running(self) -> list[str]:
+        """Jobs that hold GPUs, in order of arrival."""
+        jobs = self.replica.state.jobs.values()
+        return [job.job_id for job in jobs if job.gang and not job.suspended]
+
+    def served(self, *job_ids: str) -> list[float]:
+        """Seconds that the jobs have had."""
+        return [had(self.replica.state.jobs[job_id], self.now_s) for job_id in job_ids]
+
+
+def test_free_gpus_are_given_at_once_and_nobody_takes_turns():
+    case = SlicesCase(n1=2)
+    assert only(case.submit("a"), JobPlaced).reason.code == "FreeGpus"
+    case.submit("b")
+    assert case.decided(TimeSliceStarted) == [] and case.replica.next_wakeup is None
+
+
+def test_a_newcomer_makes_the_server_take_turns():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=10.0)
+    said = case.submit("b", at=100.0)
+    turn = only(said, TimeSliceStarted)
+    assert (turn.suspended, turn.started, turn.ends_s) == (["a"], ["b"], 100.0 + SLICE_S)
+    assert only(said, SuspendTask).job_id == "a"
+    assert only(said, JobPlaced).reason.code == "OverSubscribed"
+    assert case.running == ["b"] and case.replica.next_wakeup == 160.0
+    case.wake()
+    assert case.running == ["a"]
+
+
+def test_a_newcomer_waits_for_the_end_of_the_slice():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=10.0)
+    case.submit("b", at=100.0)
+    waits = only(case.submit("c", at=110.0), JobQueued)
+    assert waits.reason.numbers == {"next_slice_in_s": 50.0}
+    case.wake()
+    assert case.running == ["c"]
+    case.wake()
+    assert case.running == ["a"]
+
+
+def test_six_jobs_on_four_gpus_have_four_sixths_each():
+    case = SlicesCase(n1=4)
+    for name in "abcdef":
+        case.submit(name, at=0.0)
+    for _ in range(60):
+        case.wake()
+        assert len(case.running) == 4
+    shares = [served / case.now_s for served in case.served(*"abcdef")]
+    assert shares == pytest.approx([4 / 6] * 6, rel=0.05)
+
+
+def test_weights_are_parts_of_the_time():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0, weight=2.0)
+    case.submit("b", at=0.0)
+    for _ in range(60):
+        case.wake()
+    a, b = case.served("a", "b")
+    assert 2 * a == pytest.approx(2 * b, rel=0.06)  # served is per unit of weight: a has had twice the time
+
+
+def test_who_runs_on_goes_on_where_it_is():
+    case = SlicesCase(n1=2)
+    for name in "abc":
+        case.submit(name, at=0.0)
+    turn = only(case.wake(), TimeSliceStarted)
+    assert len(turn.running) == 1 and len(turn.resumed) == 1 and len(turn.suspended) == 1
+
+
+def test_where_tasks_cannot_change_gpus_each_keeps_to_its_own():
+    case = SlicesCase(n1=2, remaps=False)
+    for name in "abcd":
+        case.submit(name, at=0.0)
+    case.wake()
+    homes = {name: case.where(name) for name in "abcd"}
+    for _ in range(6):
+        for seat in only(case.wake(), TimeSliceStarted).resumed:
+            assert {task.node_id: task.gpu_indices for task in seat.gang} == homes[seat.job_id]
+
+
+def test_a_higher_priority_is_never_suspended_for_a_lower_and_need_not_wait():
+    case = SlicesCase(n1=1)
+    case.submit("low", at=0.0)
+    case.submit("low2", at=5.0)
+    case.submit("high", at=10.0, priority=5)
+    assert case.running == ["high"]
+    for _ in range(5):
+        case.wake()
+        assert case.running == ["high"]
+    case.give(JobPriorityChanged(job_id="low", priority=9, requested_by="u"))
+    assert case.running == ["low"]
+
+
+def test_a_departure_lets_a_suspended_job_in_before_the_slice_is_over():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0)
+    case.submit("b", at=0.0)
+    turn = only(case.exit("b", at=20.0), TimeSliceStarted)
+    assert turn.reason.code == "GpusBecameFree" and [seat.job_id for seat in turn.resumed] == ["a"]
+    assert case.replica.next_wakeup is None
+
+
+def test_a_suspended_job_goes_on_where_another_has_left():
+    case = SlicesCase(n1=2)
+    for name in "abc":
+        case.submit(name, at=0.0)
+    [suspended] = [name for name in "abc" if name not in case.running]
+    leaver = case.running[1]
+    left = case.replica.state.jobs[leaver].gang
+    [seat] = only(case.exit(leaver, at=20.0), TimeSliceStarted).resumed
+    assert (seat.job_id, seat.gang) == (suspended, left)
+
+
+def test_jobs_of_one_size_are_kept_together():
+    case = SlicesCase(n1=4, n2=4)
+    case.submit("pair", gpus=2)
+    case.submit("one")
+    assert case.where("one") != {} and list(case.where("one")) != list(case.where("pair"))
+    case.submit("pair2", gpus=2)
+    assert list(case.where("pair2")) == list(case.where("pair"))
+
+
+def test_over_subscription_prefers_servers_of_its_affinity_then_low_ones():
+    case = SlicesCase(n1=2, n2=2)
+    case.submit("wide", gpus=2)
+    case.submit("a")
+    case.submit("b")
+    case.submit("c", at=100.0)
+    assert list(case.where("c")) == ["n2"]
+    case.submit("wide2", gpus=2, at=200.0)
+    assert list(case.where("wide2")) == ["n1"]
+
+
+def test_nobody_is_taken_in_above_the_greatest_height():
+    case = SlicesCase(n1=1)
+    case.give(SettingChanged(service="placement", name="max_height", value=2.0, requested_by="op"))
+    case.submit("a", at=0.0)
+    case.submit("b", at=100.0)
+    assert only(case.submit("c", at=300.0), JobQueued).reason.code == "InsufficientGpus"
+    case.exit("a", at=310.0)
+    case.wake()
+    assert case.running == ["c"]
+
+
+def test_a_paused_job_gives_its_gpus_up_and_comes_back():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0)
+    case.submit("b", at=10.0)
+    assert case.running == ["b"]
+    case.give(JobPauseRequested(job_id="b", requested_by="u"), at=20.0)
+    assert case.running == ["a"]
+    case.give(JobResumeRequested(job_id="b", requested_by="u"), at=30.0)
+    case.wake()
+    assert case.running == ["b"]
+
+
+def test_a_gang_over_servers_takes_turns_on_all_of_them():
+    case = SlicesCase(n1=2, n2=2)
+    case.submit("wide", GpuRequest(count=4), at=0.0)
+    case.submit("wide2", GpuRequest(count=4), at=100.0)
+    assert case.running == ["wide2"]
+    case.wake()
+    assert case.running == ["wide"]
+    case.submit("small", at=case.now_s)
+    case.wake()
+    assert case.running in (["wide2"], ["small"])
+
+
+def test_after_a_switch_to_another_policy_suspended_jobs_go_on_when_gpus_are_free():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0)
+    case.submit("b", at=10.0)
+    case.give(PolicyChanged(policy="backfill", requested_by="op"))
+    assert case.running == ["b"] and case.replica.next_wakeup is None
+    case.exit("b", at=50.0)
+    assert case.running == ["a"]
+
+
+def test_cancelling_a_suspended_job_stops_it():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0)
+    case.submit("b", at=10.0)
+    said = case.give(JobCancelRequested(job_id="a", requested_by="u", grace_s=1.0))
+    assert only(said, StopTask).job_id == "a"
+    case.exit("a", code=None, signal=15, outcome="stopped")
+    assert len(case.decided(JobCancelled)) == 1 and case.replica.next_wakeup is None
