@@ -7,11 +7,12 @@ from typing import Any
 from libs.kernel.service import Service
 from services.admission.service import SERVICE as ADMISSION
 from services.failure_analysis.service import SERVICE as FAILURE_ANALYSIS
+from services.introspection.service import SERVICE as INTROSPECTION
 from services.migration.service import SERVICE as MIGRATION
 from services.placement.service import SERVICE as PLACEMENT
 from services.quota.service import SERVICE as QUOTA
 
-SERVICES: tuple[Service[Any], ...] = (ADMISSION, QUOTA, PLACEMENT, MIGRATION, FAILURE_ANALYSIS)
+SERVICES: tuple[Service[Any], ...] = (ADMISSION, QUOTA, PLACEMENT, INTROSPECTION, MIGRATION, FAILURE_ANALYSIS)
 """Every deterministic core, in the order in which a new job meets them."""
 
 

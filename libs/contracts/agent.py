@@ -143,6 +143,8 @@ class MinibatchProfiled(Event, frozen=True, kw_only=True):
     loss: float | None
     memory_peak_bytes: int
     memory_min_bytes: int
+    gpu_utilisation_ratio: float | None = None
+    """Of the rank's GPU, with everything that runs there; None where nothing is known."""
 
 
 @event("gpu.sampled.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.base import Event, Topic, event
+from libs.contracts.reasons import Reason
 
 OWNER = "introspection"
 
@@ -25,6 +26,8 @@ class WindowClosed(Event, frozen=True, kw_only=True):
     loss: float | None
     memory_peak_bytes: int
     memory_min_bytes: int
+    gpu_utilisation_ratio: float | None = None
+    """Mean over its GPUs, with everything that ran there; None where nothing is known."""
 
 
 @event("job.profiled.v1", owner=OWNER, subject="job_id")
@@ -41,6 +44,30 @@ class JobProfiled(Event, frozen=True, kw_only=True):
     loss: float | None
     memory_peak_bytes: int
     memory_min_bytes: int
+    gpu_utilisation_ratio: float | None = None
+    """Mean over its GPUs, with everything that ran there; None where nothing is known."""
+
+
+@event("pack.succeeded.v1", owner=OWNER, subject="job_id")
+class PackSucceeded(Event, frozen=True, kw_only=True):
+    """Two jobs do more together than by turns. Said once per pack."""
+
+    job_id: str
+    with_job: str
+    packed_ratio: float
+    """Sum of their rates together, each as a part of its rate alone; by turns it would be 1."""
+    reason: Reason
+
+
+@event("pack.failed.v1", owner=OWNER, subject="job_id")
+class PackFailed(Event, frozen=True, kw_only=True):
+    """Two jobs do less together than by turns, or nothing that could be measured; also later than in the trial."""
+
+    job_id: str
+    with_job: str
+    packed_ratio: float | None
+    """As in PackSucceeded; None: nothing was measured."""
+    reason: Reason
 
 
 @event("node.lost.v1", owner=OWNER, subject="node_id")

@@ -172,6 +172,8 @@ class SliceSeat(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: str
     gang: list[TaskPlacement]
+    packed_with: list[str] = []
+    """Jobs that may hold the same GPUs at the same time."""
 
 
 @event("time_slice.started.v1", owner=OWNER, subject="server")
@@ -194,6 +196,31 @@ class TimeSliceStarted(Event, frozen=True, kw_only=True):
     suspended: list[str]
     started: list[str]
     """Jobs that run for the first time here; their JobPlaced follows."""
+    reason: Reason
+
+
+@event("job.packed.v1", owner=OWNER, subject="job_id")
+class JobPacked(Event, frozen=True, kw_only=True):
+    """Two jobs share their GPUs from the coming slice on, on trial (Gandiva, section 4.2).
+
+    Introspection compares what they do together with what they did by turns, and says PackSucceeded or PackFailed.
+    """
+
+    job_id: str
+    attempt: int
+    with_job: str
+    with_attempt: int
+    trial_ends_s: float
+    """The verdict comes until then: a pack without measurable progress fails."""
+    reason: Reason
+
+
+@event("job.unpacked.v1", owner=OWNER, subject="job_id")
+class JobUnpacked(Event, frozen=True, kw_only=True):
+    """The two do not share their GPUs any more: the pack failed, one of them left, or slices have ended."""
+
+    job_id: str
+    with_job: str
     reason: Reason
 
 
@@ -287,3 +314,5 @@ class ResumeTask(Event, frozen=True, kw_only=True):
     attempt: int
     gpu_indices: list[int] = []
     """On these GPUs of the node; empty: where it was."""
+    packed_with: list[str] = []
+    """Jobs whose tasks may use the same GPUs at the same time."""

@@ -29,6 +29,10 @@ SETTINGS = (
     ),
     Setting("placement", "slice_s", 60.0, "Length of a time slice on over-subscribed servers"),
     Setting("placement", "max_height", 8.0, "GPUs that jobs on a server may ask for, per GPU that it has"),
+    Setting("placement", "pack_trial_s", 60.0, "How long two jobs share a GPU at most before there is a verdict"),
+    Setting(
+        "placement", "pack_utilisation", 1.5, "Two jobs are packed if their GPU utilisations add up to less (0: never)"
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

@@ -204,7 +204,7 @@ class Ledger:
             if len(gpus) != self._asked[seat.job_id]:
                 self._wrong(f"job {seat.job_id} asked for {self._asked[seat.job_id]} GPUs and goes on on {len(gpus)}")
             self._holds[seat.job_id].gpus = gpus
-            self._give(seat.job_id, gpus, [])
+            self._give(seat.job_id, gpus, seat.packed_with)
 
     def _exited(self, event: JobExited) -> None:
         hold = self._holds.get(event.job_id)

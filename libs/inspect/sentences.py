@@ -177,6 +177,27 @@ def _(e: placement.TimeSliceStarted) -> str:
     return f"turn {e.number} on {', '.join(e.nodes)}: {said or 'everybody goes on'} ({e.reason.message})"
 
 
+@_on(placement.JobPacked)
+def _(e: placement.JobPacked) -> str:
+    return f"shares its GPUs with {e.with_job}, on trial: {e.reason.message}"
+
+
+@_on(placement.JobUnpacked)
+def _(e: placement.JobUnpacked) -> str:
+    return f"does not share its GPUs with {e.with_job} any more: {e.reason.message}"
+
+
+@_on(introspection.PackSucceeded)
+def _(e: introspection.PackSucceeded) -> str:
+    return f"its pack with {e.with_job} pays, {e.packed_ratio:.2f} against 1 by turns: {e.reason.message}"
+
+
+@_on(introspection.PackFailed)
+def _(e: introspection.PackFailed) -> str:
+    ratio = "" if e.packed_ratio is None else f", {e.packed_ratio:.2f} against 1 by turns"
+    return f"its pack with {e.with_job} does not pay{ratio}: {e.reason.message}"
+
+
 @_on(placement.GangReserved)
 def _(e: placement.GangReserved) -> str:
     return f"{', '.join(e.node_ids)} reserved for it ({gpus(e.gpus_held)} free there): {e.reason.message}"
@@ -261,12 +282,14 @@ def _(e: agent.JobStarted) -> str:
 
 @_on(agent.JobSuspended)
 def _(e: agent.JobSuspended) -> str:
-    return f"attempt {e.attempt} is suspended on {e.node_id}"
+    parked = f", {e.parked_bytes / 1e6:.1f} MB brought to the host" if e.parked_bytes else ""
+    return f"attempt {e.attempt} is suspended on {e.node_id} after {e.delay_s:.3f} s{parked}"
 
 
 @_on(agent.JobResumed)
 def _(e: agent.JobResumed) -> str:
-    return f"attempt {e.attempt} goes on, on {e.node_id}"
+    gpus_now = f":{','.join(map(str, e.gpu_indices))}" if e.gpu_indices else ""
+    return f"attempt {e.attempt} goes on, on {e.node_id}{gpus_now}"
 
 
 @_on(agent.JobExited)

@@ -37,6 +37,8 @@ class Service(Generic[S]):
     """A msgspec Struct without required fields: the initial state is `state_type()`."""
     emits: tuple[type[Event], ...]
     """What the core may decide; anything else is refused."""
+    observes: tuple[type[Event], ...] = ()
+    """Facts of this owner that other processes of the service report: to a replay they are inputs."""
     next_wakeup: Callable[[S], float | None] = never
     """When the core wants a TimerFired next (seconds since the epoch), None for not at all."""
     check: Callable[[S], None] = unchecked

@@ -41,18 +41,8 @@ async def _serve(service: Service[Any], settings: Settings, stop: asyncio.Event)
         snapshots = Snapshots(settings.database, settings.cell)
         closing.callback(snapshots.close)
         async with cell_bus(settings, stop) as bus:
-            shell = Shell(service, bus, snapshots=snapshots, options=options(settings), stats=stats, tracer=tracer)
+            shell = Shell(service, bus, snapshots=snapshots, options=Options.of(settings), stats=stats, tracer=tracer)
             await shell.run(stop)
-
-
-def options(settings: Settings) -> Options:
-    """The shell's options as the environment has them."""
-    return Options(
-        batch_records=settings.batch_records,
-        snapshot_every_records=settings.snapshot_every_records,
-        snapshot_every_s=settings.snapshot_every_s,
-        check_every_records=settings.check_every_records,
-    )
 
 
 if __name__ == "__main__":

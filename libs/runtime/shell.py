@@ -33,6 +33,7 @@ from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import CONTROL, log_id, recover
 from libs.runtime.saving import Saving
+from libs.runtime.settings import Settings
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.timers import StuckTimer
@@ -57,6 +58,16 @@ class Options:
     check_every_records: int = 10_000
     strict: bool = False
     """A state that contradicts itself stops the service."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Options:
+        """As the environment has them."""
+        return cls(
+            batch_records=settings.batch_records,
+            snapshot_every_records=settings.snapshot_every_records,
+            snapshot_every_s=settings.snapshot_every_s,
+            check_every_records=settings.check_every_records,
+        )
 
 
 class Shell:

@@ -175,7 +175,7 @@ class Node:
         elif isinstance(order, SuspendTask):
             self._suspend((order.job_id, order.attempt))
         elif isinstance(order, ResumeTask):
-            self._resume((order.job_id, order.attempt), order.gpu_indices)
+            self._resume(order)
 
     def fail(self, key: Key, doom: Doom) -> None:
         """The task ends badly by itself."""
@@ -232,11 +232,13 @@ class Node:
             task.held = True
             self._turn(key, task)
 
-    def _resume(self, key: Key, gpu_indices: list[int]) -> None:
+    def _resume(self, order: ResumeTask) -> None:
+        key = (order.job_id, order.attempt)
         task = self.tasks.get(key) or self._waiting.get(key)
         if task is not None:
             task.held = False
-            task.wanted_gpus = gpu_indices or task.gpu_indices
+            task.wanted_gpus = order.gpu_indices or task.gpu_indices
+            task.partners = order.packed_with
             self._turn(key, task)
 
     def _turn(self, key: Key, task: Task) -> None:

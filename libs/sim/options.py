@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -113,6 +114,8 @@ class Options:
     """How long a node is silent before introspection calls it lost."""
     profile_every_s: float | None = None
     """How often a running job's rate is reported (`JobProfiled`); None: never."""
+    utilisations: Mapping[str, float] = field(default_factory=dict)
+    """{model: part of a GPU that a job of it uses alone}, for the reports; models that are missing: unknown."""
     interleaving: int | None = None
     """Seed of an order in which services take their turns with some lag; None: everyone is always up to date."""
     keep_log: bool = True

@@ -15,12 +15,13 @@ EARLY_STEPS = 100.0
 class Job:
     """One job's work, over all of its attempts. Measured in steps where its rate is known, else in seconds."""
 
-    __slots__ = ("_rates", "config", "done", "gpus", "in_steps", "job_id", "steps_100_s", "total")
+    __slots__ = ("_rates", "config", "done", "gpus", "in_steps", "job_id", "model", "steps_100_s", "total")
 
     def __init__(self, job_id: str, spec: JobSpec, throughputs: Throughputs) -> None:
         work = spec.simulated
         config = (work.model, work.batch_size, spec.gpus.count) if work is not None else None
         self.job_id, self.gpus, self.config = job_id, spec.gpus.count, config
+        self.model = work.model if work is not None else ""
         self.in_steps = False
         self.total = 0.0
         """Steps or seconds; a job without any simulated work is done at once."""

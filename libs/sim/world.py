@@ -208,9 +208,16 @@ class World:
                 loss=None,
                 memory_peak_bytes=0,
                 memory_min_bytes=0,
+                gpu_utilisation_ratio=self._utilisation(attempt),
             )
         )
         self._agenda.after(every_s, self._profile, key, attempt, turn)
+
+    def _utilisation(self, attempt: Attempt) -> float | None:
+        """Of the attempt's GPUs, with everything that runs there."""
+        models = [each.job.model for each in [attempt, *self._neighbours(attempt)]]
+        known = [self._options.utilisations.get(model) for model in models]
+        return None if None in known else min(1.0, sum(ratio for ratio in known if ratio is not None))
 
     # What befalls nodes.
 

@@ -71,6 +71,7 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
             "interleaving": st.one_of(st.none(), st.integers(0, 5)),
             "failures": failure_models(),
             "profile_every_s": st.sampled_from([None, None, 20.0]),
+            "utilisations": st.sampled_from([{}, {"resnet": 0.4, "lstm": 0.3}]),
         }
     )
 
@@ -100,8 +101,11 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, polic
 
 
 def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
-    """Operators switch between queues and allocations while jobs run."""
-    round_s = SettingChanged(service="placement", name="round_s", value=draw(spans), requested_by="op")
+    """Operators switch between queues, allocations and slices while jobs run.
+
+    Rounds are longer than tasks take to start: else nobody would get anywhere.
+    """
+    round_s = SettingChanged(service="placement", name="round_s", value=10.0 + draw(spans), requested_by="op")
     slice_s = SettingChanged(service="placement", name="slice_s", value=draw(spans), requested_by="op")
     scenario.plan(0.0, round_s).plan(0.0, slice_s).plan(0.0, pairs_of_two_models())
     for _ in range(draw(st.integers(0, 2))):

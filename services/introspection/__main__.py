@@ -1,4 +1,4 @@
-"""`python -m services.introspection`: the windows shell and the ingest shell, until SIGTERM or SIGINT."""
+"""`python -m services.introspection`: the core's shell and the two of telemetry, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from libs.contracts.introspection import OWNER
 from libs.runtime.clock import WallClock
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
+from libs.runtime.shell import Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.runtime.tasks import all_or_none
 from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
 from services.introspection.adapters.ingest import Ingest
+from services.introspection.service import SERVICE
 from services.introspection.settings import IntrospectionSettings
 
 
@@ -50,7 +52,8 @@ async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
                 node_timeout_s=settings.node_timeout_s,
                 tracer=traces(OWNER, settings, closing),
             )
-            await all_or_none(stop, ingest.run(stop), _windows(settings, bus, stop))
+            judge = Shell(SERVICE, bus, snapshots=snapshots, clock=clock, options=Options.of(settings))
+            await all_or_none(stop, judge.run(stop), ingest.run(stop), _windows(settings, bus, stop))
 
 
 async def _windows(settings: IntrospectionSettings, bus: Bus, stop: asyncio.Event) -> None:

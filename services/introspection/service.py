@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from libs.contracts.introspection import OWNER
+from libs.contracts.introspection import OWNER, JobProfiled, NodeLost, PackFailed, PackSucceeded, WindowClosed
 from libs.kernel.service import Service
-from services.introspection.core.machine import machine
+from services.introspection.core.machine import machine, next_wakeup
 from services.introspection.core.state import State
 
 SERVICE = Service(
@@ -12,7 +12,7 @@ SERVICE = Service(
     question="What is going on?",
     machine=machine,
     state_type=State,
-    emits=(),
+    emits=(PackSucceeded, PackFailed),
+    observes=(JobProfiled, NodeLost, WindowClosed),
+    next_wakeup=next_wakeup,
 )
-"""Emits nothing: JobProfiled and NodeLost are facts observed in telemetry, which is not on control. For a
-replay they are inputs, as the facts of an agent are."""

@@ -1,4 +1,4 @@
-"""Follows control with introspection's core: which attempts run, which nodes should live."""
+"""Follows control for the telemetry shells: which attempts run, which nodes should live."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from libs.runtime.saving import Saving
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail
-from services.introspection.core.state import State
-from services.introspection.service import SERVICE
+from services.introspection.core.watching import WATCH, Watch
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ BATCH = 500
 
 
 class Control:
-    """The core at the end of control. It decides nothing, so no position of it is ever committed."""
+    """What is known at the end of control. It decides nothing, so no position of it is ever committed."""
 
     def __init__(
         self,
@@ -47,9 +46,9 @@ class Control:
         self._tail: Tail | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> Watch:
         """What is known now."""
-        return cast(State, self._feeder.replica.state)
+        return cast(Watch, self._feeder.replica.state)
 
     @property
     def interruptions(self) -> int:
@@ -66,7 +65,7 @@ class Control:
         patience = Patience(stop)
         end = await patience.outlast(lambda: self._bus.end_offset(CONTROL), "read where control ends")
         log_name = await patience.outlast(lambda: log_id(self._bus), "read the log's first record")
-        replica: Replica[State] = await recover(SERVICE, self._snapshots, log_name, end)
+        replica: Replica[Watch] = await recover(WATCH, self._snapshots, log_name, end)
         self._feeder = Feeder(
             replica,
             Position(replica.next_offset),

@@ -30,6 +30,7 @@ from services.introspection.core import liveness, profiles
 from services.introspection.core.held import Held
 from services.introspection.core.liveness import Liveness
 from services.introspection.core.profiles import Profiles
+from services.introspection.core.watching import WATCH
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Ingest:
             CoreFailed: a control record could not be taken.
         """
         partitions = await all_partitions(self._bus, Topic.PROFILES, stop)
-        self._committer = await Committer.open(self._bus, OWNER, partitions, stop)
+        self._committer = await Committer.open(self._bus, WATCH.name, partitions, stop)
         try:
             await self._control.catch_up(stop)
             self._stats.phase = Phase.LIVE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.introspection import OWNER, JobProfiled, WindowClosed
 from libs.kernel.ids import derived_id
-from services.introspection.core.state import Running
+from services.introspection.core.watching import Running
 
 
 class Profiles:
@@ -98,7 +98,13 @@ def _condense(windows: list[WindowClosed]) -> JobProfiled:
         loss=losses[-1] if losses else None,
         memory_peak_bytes=max(window.memory_peak_bytes for window in windows),
         memory_min_bytes=min(window.memory_min_bytes for window in windows),
+        gpu_utilisation_ratio=_utilisation(windows),
     )
+
+
+def _utilisation(windows: list[WindowClosed]) -> float | None:
+    known = [window.gpu_utilisation_ratio for window in windows if window.gpu_utilisation_ratio is not None]
+    return round(sum(known) / len(known), 4) if known else None
 
 
 def _end_s(window: WindowClosed) -> float:

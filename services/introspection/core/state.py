@@ -1,22 +1,35 @@
-"""What introspection knows from control: which attempts run, how far they are profiled, the nodes."""
+"""What the judging core knows: how fast jobs are alone, and which of them share GPUs."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Running(msgspec.Struct, kw_only=True):
-    """A job that holds GPUs."""
+class Alone(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's rate while it had its GPUs to itself."""
 
     attempt: int
-    profiled_until_s: float | None = None
-    """End of the last measured time that is on the log as JobProfiled; None before the attempt's first."""
+    rate_per_s: float
+
+
+class Pack(msgspec.Struct, kw_only=True):
+    """Two jobs that share their GPUs."""
+
+    jobs: tuple[str, str]
+    since_s: float
+    trial_ends_s: float
+    together: dict[str, float] = {}
+    """{job id: rate beside the other}; emptied by each verdict."""
+    kept: bool = False
+    """PackSucceeded has been said."""
+    failed: bool = False
+    """PackFailed has been said; placement is about to part them."""
 
 
 class State(msgspec.Struct, kw_only=True):
     """Initially empty."""
 
-    running: dict[str, Running] = {}
-    """{job id: its attempt}, from placement until the attempt's end."""
-    nodes: dict[str, int] = {}
-    """{node id: incarnation of its agent}, for nodes that joined and neither left nor were lost since."""
+    alone: dict[str, Alone] = {}
+    """{job id: its rate}."""
+    packs: dict[str, Pack] = {}
+    """{job id that the pack is called after: the pack}."""

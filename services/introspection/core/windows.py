@@ -35,6 +35,9 @@ class RankTally(msgspec.Struct, kw_only=True):
     loss: float | None = None
     memory_peak_bytes: int = 0
     memory_min_bytes: int = 0
+    utilisation_s: float = 0.0
+    """GPU utilisation, times how long it was measured."""
+    utilised_s: float = 0.0
 
 
 class JobWindows(msgspec.Struct, kw_only=True):
@@ -106,6 +109,9 @@ def _count(tally: RankTally, event: MinibatchProfiled, since: int) -> None:
     tally.measured_s += event.interval_s
     tally.loss = event.loss if event.loss is not None else tally.loss
     tally.memory_peak_bytes = max(tally.memory_peak_bytes, event.memory_peak_bytes)
+    if event.gpu_utilisation_ratio is not None:
+        tally.utilisation_s += event.gpu_utilisation_ratio * event.interval_s
+        tally.utilised_s += event.interval_s
     low = event.memory_min_bytes
     tally.memory_min_bytes = low if first else min(tally.memory_min_bytes, low)
 
@@ -126,7 +132,14 @@ def _close(job: JobWindows, number: int, rules: Rules) -> WindowClosed:
         loss=next((tally.loss for tally in tallies if tally.loss is not None), None),
         memory_peak_bytes=max(tally.memory_peak_bytes for tally in tallies),
         memory_min_bytes=min(tally.memory_min_bytes for tally in tallies),
+        gpu_utilisation_ratio=_utilisation(tallies),
     )
+
+
+def _utilisation(tallies: list[RankTally]) -> float | None:
+    """Mean over the ranks of which anything is known."""
+    known = [tally.utilisation_s / tally.utilised_s for tally in tallies if tally.utilised_s]
+    return round(sum(known) / len(known), 4) if known else None
 
 
 def _rate(tally: RankTally, rules: Rules) -> float:

@@ -24,7 +24,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     that had started and is not there any more is lost. A GPU that has vanished stays on the books, unhealthy.
     """
     known = state.nodes.get(event.node_id)
-    gpus = [Gpu(gpu_type=info.gpu_type) for info in event.gpus]
+    gpus = [Gpu(gpu_type=info.gpu_type, memory_bytes=info.memory_bytes) for info in event.gpus]
     for index, old in enumerate(known.gpus if known is not None else ()):
         if index < len(gpus):
             gpus[index].holders = old.holders

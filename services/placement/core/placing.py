@@ -12,6 +12,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.rounds.ledger import charge, settle
+from services.placement.core.slicing.packs import part
 from services.placement.core.slicing.service_time import begins, ends, joins
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
@@ -92,6 +93,7 @@ def clear_attempt(state: State, job: Job, now_s: float) -> None:
     if state.rounds is not None and job.job_id not in state.rounds.plan:
         state.rounds.beyond.pop(job.job_id, None)
     state.release(job)
+    part(state, job.job_id)
     ends(job, now_s)
     job.gang, job.started, job.exits, job.suspended = [], [], {}, False
     job.leaving, job.stopping, job.wait_code = None, False, ""

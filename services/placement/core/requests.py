@@ -156,7 +156,11 @@ def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
     partner = partner_of(state, job)
     if partner is not None:
         saw_beside(state, job, partner, event.rate_per_s)
-    elif event.rate_per_s > 0 and not job.spec.throughputs:
+        return
+    if job.job_id in state.partners:
+        return
+    job.utilisation, job.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
+    if event.rate_per_s > 0 and not job.spec.throughputs:
         before = job.measured.get(job.gpu_type, 0.0)
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:
             job.measured[job.gpu_type] = event.rate_per_s

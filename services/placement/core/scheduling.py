@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from libs.contracts.gateway import SLICING_POLICIES
+from libs.contracts.introspection import PackFailed
+from libs.contracts.placement import JobUnpacked
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from services.placement.core import queue_pass, waiting
@@ -51,3 +53,11 @@ def tell_newcomer(state: State, job: Job, turn: Turn[State]) -> None:
     """After a pass: a job that was not looked at, because it is behind others, is told so."""
     if job.phase is Phase.QUEUED and not job.held and not job.wait_code and state.policy in QUEUE_POLICIES:
         tell(state, job, waiting.behind_others(job, ahead_of(state, job)), turn)
+
+
+@machine.decides(PackFailed)
+def undo_the_pack(state: State, event: PackFailed, turn: Turn[State]) -> None:
+    """They take turns again, unless they have been parted meanwhile."""
+    if state.partners.get(event.job_id) == event.with_job:
+        turn.emit(JobUnpacked(job_id=event.job_id, with_job=event.with_job, reason=event.reason))
+        schedule(state, turn)

@@ -101,6 +101,10 @@ class Job(msgspec.Struct, kw_only=True):
     """Time on GPUs that it has had, per unit of its weight, up to when it began to run last."""
     running_since_s: float | None = None
     """Since when its time on GPUs counts; None while it does not."""
+    utilisation: float | None = None
+    """Part of its GPUs that it uses alone, as profiled last."""
+    memory_peak_bytes: int = 0
+    """Of one of its GPUs, as profiled last."""
     awaited: bool = False
     """Its agents have not said yet that it runs on the GPUs that it was given last."""
 
@@ -130,6 +134,7 @@ class Gpu(msgspec.Struct, kw_only=True):
     """One GPU of a node."""
 
     gpu_type: str
+    memory_bytes: int = 0
     healthy: bool = True
     holders: list[str] = []
     """Ids of the jobs that hold it; several only where a policy packs them."""
@@ -242,6 +247,14 @@ class State(msgspec.Struct, kw_only=True):
     stop_grace_s: float = settings.default(OWNER, "stop_grace_s")
     slices: dict[str, Slice] = {}
     """{first server of a domain: its latest time slice}."""
+    partners: dict[str, str] = {}
+    """{job id: the job that shares its GPUs under a policy with slices}, both ways."""
+    trials: dict[str, None] = {}
+    """Packed jobs that there is no verdict about yet."""
+    misfits: dict[str, None] = {}
+    """Pairs that did less together than by turns."""
+    pack_trial_s: float = settings.default(OWNER, "pack_trial_s")
+    pack_utilisation: float = settings.default(OWNER, "pack_utilisation")
     slice_s: float = settings.default(OWNER, "slice_s")
     max_height: float = settings.default(OWNER, "max_height")
 

@@ -4,7 +4,7 @@ import pytest
 
 from libs.contracts.introspection import JobProfiled, WindowClosed
 from services.introspection.core.profiles import Profiles, envelope
-from services.introspection.core.state import Running
+from services.introspection.core.watching import Running
 from services.introspection.core.windows import envelope as window_envelope
 
 

@@ -162,10 +162,10 @@ class Supervision:
         Of two tasks that have not been launched yet the one goes first that was ordered first.
         """
         wanted = task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices
-        partners, before = task.order.packed_with, True
+        before = True
         for other in self.active():
             before = before and other is not task
-            if other is task or not other.occupies or other.order.job_id in partners:
+            if other is task or not other.occupies or other.order.job_id in task.partners:
                 continue
             in_the_way = before or other.status is not Status.ACCEPTED
             if in_the_way and any(index in wanted for index in other.gpu_indices):

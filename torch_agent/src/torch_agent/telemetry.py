@@ -8,7 +8,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from libs.bus import codec
@@ -45,14 +46,25 @@ class Meter:
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], tuple[int, float]] = {}
 
-    def measure(self, task: Task, readings: Sequence[PageReading], now_s: float) -> list[MinibatchProfiled]:
-        """One record per rank that has done something since its last record."""
+    def measure(
+        self, task: Task, readings: Sequence[PageReading], utilisations: Mapping[int, float], now_s: float
+    ) -> list[MinibatchProfiled]:
+        """One record per rank that has done something since its last record.
+
+        Args:
+            utilisations: {GPU index: utilisation ratio}, as last seen.
+        """
         records = []
-        for reading in readings:
+        for reading, index in zip_longest(readings, task.gpu_indices[: len(readings)]):
             key = (task.key, reading.rank)
             done, since_s = self._last.get(key, (0, task.started_s or now_s))
-            if reading.minibatches_total > done:
-                records.append(_record(task, reading, reading.minibatches_total - done, now_s - since_s))
+            if not task.runs:
+                self._last[key] = (reading.minibatches_total, 0.0)
+            elif not since_s:  # it stood still: what was done before it went on is not measured
+                self._last[key] = (reading.minibatches_total, now_s)
+            elif reading.minibatches_total > done:
+                fresh = reading.minibatches_total - done
+                records.append(_record(task, reading, fresh, now_s - since_s, utilisations.get(index)))
                 self._last[key] = (reading.minibatches_total, now_s)
         return records
 
@@ -90,6 +102,8 @@ class Telemetry:
         self._heard_at_s = time.time()
         self._meter = Meter()
         self._faults: dict[int, str] = {}
+        self._utilisations: dict[int, float] = {}
+        """{GPU index: as sampled last}."""
         self._source = f"agent/{node_id}"
         self._life = f"{incarnation}/{os.urandom(8).hex()}"
         self._numbers = itertools.count(1)
@@ -103,7 +117,7 @@ class Telemetry:
             readings = {task.key: pages(self._pages_of(task)) for task in active}
             events: list[Event] = []
             for task in active:
-                events += self._meter.measure(task, readings[task.key], now_s)
+                events += self._meter.measure(task, readings[task.key], self._utilisations, now_s)
             self._meter.forget(active)
             if now_s >= beat_due_s:
                 beat_due_s = now_s + heartbeat_s
@@ -114,9 +128,12 @@ class Telemetry:
     def _heartbeat(self, active: list[Task], readings: dict[str, list[PageReading]]) -> list[Event]:
         holders: dict[int, list[int]] = {}
         for task in active:
+            if not task.runs:
+                continue
             for reading, index in zip(readings[task.key], task.gpu_indices, strict=False):
                 holders.setdefault(index, []).append(reading.pid)
         samples = self._gpus.read(holders)
+        self._utilisations = {sample.index: sample.utilisation_ratio for sample in samples}
         for sample in samples:
             self._note_health(sample)
         beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
@@ -163,7 +180,9 @@ class Telemetry:
         )
 
 
-def _record(task: Task, reading: PageReading, minibatches: int, interval_s: float) -> MinibatchProfiled:
+def _record(
+    task: Task, reading: PageReading, minibatches: int, interval_s: float, utilisation_ratio: float | None
+) -> MinibatchProfiled:
     order = task.order
     return MinibatchProfiled(
         job_id=order.job_id,
@@ -178,4 +197,5 @@ def _record(task: Task, reading: PageReading, minibatches: int, interval_s: floa
         loss=None if reading.loss is None or not math.isfinite(reading.loss) else reading.loss,
         memory_peak_bytes=reading.memory_peak_bytes,
         memory_min_bytes=reading.memory_min_bytes,
+        gpu_utilisation_ratio=None if utilisation_ratio is None else round(utilisation_ratio, 4),
     )

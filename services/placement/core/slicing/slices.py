@@ -16,6 +16,7 @@ from services.placement.core import gangs, waiting
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
 from services.placement.core.slicing.domains import Domain, domains
+from services.placement.core.slicing.packs import crowded, pack_two, unpack_all
 from services.placement.core.slicing.service_time import begins
 from services.placement.core.slicing.turns import Seat, choose, runs
 from services.placement.core.state import Job, Node, Slice, State
@@ -24,9 +25,7 @@ from services.placement.core.table import machine
 
 def go_on(state: State, turn: Turn[State]) -> None:
     """After any event."""
-    for domain in domains(state):
-        if domain.suspended:
-            _rearrange(state, domain, [], turn, anew=False)
+    _go_on_where_possible(state, turn)
     _place_on_free_gpus(state, turn)
     coming = _assign(state)
     for domain in domains(state):
@@ -42,10 +41,16 @@ def go_on(state: State, turn: Turn[State]) -> None:
 
 def wind_down(state: State, turn: Turn[State]) -> None:
     """Under a policy without slices, who is suspended still goes on as soon as its GPUs are free."""
-    if any(job.suspended for job in state.jobs.values()):
-        for domain in domains(state):
-            if domain.suspended:
-                _rearrange(state, domain, [], turn, anew=False)
+    unpack_all(state, turn)
+    if state.slices:
+        _go_on_where_possible(state, turn)
+
+
+def _go_on_where_possible(state: State, turn: Turn[State]) -> None:
+    """Suspended jobs take GPUs that became free; jobs that were packed part."""
+    for domain in domains(state):
+        if domain.suspended or crowded(state, domain):
+            _rearrange(state, domain, [], turn, anew=False)
 
 
 def _place_on_free_gpus(state: State, turn: Turn[State]) -> None:
@@ -108,7 +113,9 @@ def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
 
 def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[State], *, anew: bool) -> None:
     """Say who runs from now on, if that changes anything or a new slice begins."""
-    seats = choose(domain, newcomers, turn.now_s, anew=anew)
+    if anew:
+        pack_two(state, domain, turn)
+    seats = choose(state, domain, newcomers, turn.now_s, anew=anew)
     resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
     started = [seat for seat in seats if not seat.job.gang]
     seated = {seat.job.job_id: None for seat in seats}
@@ -124,7 +131,7 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
             number=before.number + 1,
             ends_s=turn.now_s + state.slice_s if anew else max(before.ends_s, turn.now_s),
             running=[seat.job.job_id for seat in seats if seat not in resumed and seat not in started],
-            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang) for seat in resumed],
+            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
             suspended=[job.job_id for job in suspended],
             started=[seat.job.job_id for seat in started],
             reason=_why_now(domain, newcomers, anew=anew),
@@ -147,6 +154,7 @@ def _orders(suspended: list[Job], resumed: list[Seat]) -> Iterator[SuspendTask |
                 job_id=seat.job.job_id,
                 attempt=seat.job.attempt,
                 gpu_indices=task.gpu_indices,
+                packed_with=seat.packed_with,
             )
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from libs.contracts.cluster import TaskPlacement
 from services.placement.core import gangs
 from services.placement.core.slicing.domains import Domain, takes_part
+from services.placement.core.slicing.packs import crew_of
 from services.placement.core.slicing.service_time import had
-from services.placement.core.state import Job, Node
+from services.placement.core.state import Job, Node, State
 
 FreeGpus = dict[str, list[int]]
 """{node id: indices}, those that are best given away first."""
+Crew = list[Job]
+"""One job, or two that are packed."""
 
 
 @dataclass(frozen=True)
@@ -21,34 +24,34 @@ class Seat:
 
     job: Job
     gang: list[TaskPlacement]
+    packed_with: list[str]
 
 
-def choose(domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool) -> list[Seat]:
+def choose(state: State, domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool) -> list[Seat]:
     """Who runs from now on, and where.
 
     Args:
+        state: for who is packed with whom.
+        domain: whose GPUs are given away.
         newcomers: queued jobs that may begin here, in queue order.
+        now_s: the time.
         anew: the slice is over, and everybody competes; else who runs makes room for a higher priority alone.
 
     Returns:
-        Seats of running, suspended and new jobs. Higher priority goes first; among equals newcomers, because their
-        users wait for the first sign of life (they jump the line once, and `max_height` bounds how many there are),
-        then who has had least (weighted round-robin, Gandiva section 4.2), then who waits, then in order of arrival.
-        A job that does not fit is passed over: having had least, it is first again until it does.
+        Seats of running, suspended and new jobs. Higher priority goes first; among equals packs on trial, so that
+        there is something to judge, then newcomers, because their users wait for the first sign of life (they jump
+        the line once, and `max_height` bounds how many there are), then who has had least (weighted round-robin,
+        Gandiva section 4.2), then who waits, then in order of arrival. A job that does not fit is passed over: having
+        had least, it is first again until it does. Packed jobs run together.
     """
-    takers = [job for job in domain.residents if takes_part(job)]
-
-    def order(job: Job) -> tuple[int, bool, bool, float, bool, int]:
-        stays = not anew and runs(job)
-        return (-job.priority, not stays, bool(job.gang), had(job, now_s), runs(job), job.seq)
-
-    ranked = sorted([*takers, *newcomers], key=order)
+    ranked = sorted(_crews(state, domain, newcomers), key=lambda crew: _order(state, crew, now_s, anew=anew))
     free = _free(domain, ranked)
     seats = []
-    for job in ranked:
-        gang = _place_of(domain, job, free)
+    for crew in ranked:
+        gang = _place_of(domain, crew[0], free)
         if gang is not None:
-            seats.append(Seat(job, gang))
+            names = [job.job_id for job in crew]
+            seats += [Seat(job, gang, [name for name in names if name != job.job_id]) for job in crew]
             for task in gang:
                 free[task.node_id] = [i for i in free[task.node_id] if i not in task.gpu_indices]
     return seats
@@ -59,10 +62,29 @@ def runs(job: Job) -> bool:
     return bool(job.gang) and not job.suspended
 
 
-def _free(domain: Domain, ranked: list[Job]) -> FreeGpus:
+def _crews(state: State, domain: Domain, newcomers: Sequence[Job]) -> list[Crew]:
+    takers = {job.job_id: job for job in domain.residents if takes_part(job)}
+    crews: list[Crew] = []
+    seen: dict[str, None] = {}
+    for job in takers.values():
+        if job.job_id not in seen:
+            crews.append(crew_of(state, job, takers))
+            seen.update(dict.fromkeys(member.job_id for member in crews[-1]))
+    return [*crews, *([job] for job in newcomers)]
+
+
+def _order(state: State, crew: Crew, now_s: float, *, anew: bool) -> tuple[int, bool, bool, bool, float, bool, int]:
+    first = crew[0]
+    served_s = sum(had(job, now_s) for job in crew) / len(crew)
+    stays = not anew and runs(first)
+    on_trial = first.job_id in state.trials
+    return (-first.priority, not on_trial, not stays, bool(first.gang), served_s, runs(first), first.seq)
+
+
+def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
     """GPUs that may be given away: idle ones first, then paused jobs', then those of who is least likely to stay."""
     paused = {job.job_id: len(ranked) for job in domain.residents if job.held}
-    places = paused | {job.job_id: place for place, job in enumerate(ranked) if runs(job)}
+    places = paused | {job.job_id: place for place, crew in enumerate(ranked) for job in crew if runs(job)}
     free: FreeGpus = {}
     for node in domain.nodes:
         worth = []

@@ -55,6 +55,8 @@ class Task(msgspec.Struct, kw_only=True):
     """The GPUs that it uses, or used last."""
     wanted_gpus: list[int] = []
     """Those that it is to use when it runs."""
+    partners: list[str] = []
+    """Jobs that may use them at the same time."""
     asked_since_s: float | None = None
     """When its processes were asked to stand still, or to go on; None while nothing is under way."""
 
@@ -64,6 +66,11 @@ class Task(msgspec.Struct, kw_only=True):
         if self.status is Status.SUSPENDED:
             return self.asked_since_s is not None or self.want is Want.STOP
         return self.status is not Status.EXITED
+
+    @property
+    def runs(self) -> bool:
+        """Whether its processes make progress, as far as anybody has asked them to."""
+        return self.status is Status.RUNNING and self.asked_since_s is None
 
     @property
     def key(self) -> str:
@@ -152,7 +159,9 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     if isinstance(order, LaunchTask):
         if task is not None:
             return None
-        tasks[key] = Task(order=order, gpu_indices=order.gpu_indices, wanted_gpus=order.gpu_indices)
+        tasks[key] = Task(
+            order=order, gpu_indices=order.gpu_indices, wanted_gpus=order.gpu_indices, partners=order.packed_with
+        )
         return tasks[key]
     if task is None or task.status is Status.EXITED or task.want is Want.STOP:
         return None
@@ -163,6 +172,7 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     else:
         task.want = Want.RUN
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
+        task.partners = order.packed_with
     return task
 
 

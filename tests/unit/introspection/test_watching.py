@@ -7,14 +7,13 @@ from libs.contracts.introspection import JobProfiled, NodeLost
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobPreempted, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.testing.core_case import CoreCase, node
-from services.introspection.core.state import Running, State
-from services.introspection.service import SERVICE
+from services.introspection.core.watching import WATCH, Running, Watch
 
 WHY = Reason(code="Test", message="test")
 
 
-def state_after(*events: Event) -> State:
-    case = CoreCase(SERVICE)
+def state_after(*events: Event) -> Watch:
+    case = CoreCase(WATCH)
     for event in events:
         assert case.give(event) == []
     return case.replica.state
