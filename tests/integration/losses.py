@@ -1,6 +1,6 @@
 """Runs training scripts that know of nothing, and leaves every loss that they have computed gradients of.
 
-python losses.py FOLDER script.py... [-- ARGUMENT...]   # in FOLDER/script.py one loss a line, as float.hex() has it
+python losses.py FOLDER script.py... [-- ARGUMENT...]   # in FOLDER/script.py.losses one a line, as float.hex() has it
 """
 
 import runpy
@@ -25,7 +25,7 @@ def main(folder: Path, scripts: list[str], arguments: list[str]) -> None:
         sys.argv = [script, *arguments]
         sys.path.insert(0, str(Path(script).parent))
         runpy.run_path(script, run_name="__main__")
-        (folder / Path(script).name).write_text("\n".join(losses))
+        (folder / f"{Path(script).name}.losses").write_text("\n".join(losses))
 
 
 if __name__ == "__main__":

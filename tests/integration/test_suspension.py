@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +18,7 @@ from torch_agent.telemetry import minibatches_done, pages
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, launch, state_letter
+from tests.integration.agent_case import AgentCase, alive, launch, state_letter
 
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 LOSSES = str(Path(__file__).with_name("losses.py"))
@@ -71,8 +73,8 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[slot]))
         assert (await agent.fact(JobResumed)).gpu_indices == [slot]
     assert (await agent.fact(JobExited)).exit_code == 0
-    losses = (tmp_path / script).read_text().split()
-    assert losses == (undisturbed / script).read_text().split() and len(losses) == STEPS
+    losses = losses_in(tmp_path / f"{script}.losses")
+    assert losses == losses_in(undisturbed / f"{script}.losses") and len(losses) == STEPS
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
@@ -88,3 +90,70 @@ async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
         await agent.fact(JobResumed)
     assert (await agent.fact(JobExited)).exit_code == 0
+
+
+SLOW = """
+import time, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(24):
+    loss = model(torch.randn(8, 16)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.25)
+"""
+
+
+async def test_an_agent_that_is_killed_in_the_middle_of_it_finishes_what_it_began(agent: AgentCase, tmp_path: Path):
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    fast = tmp_path / "fast.py"
+    fast.write_text(SLOW.replace("time.sleep(0.25)", "pass"))
+    subprocess.run(
+        [sys.executable, LOSSES, str(tmp_path), str(fast)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True
+    )
+    await agent.order(launch("a", sys.executable, LOSSES, str(tmp_path), str(script)))
+    await agent.fact(JobStarted)
+    await reaches(agent, "a", 2)
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await reborn(agent)  # before the boundary
+    await agent.fact(JobSuspended)
+    await reborn(agent)  # while it stands still
+    await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[3]))
+    await reborn(agent)  # on its way back
+    assert (await agent.fact(JobResumed)).gpu_indices == [3]
+    assert (await agent.fact(JobExited)).exit_code == 0
+    assert losses_in(tmp_path / "slow.py.losses") == losses_in(tmp_path / "fast.py.losses")
+
+
+async def reborn(agent: AgentCase) -> None:
+    """kill -9, and start it again."""
+    agent.kill()
+    agent.start()
+    await agent.fact(NodeJoined)
+
+
+def losses_in(file: Path) -> list[str]:
+    return file.read_text().split()
+
+
+@pytest.mark.parametrize("victim", ["task", "shim"])
+async def test_a_task_or_shim_that_is_killed_while_it_stands_still_leaves_nothing(
+    agent: AgentCase, tmp_path: Path, victim: str
+):
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    await agent.order(launch("a", sys.executable, str(script)))
+    pid = (await agent.fact(JobStarted)).pid
+    await reaches(agent, "a", 2)
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await agent.fact(JobSuspended)
+    shim = json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"]
+    os.kill(pid if victim == "task" else shim, signal.SIGKILL)
+    exited = await agent.fact(JobExited)
+    assert (exited.signal, exited.outcome) == (signal.SIGKILL, "signalled" if victim == "task" else "lost")
+    assert not alive(pid)
+    await agent.order(launch("b", "true"))  # its GPU is free
+    assert (await agent.fact(JobStarted, JobExited)).job_id == "b"

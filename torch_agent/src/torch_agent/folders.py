@@ -92,9 +92,14 @@ class TaskFolder:
         found = _read(self.path / "shim.json")
         return int(found["pid"]) if found else None
 
-    def _lost(self) -> Ended:
-        """The shim has died without a word; the kernel has killed the ranks with it, we kill what they left."""
+    def _lost(self) -> Ended | None:
+        """The shim has died without a word; the kernel has killed the ranks with it, we kill what they left.
+
+        None while one of them is still on its way out, and has its memory.
+        """
         self.signal_ranks(signal.SIGKILL)
+        if any(_lives(pid) for pid in self._ranks()):
+            return None
         return Ended(exit_code=None, signal=signal.SIGKILL, outcome="lost")
 
     def _leader(self) -> int | None:
@@ -117,6 +122,14 @@ class TaskFolder:
             return True
         except FileNotFoundError:
             return False
+        return False
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process is there and more than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
         return False
 
 

@@ -106,7 +106,9 @@ class Supervision:
         """Look after the tasks for ever."""
         while True:
             self._changed.clear()
-            self.look()
+            if self.look():
+                await asyncio.sleep(0)
+                continue
             try:
                 await asyncio.wait_for(self._changed.wait(), self._patience_s())
             except TimeoutError:
@@ -119,11 +121,14 @@ class Supervision:
             await asyncio.sleep(STARTING_LOOK_S)
         return not self.active()
 
-    def look(self) -> None:
-        """One round over all active tasks."""
-        for task in self.active():
+    def look(self) -> bool:
+        """One round over all active tasks. Returns whether one of them has come further: others may wait for that."""
+        active = self.active()
+        before = [task.status for task in active]
+        for task in active:
             self._look_at(task)
         self._forget_old()
+        return [task.status for task in active] != before
 
     def _look_at(self, task: Task) -> None:
         folder, before = self.folder(task), task.status

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable
@@ -40,11 +41,18 @@ def minibatches_done(folder: Path) -> int:
     return min((reading.minibatches_total for reading in pages(folder)), default=0)
 
 
+class _Mark(NamedTuple):
+    """How far a rank was, and when; None: it stood still then."""
+
+    minibatches: int
+    at_s: float | None
+
+
 class Meter:
     """Remembers the last record per rank, and makes the next one of what was done since."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, int], tuple[int, float]] = {}
+        self._last: dict[tuple[str, int], _Mark] = {}
 
     def measure(
         self, task: Task, readings: Sequence[PageReading], utilisations: Mapping[int, float], now_s: float
@@ -56,16 +64,20 @@ class Meter:
         """
         records = []
         for reading, index in zip_longest(readings, task.gpu_indices[: len(readings)]):
-            key = (task.key, reading.rank)
-            done, since_s = self._last.get(key, (0, task.started_s or now_s))
+            last = self._last.get((task.key, reading.rank))
             if not task.runs:
-                self._last[key] = (reading.minibatches_total, 0.0)
-            elif not since_s:  # it stood still: what was done before it went on is not measured
-                self._last[key] = (reading.minibatches_total, now_s)
-            elif reading.minibatches_total > done:
-                fresh = reading.minibatches_total - done
-                records.append(_record(task, reading, fresh, now_s - since_s, utilisations.get(index)))
-                self._last[key] = (reading.minibatches_total, now_s)
+                last = _Mark(reading.minibatches_total, None)
+            elif last is None:
+                last = _first_mark(reading, now_s)
+            elif last.at_s is None:  # it stood still; what it did before it went on is not measured
+                last = _Mark(reading.minibatches_total, now_s)
+            if last is None:
+                continue
+            if last.at_s is not None and reading.minibatches_total > last.minibatches:
+                fresh = reading.minibatches_total - last.minibatches
+                records.append(_record(task, reading, fresh, now_s - last.at_s, utilisations.get(index)))
+                last = _Mark(reading.minibatches_total, now_s)
+            self._last[task.key, reading.rank] = last
         return records
 
     def forget(self, active: Sequence[Task]) -> None:
@@ -103,7 +115,9 @@ class Telemetry:
         self._meter = Meter()
         self._faults: dict[int, str] = {}
         self._utilisations: dict[int, float] = {}
-        """{GPU index: as sampled last}."""
+        """{GPU index: as sampled last}, where the same processes have used the GPU since the sample before."""
+        self._holders: dict[int, list[int]] = {}
+        """{GPU index: processes that used it} at the last sample."""
         self._source = f"agent/{node_id}"
         self._life = f"{incarnation}/{os.urandom(8).hex()}"
         self._numbers = itertools.count(1)
@@ -133,7 +147,9 @@ class Telemetry:
             for reading, index in zip(readings[task.key], task.gpu_indices, strict=False):
                 holders.setdefault(index, []).append(reading.pid)
         samples = self._gpus.read(holders)
-        self._utilisations = {sample.index: sample.utilisation_ratio for sample in samples}
+        steady = [index for index in holders if holders[index] == self._holders.get(index)]
+        self._utilisations = {s.index: s.utilisation_ratio for s in samples if s.index in steady}
+        self._holders = holders
         for sample in samples:
             self._note_health(sample)
         beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
@@ -178,6 +194,16 @@ class Telemetry:
             event=event,
             sequence=number,
         )
+
+
+def _first_mark(reading: PageReading, now_s: float) -> _Mark | None:
+    """Where the first record begins: not at the task's start, most of which is imports and building the model.
+
+    None: too few mini-batches to know.
+    """
+    if reading.minibatches_total < 2:
+        return None
+    return _Mark(0, now_s - reading.minibatches_total * reading.minibatch_mean_s)
 
 
 def _record(

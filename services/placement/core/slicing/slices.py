@@ -134,7 +134,7 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
             resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
             suspended=[job.job_id for job in suspended],
             started=[seat.job.job_id for seat in started],
-            reason=_why_now(domain, newcomers, anew=anew),
+            reason=_why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
         )
     )
     for order in _orders(suspended, resumed):
@@ -180,9 +180,11 @@ def _why_its_turn(domain: Domain, job: Job) -> Reason:
     return Reason(code="OverSubscribed", message=message, numbers=numbers)
 
 
-def _why_now(domain: Domain, newcomers: list[Job], *, anew: bool) -> Reason:
+def _why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -> Reason:
     waiting_jobs = len(domain.suspended) + len(newcomers)
     numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}
+    if parted and not anew:
+        return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
     if not anew:
         return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
     message = f"{waiting_jobs} jobs wait for their turn on {domain.gpus} GPUs"
