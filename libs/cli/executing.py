@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from libs.cli.ideal import ideal_ends
-from libs.cli.simulation import COST_PER_HOUR, Choice, document_of, simulation_of
+from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
 from libs.contracts.gateway import TenantConfigured
 from libs.sim.clusters import parse_cluster
 from libs.sim.experiments.runs import RunSpec
@@ -32,32 +32,15 @@ def execute(spec: RunSpec) -> dict[str, Any]:
     return _ideal(spec, jobs, rates) if spec.ideal else _simulated(spec, jobs, rates)
 
 
-def _choice(spec: RunSpec) -> Choice:
-    return Choice(
-        policy=spec.policy,
-        cluster=spec.cluster,
-        gpus_per_server=spec.gpus_per_server,
-        seed=spec.seed,
-        space_sharing=spec.space_sharing,
-        heterogeneity_agnostic=spec.heterogeneity_agnostic,
-        water_filling=spec.water_filling,
-        round_s=spec.round_s,
-        checkpoint_overhead_s=spec.checkpoint_overhead_s,
-        references=spec.references,
-        measure=spec.measure,
-    )
-
-
 def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:
-    choice = _choice(spec)
     tenants = [
         TenantConfigured(tenant=tenant, gpu_limit=None, weight=weight, requested_by=OPERATOR)
         for tenant, weight in spec.tenant_weights.items()
     ]
-    simulation = simulation_of(jobs, rates, choice, requests=tenants, keep_log=spec.keep_intervals)
+    simulation = simulation_of(jobs, rates, spec, requests=tenants, keep_log=spec.keep_intervals)
     began = time.perf_counter()
     simulation.run()
-    document = document_of(simulation, choice, time.perf_counter() - began)
+    document = document_of(simulation, spec, time.perf_counter() - began)
     if spec.keep_intervals:
         held = intervals_of(simulation.log.control, simulation.cluster, simulation.now_s)
         document["intervals"] = to_rows(held)
@@ -66,8 +49,8 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
 
 def _ideal(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:
     """A document with the ends of jobs and nothing about GPUs, of which ideal execution knows only parts."""
-    choice, began = _choice(spec), time.perf_counter()
-    ends = ideal_ends(jobs, rates, choice)
+    began = time.perf_counter()
+    ends = ideal_ends(jobs, rates, spec)
     cluster = parse_cluster(spec.cluster, spec.gpus_per_server)
     outcomes = Outcomes(cluster)
     for job in jobs:
@@ -83,7 +66,7 @@ def _ideal(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str,
         outcomes,
         cluster,
         policy=spec.policy,
-        options={**choice.shown(), "ideal": True},
+        options={**spec.named(), "ideal": True},
         seed=spec.seed,
         simulated_s=max(ends.values(), default=0.0),
         measure=spec.measure,

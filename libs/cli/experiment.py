@@ -18,6 +18,7 @@ from libs.cli.output import is_terminal, table
 if TYPE_CHECKING:
     from libs.sim.experiments.cells import Outcome, Told
     from libs.sim.experiments.runs import Result, RunSpec
+    from libs.sim.reproduce.study import Study
 
 REPORT = "report.html"
 VARIED = ("cluster", "gpus_per_server", "throughputs", "round_s", "checkpoint_overhead_s", "measure", "tenant_weights")
@@ -98,7 +99,7 @@ def experiment(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="gavel.")],
+    paper: Annotated[str, typer.Argument(help="gavel or gandiva.")],
     out: Annotated[Path, typer.Option(help="Folder of the results and the report.")] = Path("reproduced"),
     only: Annotated[list[str] | None, typer.Option(help="Claims whose id begins so; several.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The paper's own size: days of computing.")] = False,
@@ -108,21 +109,18 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Check a paper's claims by simulation; the report says which of them hold here."""
-    from dataclasses import replace
-
     from libs.sim.report.page import write_report
-    from libs.sim.reproduce.gavel import study
-    from libs.sim.reproduce.gavel_plan import PAPER_SIZE, Size
     from libs.sim.reproduce.reporting import report_of
 
-    if paper != "gavel":
-        fail(f"unknown paper {paper!r}; there is gavel", USAGE)
-    size = replace(PAPER_SIZE if full else Size(), throughputs=throughputs)
-    chosen = study(size)
+    if paper not in PAPERS:
+        fail(f"unknown paper {paper!r}; there are {' and '.join(PAPERS)}", USAGE)
+    if throughputs is not None and paper != "gavel":
+        fail(f"--throughputs: the study of {paper} has rates of its own", USAGE)
+    chosen, subtitle = PAPERS[paper](full, throughputs)
     if only:
         chosen = chosen.only(only)
         if not chosen.claims:
-            known = ", ".join(claim.claim_id for claim in study(size).claims)
+            known = ", ".join(claim.claim_id for claim in PAPERS[paper](full, throughputs)[0].claims)
             fail(f"no claim begins with {' or '.join(only)}; there are {known}", USAGE)
     if dry_run:
         _list(chosen.runs, out)
@@ -133,11 +131,31 @@ def reproduce(
         [[row.claim_id, row.source, row.paper, row.measured, row.accepted, row.verdict.value] for row in rows],
         ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"],
     )
-    subtitle = f"{3 * size.gpus_of_each_type} GPUs of three types ({size.cluster}), {size.jobs:,} jobs a run"
-    made_by = f"sanjaya reproduce gavel{' --full' if full else ''}"
+    made_by = f"sanjaya reproduce {paper}{' --full' if full else ''}"
     write_report(report_of(chosen, results, rows, subtitle, made_by), out / REPORT)
     typer.echo(f"{out / REPORT}", err=True)
     _end(outcome, out)
+
+
+def _gavel(full: bool, throughputs: str | None) -> tuple[Study, str]:
+    from dataclasses import replace
+
+    from libs.sim.reproduce.gavel import study
+    from libs.sim.reproduce.gavel_plan import PAPER_SIZE, Size
+
+    size = replace(PAPER_SIZE if full else Size(), throughputs=throughputs)
+    return study(size), f"{3 * size.gpus_of_each_type} GPUs of three types ({size.cluster}), {size.jobs:,} jobs a run"
+
+
+def _gandiva(full: bool, throughputs: str | None) -> tuple[Study, str]:
+    from libs.sim.reproduce.gandiva import PAPER_SIZE, Size, study
+
+    size = PAPER_SIZE if full else Size()
+    return study(size), f"{size.gpus} GPUs in servers of four, {size.jobs:,} jobs a run"
+
+
+PAPERS = {"gavel": _gavel, "gandiva": _gandiva}
+"""{paper: its study and a line about its size}; given whether it is the full size, and a file of rates."""
 
 
 def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool) -> tuple[Outcome, list[Result]]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from libs.cli.simulation import Choice
+from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob

@@ -59,6 +59,9 @@ def simulate(
     ] = None,
     water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
+    slice_s: Annotated[float, typer.Option("--slice-s", min=1, help="Length of a time slice (gandiva).")] = 60.0,
+    suspend_delay_s: Annotated[float, typer.Option("--suspend-delay-s", min=0)] = 0.0,
+    resume_delay_s: Annotated[float, typer.Option("--resume-delay-s", min=0)] = 0.0,
     seed: Annotated[int, typer.Option()] = 0,
     checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
     measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
@@ -66,7 +69,8 @@ def simulate(
     log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
 ) -> None:
     """Run a trace through the services on a virtual clock."""
-    from libs.cli.simulation import Choice, run
+    from libs.cli.simulation import run
+    from libs.sim.choice import Choice
 
     bounds = None
     if measure is not None:
@@ -74,7 +78,14 @@ def simulate(
         if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
             fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
-    for option, seconds in (("--round-s", round_s), ("--checkpoint-overhead-s", checkpoint_overhead_s)):
+    lengths = {
+        "--round-s": round_s,
+        "--slice-s": slice_s,
+        "--suspend-delay-s": suspend_delay_s,
+        "--resume-delay-s": resume_delay_s,
+        "--checkpoint-overhead-s": checkpoint_overhead_s,
+    }
+    for option, seconds in lengths.items():
         if not seconds <= LONGEST_S:
             fail(f"{option} {seconds}: expected at most {LONGEST_S:g} seconds", USAGE)
     choice = Choice(
@@ -86,6 +97,9 @@ def simulate(
         heterogeneity_agnostic=heterogeneity_agnostic,
         water_filling=water_filling,
         round_s=round_s,
+        slice_s=slice_s,
+        suspend_delay_s=suspend_delay_s,
+        resume_delay_s=resume_delay_s,
         checkpoint_overhead_s=checkpoint_overhead_s,
         references=references,
         measure=bounds,

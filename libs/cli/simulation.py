@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.gateway import POLICY_NAMES, PolicyChanged, SettingChanged
+from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
+from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn
 from libs.sim.options import Options
@@ -31,36 +31,6 @@ COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Dollars for one GPU for one hour, as public clouds asked at the time of the Gavel paper (its section 7)."""
 EVERY = 1000
 """Steps between two updates of the progress."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What a user chooses for a run, beside its jobs and rates."""
-
-    policy: str
-    cluster: str
-    gpus_per_server: int = 4
-    seed: int = 0
-    space_sharing: bool = False
-    heterogeneity_agnostic: bool = False
-    water_filling: bool = False
-    round_s: float = 360.0
-    checkpoint_overhead_s: float = 0.0
-    references: int | None = None
-    """How many configurations were measured beside each other, per number of GPUs; None: all."""
-    measure: tuple[int, int] | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """The options as the result names them."""
-        shown: dict[str, Any] = {
-            "gpus_per_server": self.gpus_per_server,
-            "space_sharing": self.space_sharing,
-            "heterogeneity_agnostic": self.heterogeneity_agnostic,
-            "water_filling": self.water_filling,
-            "round_s": self.round_s,
-            "checkpoint_overhead_s": self.checkpoint_overhead_s,
-        }
-        return shown if self.references is None else {**shown, "references": self.references}
 
 
 def simulation_of(
@@ -86,14 +56,20 @@ def simulation_of(
         water_filling=choice.water_filling,
         cost_per_hour=COST_PER_HOUR,
     )
-    round_s = SettingChanged(service="placement", name="round_s", value=choice.round_s, requested_by=operator)
-    first = [Planned(0.0, event) for event in (policy, round_s, *requests)]
+    lengths = [
+        SettingChanged(service="placement", name=name, value=getattr(choice, name), requested_by=operator)
+        for name in ("round_s", "slice_s")
+    ]
+    first = [Planned(0.0, event) for event in (policy, *lengths, *requests)]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
         first.append(Planned(0.0, known_rates(played, rates, choice.references)))
     options = Options(
         checkpoint_overhead_s=choice.checkpoint_overhead_s,
-        profile_every_s=None if choice.references is None else choice.round_s / 2,
+        suspend_delay_s=choice.suspend_delay_s,
+        resume_delay_s=choice.resume_delay_s,
+        profile_every_s=_profile_every_s(choice),
+        utilisations=choice.utilisations,
         measure=choice.measure,
         keep_log=keep_log,
     )
@@ -102,10 +78,17 @@ def simulation_of(
     return Simulation(SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
 
 
+def _profile_every_s(choice: Choice) -> float | None:
+    """How often running jobs are measured: where something follows from it."""
+    if choice.policy in SLICING_POLICIES:
+        return choice.slice_s / 3 if choice.utilisations else None
+    return None if choice.references is None else choice.round_s / 2
+
+
 def document_of(simulation: Simulation, choice: Choice, wall_s: float) -> dict[str, Any]:
     """The result of a run that has ended, as `simulation-result/1`."""
     return simulation.result(
-        policy=choice.policy, options=choice.shown(), wall_s=round(wall_s, 3), cost_per_hour=COST_PER_HOUR
+        policy=choice.policy, options=choice.named(), wall_s=round(wall_s, 3), cost_per_hour=COST_PER_HOUR
     )
 
 

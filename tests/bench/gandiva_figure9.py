@@ -92,6 +92,7 @@ def live(folder: Path, say: Report) -> tuple[float, float]:
     plan = CellPlan(state_dir=folder / "cell", agents=1, gpus_per_agent=SLOTS, gateway_port=free_port())
     with Cell(plan), Client(plan.gateway_url) as client:
         client.set_setting("placement", "slice_s", SLICE_S)
+        client.set_setting("placement", "pack_utilisation", 0)  # these jobs would rather share than take turns
         client.set_policy("gandiva")
         run = Live(client, plan.state_dir, script)
         run.submit(FIRST)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from libs.cli.simulation import Choice, document_of, simulation_of
+from libs.cli.simulation import document_of, simulation_of
+from libs.sim.choice import Choice
 from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.throughputs import read_throughputs
 from tests.bench.report import Report

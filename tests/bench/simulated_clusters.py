@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from libs.cli.simulation import Choice, document_of, simulation_of
+from libs.cli.simulation import document_of, simulation_of
+from libs.sim.choice import Choice
 from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
 from libs.sim.traces import read_trace

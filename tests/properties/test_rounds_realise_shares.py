@@ -8,9 +8,10 @@ from statistics import mean
 import pytest
 
 from libs.cli.ideal import ideal_ends
-from libs.cli.simulation import Choice, simulation_of
+from libs.cli.simulation import simulation_of
 from libs.contracts.gateway import PolicyChanged
 from libs.contracts.placement import AllocationComputed, JobPlaced, JobQueued
+from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.generators.computed_rates import computed_throughputs
 from libs.sim.generators.gavel import GavelWorkload

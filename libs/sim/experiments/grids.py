@@ -31,7 +31,7 @@ from libs.contracts.gateway import POLICY_NAMES
 from libs.sim.clusters import parse_cluster
 from libs.sim.experiments.runs import RunSpec
 from libs.sim.generators.capacity import sustainable_jobs_per_hour
-from libs.sim.generators.gavel import KINDS, GavelWorkload
+from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.inputs import Warn, finite, open_input, warn_on_stderr
 
 FORMAT = "experiment/1"
@@ -128,7 +128,7 @@ def _known(given: dict[str, Any], options: tuple[str, ...], where: str) -> None:
 
 def _spec(values: dict[str, Any], name: str) -> RunSpec:
     try:
-        spec = msgspec.convert(values, RunSpec)
+        spec = msgspec.convert(values, RunSpec, dec_hook=_workload)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at ")
         raise BadInput(f"{name}: {where.strip('`') or '$'}", what, "a value that fits") from None
@@ -136,6 +136,15 @@ def _spec(values: dict[str, Any], name: str) -> RunSpec:
         raise BadInput(f"{name}: $.workload.{error.where}", error.what, error.expected) from None
     parse_cluster(spec.cluster, spec.gpus_per_server)
     return spec
+
+
+def _workload(kind: type, value: Any) -> GavelWorkload:
+    """The workload that a file describes."""
+    try:
+        return msgspec.convert(value, GavelWorkload)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        raise BadInput(where.strip("`").removeprefix("$."), what, "a value that fits") from None
 
 
 def _at_loads(spec: RunSpec, document: dict[str, Any], name: str) -> list[RunSpec]:
@@ -146,7 +155,7 @@ def _at_loads(spec: RunSpec, document: dict[str, Any], name: str) -> list[RunSpe
     if len(axes) > 1:
         raise BadInput(f"{name}: $.loads", "given beside jobs_per_hour", "one of them")
     workload, (axis,) = spec.workload, axes
-    if workload is None or not KINDS[workload.kind].arrives:
+    if not isinstance(workload, GavelWorkload) or not workload.arrives:
         raise BadInput(f"{name}: $.{axis}", "given", "nothing, where the arrivals are known")
     given = _listed(document, axis, name)
     for value in given:

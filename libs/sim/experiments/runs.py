@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.generators.computed_rates import computed_throughputs
-from libs.sim.generators.gavel import KINDS, GavelWorkload
+from libs.sim.generators.drawn import DrawnWorkload
 from libs.sim.inputs import Warn, warn_on_stderr
 from libs.sim.throughputs import Throughputs, read_throughputs
 from libs.sim.traces import TraceJob, read_trace
@@ -21,33 +22,20 @@ PAPER_CLUSTER = "v100=36,p100=36,k80=36"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class RunSpec(Choice):
     """What is simulated, and under which policy. Exactly one of `workload` and `trace` is given."""
 
-    policy: str
-    workload: GavelWorkload | None = None
+    workload: DrawnWorkload | None = None
     """Drawn with `seed`."""
     trace: str | None = None
     """A `traces/1` file."""
     throughputs: str | None = None
-    """A `throughputs/1` file; None: the computed table."""
+    """A `throughputs/1` file; None: the workload's own table, or the computed one."""
     cluster: str = PAPER_CLUSTER
-    gpus_per_server: int = 4
-    seed: int = 0
-    space_sharing: bool = False
-    heterogeneity_agnostic: bool = False
-    water_filling: bool = False
-    round_s: float = 360.0
-    checkpoint_overhead_s: float = 0.0
-    references: int | None = None
-    """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
-    estimated. None: all were measured."""
     ideal: bool = False
     """Every job gets its computed share all the time, instead of rounds on whole GPUs."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     """Of tenants (entities) whose weight is not 1."""
-    measure: tuple[int, int] | None = None
-    """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
     keep_intervals: bool = False
     """Whether the result also says who held which GPU when, for plots over time."""
 
@@ -58,8 +46,7 @@ class RunSpec:
     @property
     def jobs_per_hour(self) -> float | None:
         """The load; None for traces and for jobs that are all there from the start."""
-        workload = self.workload
-        return workload.jobs_per_hour if workload is not None and KINDS[workload.kind].arrives else None
+        return self.workload.jobs_per_hour if self.workload is not None and self.workload.arrives else None
 
     @property
     def label(self) -> str:
@@ -93,7 +80,9 @@ class RunSpec:
 
     def rates(self, warn: Warn = warn_on_stderr) -> Throughputs:
         """The throughput table."""
-        return computed_throughputs() if self.throughputs is None else read_throughputs(self.throughputs, warn)
+        if self.throughputs is not None:
+            return read_throughputs(self.throughputs, warn)
+        return self.workload.rates() if self.workload is not None else computed_throughputs()
 
     def jobs(self, rates: Throughputs | None = None) -> list[TraceJob]:
         """The jobs, in order of arrival. `rates` spares reading the table again."""
@@ -154,7 +143,7 @@ def _without_defaults(value: Any) -> dict[str, Any]:
         got = getattr(value, each.name)
         default = each.default_factory() if callable(each.default_factory) else each.default
         if got != default:
-            shown[each.name] = _without_defaults(got) if isinstance(got, GavelWorkload) else _plain(got)
+            shown[each.name] = _without_defaults(got) if isinstance(got, DrawnWorkload) else _plain(got)
     return shown
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from libs.contracts.bad_input import BadInput
+from libs.sim.generators.computed_rates import computed_throughputs
+from libs.sim.generators.drawn import DrawnWorkload
 from libs.sim.throughputs import Config, Throughputs
 from libs.sim.traces import TraceJob
 from libs.sim.workloads import GPU_MIX
@@ -48,7 +50,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GavelWorkload:
+class GavelWorkload(DrawnWorkload):
     """A workload to be drawn. The fields after `reference` have defaults that are the paper's plain setting."""
 
     kind: str = "continuous-single"
@@ -81,12 +83,17 @@ class GavelWorkload:
         if not self.tenants:
             raise BadInput("tenants", "an empty list", "at least one name")
 
-    def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
-        """The jobs, in order of arrival; the first arrives at 0. The same seed gives the same jobs.
+    @property
+    def arrives(self) -> bool:
+        """See `DrawnWorkload`."""
+        return KINDS[self.kind].arrives
 
-        Raises:
-            BadInput: the table has no rate on the reference type for some number of GPUs.
-        """
+    def rates(self) -> Throughputs:
+        """See `DrawnWorkload`."""
+        return computed_throughputs()
+
+    def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
+        """See `DrawnWorkload`."""
         luck = _Luck(seed)
         counts = [count for count, _ in KINDS[self.kind].gpu_mix]
         drawable = {
@@ -95,7 +102,7 @@ class GavelWorkload:
         made, now_s = [], 0.0
         for number in range(self.jobs):
             made.append(self._job(number, now_s, luck, drawable, throughputs))
-            if KINDS[self.kind].arrives:
+            if self.arrives:
                 now_s += luck.arrival.expovariate(self.jobs_per_hour / 3600)
         return made
 

@@ -81,7 +81,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
         (["generate", "bursty"], "error: kind: 'bursty'; expected one of continuous-single"),
         (["generate", "static", "--out", "no/where.csv"], "there is no directory no"),
         (["experiment", "none.yaml"], "error: none.yaml: No such file"),
-        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there is gavel"),
+        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there are gavel and gandiva"),
         (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig8-jct"),
     ],
 )

@@ -176,7 +176,7 @@ def _why_here(job: Job, fit: gangs.Fit) -> Reason:
 
 def _why_its_turn(domain: Domain, job: Job) -> Reason:
     numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
-    message = f"no GPU is free; it takes turns with {len(domain.residents) - 1} others on {domain.name}"
+    message = f"no GPU is free; it takes turns with {len(domain.residents)} others on {domain.name}"
     return Reason(code="OverSubscribed", message=message, numbers=numbers)
 
 

@@ -51,6 +51,7 @@ def create_control(folder: Path) -> None:
 
 def turn_to(folder: Path, *, suspend: bool) -> None:
     """Begin a turn of standing still or of running, unless such a turn is in force."""
+    create_control(folder)
     turn = current_turn(folder)
     if suspends(turn) != suspend:
         with (folder / NAME).open("r+b", buffering=0) as file:

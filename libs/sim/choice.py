@@ -1,0 +1,50 @@
+"""What is chosen for a run, beside its jobs and their rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Policy, cluster and delays; times in seconds."""
+
+    policy: str
+    cluster: str
+    gpus_per_server: int = 4
+    seed: int = 0
+    space_sharing: bool = False
+    heterogeneity_agnostic: bool = False
+    water_filling: bool = False
+    round_s: float = 360.0
+    slice_s: float = 60.0
+    """Of the policies that let jobs take turns."""
+    suspend_delay_s: float = 0.0
+    """From the order to suspend a job to its memory being off the GPU."""
+    resume_delay_s: float = 0.0
+    """From free GPUs to a suspended job going on."""
+    checkpoint_overhead_s: float = 0.0
+    references: int | None = None
+    """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
+    estimated. None: all were measured."""
+    utilisations: Mapping[str, float] = field(default_factory=dict)
+    """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
+    measure: tuple[int, int] | None = None
+    """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
+
+    def named(self) -> dict[str, Any]:
+        """The options as a result names them."""
+        named: dict[str, Any] = {
+            "gpus_per_server": self.gpus_per_server,
+            "space_sharing": self.space_sharing,
+            "heterogeneity_agnostic": self.heterogeneity_agnostic,
+            "water_filling": self.water_filling,
+            "round_s": self.round_s,
+            "slice_s": self.slice_s,
+            "suspend_delay_s": self.suspend_delay_s,
+            "resume_delay_s": self.resume_delay_s,
+            "checkpoint_overhead_s": self.checkpoint_overhead_s,
+        }
+        return named if self.references is None else {**named, "references": self.references}

@@ -1,0 +1,32 @@
+"""What every generated workload can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from libs.sim.throughputs import Throughputs
+from libs.sim.traces import TraceJob
+
+
+class DrawnWorkload(ABC):
+    """Jobs that a seed draws. Implementations are frozen dataclasses: the fields are what is drawn from."""
+
+    jobs_per_hour: float
+    """Mean rate of arrivals, where they arrive."""
+
+    @property
+    @abstractmethod
+    def arrives(self) -> bool:
+        """False: all jobs are there from the start."""
+
+    @abstractmethod
+    def rates(self) -> Throughputs:
+        """The table for those who have no measured one."""
+
+    @abstractmethod
+    def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
+        """The jobs, in order of arrival; the first arrives at 0. The same seed gives the same jobs.
+
+        Raises:
+            BadInput: the table has no rate that is needed.
+        """
