@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
 
-.PHONY: help setup demo test unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup demo test whole-cells single-parts unit lint types imports schemas golden golden-accept bench up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,9 +23,18 @@ demo: setup ## a whole cell on this machine: 12+ real training jobs, their story
 
 test: setup lint types imports ## everything, real Kafka and PostgreSQL included
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(MAKE) --jobs 2 --output-sync=target whole-cells single-parts
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --format=total | sed 's/^/coverage: /; s/$$/%/'
+
+# Two halves side by side: both mostly wait for processes.
+CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties
+
+whole-cells: setup
+	$(BIN)/coverage run -m pytest $(CELLS)
+
+single-parts: setup
+	$(BIN)/coverage run -m pytest $(CELLS:%=--ignore=%)
 
 unit: setup ## the cores alone: milliseconds each
 	$(BIN)/pytest -q tests/unit tests/architecture

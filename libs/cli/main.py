@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from libs.cli import audit, changes, cluster, experiment, following, jobs, planning, running, settings, submit
+from libs.cli import (
+    audit,
+    changes,
+    cluster,
+    experiment,
+    following,
+    jobs,
+    planning,
+    profiling,
+    running,
+    settings,
+    submit,
+)
 from libs.cli.context import DONE, FAILED, INTERRUPTED, USAGE, fail, speaking
 
 app = typer.Typer(
@@ -22,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for group in (submit, jobs, following, changes, cluster, audit, planning, experiment, running, settings):
+for group in (submit, jobs, following, changes, cluster, audit, profiling, planning, experiment, running, settings):
     group.register(app)
 
 

@@ -9,7 +9,7 @@ The baseline is one plain copy of as many bytes between the two, there and back,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -23,6 +23,7 @@ from torch_agent.harness.parking.storages import skip_what_is_there
 from tests.bench.report import Report
 
 TIMES = 7
+SMALL = "one linear layer"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -51,7 +52,7 @@ def trained(model: nn.Module, optimizer: Callable[[Any], torch.optim.Optimizer])
     return model, made
 
 
-def measured(name: str, model: nn.Module, optimizer: Callable[[Any], torch.optim.Optimizer], say: Report) -> None:
+def measured(model: nn.Module, optimizer: Callable[[Any], torch.optim.Optimizer]) -> dict[str, Any]:
     """Park and unpark some times; the first time is told apart, because it makes the arena."""
     keep = trained(model, optimizer)
     parker, parks, unparks = Parker(torch), [], []
@@ -62,19 +63,18 @@ def measured(name: str, model: nn.Module, optimizer: Callable[[Any], torch.optim
         unparks.append(parker.unpark())
     copy_s = plain_copy(parked.bytes_parked)
     pair_s = median(parks[1:]) + median(unparks[1:])
-    say.row(
-        name,
-        device=torch.cuda.get_device_name() if DEVICE == "cuda" else "virtual GPU",
-        megabytes=round(parked.bytes_parked / 1e6, 1),
-        first_suspend_ms=round(1000 * parks[0], 1),
-        suspend_ms=round(1000 * median(parks[1:]), 1),
-        resume_ms=round(1000 * median(unparks[1:]), 1),
-        pair_ms=round(1000 * pair_s, 1),
-        plain_copy_pair_ms=round(1000 * copy_s, 1),
-        ratio_to_plain_copy=round(pair_s / copy_s, 2) if copy_s > 1e-3 else "",
-        left_bytes=parked.bytes_left,
-    )
     del keep
+    return {
+        "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "virtual GPU",
+        "megabytes": round(parked.bytes_parked / 1e6, 1),
+        "first_suspend_ms": round(1000 * parks[0], 1),
+        "suspend_ms": round(1000 * median(parks[1:]), 1),
+        "resume_ms": round(1000 * median(unparks[1:]), 1),
+        "pair_ms": round(1000 * pair_s, 1),
+        "plain_copy_pair_ms": round(1000 * copy_s, 1),
+        "ratio_to_plain_copy": round(pair_s / copy_s, 2) if copy_s > 1e-3 else "",
+        "left_bytes": parked.bytes_left,
+    }
 
 
 def plain_copy(size: int) -> float:
@@ -92,16 +92,29 @@ def plain_copy(size: int) -> float:
     return median(times[1:])
 
 
+def suspensions(only: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and figures of each model; `only`: of those whose name begins so."""
+    layers = 24 if DEVICE == "cuda" else 6
+    made: dict[str, Callable[[], tuple[nn.Module, Callable[[Any], torch.optim.Optimizer]]]] = {
+        f"{SMALL}, SGD": lambda: (nn.Linear(64, 64), lambda p: torch.optim.SGD(p, 0.1)),
+        "convolutional, as large as ResNet-50, momentum": lambda: (
+            convolutional(),
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+        ),
+        f"transformer of {layers} layers, Adam": lambda: (transformer(layers), torch.optim.Adam),
+    }
+    for name, make in made.items():
+        if only is None or name.startswith(only):
+            yield name, measured(*make())
+
+
 def main() -> None:
     """Measure and write the results."""
     torch.set_num_threads(1)
     skip_what_is_there()
     report = Report("suspension", "Suspend and resume of a training process")
-    measured("small: 1 linear layer, SGD", nn.Linear(64, 64), lambda p: torch.optim.SGD(p, 0.1), report)
-    momentum = lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)  # noqa: E731
-    measured("convolutional, as large as ResNet-50, momentum", convolutional(), momentum, report)
-    layers = 24 if DEVICE == "cuda" else 6
-    measured(f"transformer of {layers} layers, Adam", transformer(layers), torch.optim.Adam, report)
+    for name, row in suspensions():
+        report.row(name, **row)
     report.write()
 
 

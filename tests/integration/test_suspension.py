@@ -78,15 +78,15 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
-    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "500"]
-    await agent.order(launch("a", *command, gpus=3))
+    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "400"]
+    await agent.order(launch("a", *command, gpus=2))
     await agent.fact(JobStarted)
-    for boundary in (20, 120, 260):
+    for boundary in (20, 150):
         await reaches(agent, "a", boundary)
         await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
         suspended = await agent.fact(JobSuspended)
         counts = [page.minibatches_total for page in pages(agent.task_folder("a") / "pages")]
-        assert suspended.parked and counts == [suspended.minibatches_total] * 3
+        assert suspended.parked and counts == [suspended.minibatches_total] * 2
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
         await agent.fact(JobResumed)
     assert (await agent.fact(JobExited)).exit_code == 0

@@ -58,6 +58,7 @@ class RunSpec(Choice):
             estimated=self.references is not None,
             water_filling=self.water_filling,
             ideal=self.ideal,
+            packing=bool(self.utilisations),
         )
 
     @property
@@ -125,6 +126,7 @@ def label(
     estimated: bool = False,
     water_filling: bool = False,
     ideal: bool = False,
+    packing: bool = False,
 ) -> str:
     """A policy with those of its options that change what it optimises."""
     options = {
@@ -133,6 +135,7 @@ def label(
         "estimated pairs": estimated,
         "water filling": water_filling,
         "ideal": ideal,
+        "packing": packing,
     }
     return ", ".join([policy, *(name for name, on in options.items() if on)])
 

@@ -26,6 +26,7 @@ POLICY_COLOURS = {
     "hierarchical": "#3c6e3f",
     "allox": "#c8324c",
     "gandiva_packing": "#6f8f1f",
+    "gandiva": "#46761c",
     "isolated": "#7b8794",
     "backfill": "#3d4a5c",
     "strict_fifo": "#94653b",
@@ -101,7 +102,7 @@ def look(label: str) -> Look:
     colour = POLICY_COLOURS.get(policy, INK)
     if "agnostic" in options:
         return Look(mixed(colour, PAPER, 0.38), "--", "o", hollow=True)
-    if "space sharing" in options:
+    if "space sharing" in options or "packing" in options:
         return Look(mixed(colour, INK, 0.45), "-", "s")
     if "ideal" in options:
         return Look(mixed(colour, INK, 0.25), ":", "D", hollow=True)

@@ -98,7 +98,7 @@ class TaskFolder:
         None while one of them is still on its way out, and has its memory.
         """
         self.signal_ranks(signal.SIGKILL)
-        if any(_lives(pid) for pid in self._ranks()):
+        if any(lives(pid) for pid in self._ranks()):
             return None
         return Ended(exit_code=None, signal=signal.SIGKILL, outcome="lost")
 
@@ -125,7 +125,7 @@ class TaskFolder:
         return False
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """Whether the process is there and more than a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from torch_agent.core.task import Seen, Stillness
+from torch_agent.folders import lives
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.telemetry import pages
@@ -14,7 +15,7 @@ from torch_agent.telemetry import pages
 
 def with_obedience(seen: Seen, folder: Path) -> Seen:
     """What was seen, and how far the task's living processes are with the turn in force."""
-    living = [page for page in pages(folder) if _lives(page.pid)]
+    living = [page for page in pages(folder) if lives(page.pid)]
     if not living:
         return seen
     turn = current_turn(folder)
@@ -36,7 +37,3 @@ def _stillness(living: list[PageReading]) -> Stillness:
         parked_at_s=max(each.parked_at_s for each in told),
         minibatches_total=min(page.minibatches_total for page in living),
     )
-
-
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()

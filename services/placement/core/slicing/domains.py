@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.placement.core import gangs
 from services.placement.core.state import Job, Node, Phase, State
 
 
@@ -51,10 +52,8 @@ class Domain:
 
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when everybody else is suspended."""
-        request = job.spec.gpus
-        types = {gpu.gpu_type: None for node in self.nodes for gpu in node.gpus}
-        wanted = [t for t in types if t not in request.excluded_types and (not request.types or t in request.types)]
-        return any(sum(node.capacity(t) for node in self.nodes) >= request.count for t in wanted)
+        servers, limit = gangs.fewest_servers(job.spec.gpus, self.nodes), job.spec.gpus.max_nodes
+        return servers is not None and (limit is None or servers <= limit)
 
 
 def takes_part(job: Job) -> bool:

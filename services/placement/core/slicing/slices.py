@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
 from libs.contracts.placement import SliceSeat as Resumed
-from libs.contracts.reasons import Number, PendingReason, Reason
 from libs.kernel.machine import Turn
-from services.placement.core import gangs, waiting
+from services.placement.core import gangs
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
 from services.placement.core.slicing.domains import Domain, domains
 from services.placement.core.slicing.packs import crowded, pack_two, unpack_all
 from services.placement.core.slicing.service_time import begins
 from services.placement.core.slicing.turns import Seat, choose, runs
-from services.placement.core.state import Job, Node, Slice, State
+from services.placement.core.slicing.why import why_here, why_it_waits, why_its_turn, why_now
+from services.placement.core.state import Job, Slice, State
 from services.placement.core.table import machine
 
 
@@ -36,7 +36,7 @@ def go_on(state: State, turn: Turn[State]) -> None:
             _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
     _set_alarm(state, coming, turn.now_s)
     for job in _queued(state):
-        tell(state, job, _why_it_waits(state, job, coming, turn.now_s), turn)
+        tell(state, job, why_it_waits(state, job, coming, turn.now_s), turn)
 
 
 def wind_down(state: State, turn: Turn[State]) -> None:
@@ -58,7 +58,7 @@ def _place_on_free_gpus(state: State, turn: Turn[State]) -> None:
     for job in HeadsInOrder(state):
         fit = _free_place(homes, job)
         if fit is not None:
-            place(state, job, fit.gang, _why_here(job, fit), turn)
+            place(state, job, fit.gang, why_here(job, fit), turn)
             homes = domains(state)
 
 
@@ -134,13 +134,13 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
             resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
             suspended=[job.job_id for job in suspended],
             started=[seat.job.job_id for seat in started],
-            reason=_why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
+            reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
         )
     )
     for order in _orders(suspended, resumed):
         turn.emit(order)
     for seat in started:
-        place(state, seat.job, seat.gang, _why_its_turn(domain, seat.job), turn)
+        place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
 
 
 def _orders(suspended: list[Job], resumed: list[Seat]) -> Iterator[SuspendTask | ResumeTask]:
@@ -166,42 +166,6 @@ def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None
         if domain.name in state.slices and (domain.suspended or domain.name in coming)
     ]
     state.wakeup_s = min((end for end in ends if end > now_s), default=None)
-
-
-def _why_here(job: Job, fit: gangs.Fit) -> Reason:
-    where = ", ".join(task.node_id for task in fit.gang)
-    numbers: dict[str, Number] = {"gpus": job.spec.gpus.count, "nodes": fit.nodes, "racks": fit.racks}
-    return Reason(code="FreeGpus", message=f"{job.spec.gpus.count} free {fit.gpu_type} on {where}", numbers=numbers)
-
-
-def _why_its_turn(domain: Domain, job: Job) -> Reason:
-    numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
-    message = f"no GPU is free; it takes turns with {len(domain.residents)} others on {domain.name}"
-    return Reason(code="OverSubscribed", message=message, numbers=numbers)
-
-
-def _why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -> Reason:
-    waiting_jobs = len(domain.suspended) + len(newcomers)
-    numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}
-    if parted and not anew:
-        return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
-    if not anew:
-        return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
-    message = f"{waiting_jobs} jobs wait for their turn on {domain.gpus} GPUs"
-    return Reason(code="SliceIsOver", message=message, numbers=numbers)
-
-
-def _why_it_waits(state: State, job: Job, coming: dict[str, list[Job]], now_s: float) -> Reason:
-    for name, jobs in coming.items():
-        if job in jobs:
-            ends_s = state.slices[name].ends_s if name in state.slices else now_s
-            return Reason(
-                code=PendingReason.FAIR_SHARE,
-                message=f"its turn on {name} comes when a slice is over",
-                numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
-            )
-    nodes: list[Node] = [node for node in state.nodes.values() if node.usable]
-    return waiting.reason_to_wait(state, job, nodes, None, now_s)
 
 
 @machine.evolves(TimeSliceStarted)

@@ -1,0 +1,105 @@
+"""`sanjaya profile`: what was measured of a job, in numbers and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from libs.cli.audit import Cell, opened
+from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
+from libs.cli.output import bytes_of, duration, rate
+from libs.cli.writing import check_writable
+
+if TYPE_CHECKING:
+    from libs.inspect.profile import Profile
+    from libs.sim.report.drawing import Drawing
+
+MEBIBYTE = 1 << 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(profile)
+
+
+def profile(
+    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    out: Annotated[Path | None, typer.Option(help="Also a picture: FILE.svg or FILE.png.")] = None,
+    log: Annotated[str | None, typer.Option(help="An exported file, a log.db or a bus URL; default: live.")] = None,
+    cell: Cell = None,
+    gateway: Gateway = None,
+) -> None:
+    """How fast a job trains, how its memory goes up and down, how much of its GPUs it uses, when it stood still."""
+    from libs.inspect.profile import profile_of
+
+    if out is not None:
+        if out.suffix not in (".svg", ".png"):
+            fail(f"--out {out}: expected a name that ends in .svg or .png", USAGE)
+        check_writable(out)
+    with opened(log, cell, gateway) as found:
+        known = profile_of(found.control(), job)
+    if known is None:
+        fail(f"no job {job} on the log", NOT_FOUND)
+    for name, text in described(known):
+        typer.echo(f"{name:<14}{text}")
+    if out is not None:
+        if not known.points:
+            fail(f"nothing was measured of {job} yet: there is nothing to draw", USAGE)
+        picture = drawing(job, known)
+        out.write_bytes(picture.svg() if out.suffix == ".svg" else picture.png())
+        typer.echo(str(out), err=True)
+
+
+def described(found: Profile) -> list[tuple[str, str]]:
+    """Names and texts; what is not known is left out."""
+    rows = []
+    if found.rate_per_s:
+        rows.append(("mini-batch", f"{1000 / found.rate_per_s:.1f} ms ({rate(found.rate_per_s)})"))
+    if found.memory_peak_bytes:
+        peak, least = found.memory_peak_bytes, found.memory_min_bytes
+        cycle = f", {peak / least:.1f} times the least" if least else ""
+        rows.append(("memory", f"{bytes_of(least)} to {bytes_of(peak)}{cycle}"))
+    if found.utilisation_ratio is not None:
+        rows.append(("GPU in use", f"{found.utilisation_ratio:.0%}"))
+    if found.stood_still:
+        ended = [still for still in found.stood_still if still.end_s is not None]
+        total_s = sum((still.end_s or 0.0) - still.begin_s for still in ended)
+        parked = max(still.parked_bytes for still in found.stood_still)
+        delay_s = sum(still.delay_s for still in found.stood_still) / len(found.stood_still)
+        times = f"{len(found.stood_still)} times, {duration(total_s)} in all"
+        rows.append(("stood still", f"{times}; {1000 * delay_s:.0f} ms to the boundary, {bytes_of(parked)} moved"))
+    return rows or [("measured", "nothing yet")]
+
+
+def drawing(job: str, found: Profile) -> Drawing:
+    """Memory, mini-batch time and GPU use over time, and when the job stood still (cf. Gandiva, figure 5)."""
+    from libs.sim.report.drawing import Drawing
+    from libs.sim.report.style import CATEGORIES, RULE, stacked, styled
+
+    points = found.points
+    began_s = found.began_s if found.began_s is not None else points[0].window_start_s
+    at_s = [point.window_start_s + point.window_s - began_s for point in points]
+    with styled():
+        figure, (memory, pace, use) = stacked(3, height=5.6)
+        low = [point.memory_min_bytes / MEBIBYTE for point in points]
+        high = [point.memory_peak_bytes / MEBIBYTE for point in points]
+        memory.fill_between(at_s, low, high, color=CATEGORIES[0], alpha=0.3, linewidth=0)
+        memory.plot(at_s, high, color=CATEGORIES[0])
+        memory.plot(at_s, low, color=CATEGORIES[0])
+        memory.set_ylabel("memory (MiB)")
+        paces = [1000 / point.rate_per_s if point.rate_per_s > 0 else float("nan") for point in points]
+        pace.plot(at_s, paces, color=CATEGORIES[1])
+        pace.set_ylabel("mini-batch (ms)")
+        ratios = [point.gpu_utilisation_ratio for point in points]
+        use.plot(at_s, [float("nan") if r is None else 100 * r for r in ratios], color=CATEGORIES[2])
+        use.set_ylabel("GPU in use (%)")
+        use.set_xlabel("seconds since its start")
+        for axes in (memory, pace, use):
+            axes.set_ylim(bottom=0)
+            for still in found.stood_still:
+                end_s = still.end_s if still.end_s is not None else began_s + at_s[-1]
+                axes.axvspan(still.begin_s - began_s, end_s - began_s, color=RULE, alpha=0.7, linewidth=0, zorder=0)
+    caption = "The band of memory reaches from the least between mini-batches to the most within; grey: it stood still."
+    return Drawing("profile", f"Job {job}", caption, figure)

@@ -1,0 +1,74 @@
+"""What was measured of one job: its mini-batches, its memory, its GPUs, and when it stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
+from libs.contracts.envelope import Record
+from libs.contracts.introspection import JobProfiled
+
+
+class Stillness(msgspec.Struct, kw_only=True):
+    """From one JobSuspended to the JobResumed (or the end) after it."""
+
+    begin_s: float
+    end_s: float | None = None
+    """None: it stands still now."""
+    delay_s: float
+    """From the order to the boundary."""
+    parked_bytes: int
+
+
+class Profile(msgspec.Struct, kw_only=True):
+    """Of all attempts."""
+
+    began_s: float | None = None
+    """When its first task ran; None: none has."""
+    points: list[JobProfiled] = []
+    stood_still: list[Stillness] = []
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most within a mini-batch."""
+        return max((point.memory_peak_bytes for point in self.points), default=0)
+
+    @property
+    def memory_min_bytes(self) -> int:
+        """The least between two mini-batches: what a suspension has to move."""
+        return min((point.memory_min_bytes for point in self.points), default=0)
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Mini-batches per second over all that was measured."""
+        measured_s = sum(point.window_s for point in self.points)
+        return sum(p.rate_per_s * p.window_s for p in self.points) / measured_s if measured_s else None
+
+    @property
+    def utilisation_ratio(self) -> float | None:
+        """Mean GPU utilisation where it is known."""
+        known = [point.gpu_utilisation_ratio for point in self.points if point.gpu_utilisation_ratio is not None]
+        return sum(known) / len(known) if known else None
+
+
+def profile_of(records: Iterable[Record], job_id: str) -> Profile | None:
+    """Fold a control log; None when nothing is said of such a job."""
+    profile, known = Profile(), False
+    for record in records:
+        event, at_s = record.envelope.event, record.envelope.time_s
+        if event.subject != job_id:
+            continue
+        known = True
+        if isinstance(event, JobStarted) and profile.began_s is None:
+            profile.began_s = at_s
+        elif isinstance(event, JobProfiled):
+            profile.points.append(event)
+        elif isinstance(event, JobSuspended):
+            still = Stillness(begin_s=at_s, delay_s=event.delay_s, parked_bytes=event.parked_bytes)
+            profile.stood_still.append(still)
+        elif isinstance(event, JobResumed | JobExited) and profile.stood_still:
+            last = profile.stood_still[-1]
+            last.end_s = at_s if last.end_s is None else last.end_s
+    return profile if known else None
