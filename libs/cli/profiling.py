@@ -13,10 +13,13 @@ from libs.cli.output import bytes_of, duration, rate
 from libs.cli.writing import check_writable
 
 if TYPE_CHECKING:
+    from libs.contracts.introspection import JobProfiled
     from libs.inspect.profile import Profile
     from libs.sim.report.drawing import Drawing
 
 MEBIBYTE = 1 << 20
+NOTHING = float("nan")
+"""Where a line has a gap."""
 
 
 def register(app: typer.Typer) -> None:
@@ -78,28 +81,42 @@ def drawing(job: str, found: Profile) -> Drawing:
     from libs.sim.report.drawing import Drawing
     from libs.sim.report.style import CATEGORIES, RULE, stacked, styled
 
-    points = found.points
-    began_s = found.began_s if found.began_s is not None else points[0].window_start_s
-    at_s = [point.window_start_s + point.window_s - began_s for point in points]
+    began_s = found.began_s if found.began_s is not None else found.points[0].window_start_s
+    points = _with_gaps(found)
+    at_s = [point.window_start_s + point.window_s - began_s if point else NOTHING for point in points]
     with styled():
         figure, (memory, pace, use) = stacked(3, height=5.6)
-        low = [point.memory_min_bytes / MEBIBYTE for point in points]
-        high = [point.memory_peak_bytes / MEBIBYTE for point in points]
+        low = [point.memory_min_bytes / MEBIBYTE if point else NOTHING for point in points]
+        high = [point.memory_peak_bytes / MEBIBYTE if point else NOTHING for point in points]
         memory.fill_between(at_s, low, high, color=CATEGORIES[0], alpha=0.3, linewidth=0)
         memory.plot(at_s, high, color=CATEGORIES[0])
         memory.plot(at_s, low, color=CATEGORIES[0])
         memory.set_ylabel("memory (MiB)")
-        paces = [1000 / point.rate_per_s if point.rate_per_s > 0 else float("nan") for point in points]
+        paces = [1000 / point.rate_per_s if point and point.rate_per_s > 0 else NOTHING for point in points]
         pace.plot(at_s, paces, color=CATEGORIES[1])
         pace.set_ylabel("mini-batch (ms)")
-        ratios = [point.gpu_utilisation_ratio for point in points]
-        use.plot(at_s, [float("nan") if r is None else 100 * r for r in ratios], color=CATEGORIES[2])
+        ratios = [point.gpu_utilisation_ratio if point else None for point in points]
+        use.plot(at_s, [NOTHING if ratio is None else 100 * ratio for ratio in ratios], color=CATEGORIES[2])
         use.set_ylabel("GPU in use (%)")
         use.set_xlabel("seconds since its start")
         for axes in (memory, pace, use):
             axes.set_ylim(bottom=0)
             for still in found.stood_still:
-                end_s = still.end_s if still.end_s is not None else began_s + at_s[-1]
+                end_s = still.end_s if still.end_s is not None else max(began_s + at_s[-1], still.begin_s)
                 axes.axvspan(still.begin_s - began_s, end_s - began_s, color=RULE, alpha=0.7, linewidth=0, zorder=0)
     caption = "The band of memory reaches from the least between mini-batches to the most within; grey: it stood still."
     return Drawing("profile", f"Job {job}", caption, figure)
+
+
+def _with_gaps(found: Profile) -> list[JobProfiled | None]:
+    """The points, and None wherever the job stood still between two of them: no line crosses that."""
+    points: list[JobProfiled | None] = []
+    stood_still = [still.begin_s for still in found.stood_still]
+    last_s = None
+    for point in found.points:
+        end_s = point.window_start_s + point.window_s
+        if last_s is not None and any(last_s <= begin_s < end_s for begin_s in stood_still):
+            points.append(None)
+        points.append(point)
+        last_s = end_s
+    return points
