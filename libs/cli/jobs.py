@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def place_or_reason(job: dict[str, Any]) -> str:
     """Where it runs, or in a few words why it does not."""
-    if job["state"] in ("RUNNING", "STARTING", "SUSPENDED"):
+    if job["state"] in ("RUNNING", "STARTING", "SUSPENDED") and job["where"]:
         return str(job["where"])
     if job["state"] == "FAILED" and job.get("deciding_line"):
         return f"{job['failure']}: {job['deciding_line']}"

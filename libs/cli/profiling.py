@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,14 +89,15 @@ def drawing(job: str, found: Profile) -> Drawing:
         low = [point.memory_min_bytes / MEBIBYTE if point else NOTHING for point in points]
         high = [point.memory_peak_bytes / MEBIBYTE if point else NOTHING for point in points]
         memory.fill_between(at_s, low, high, color=CATEGORIES[0], alpha=0.3, linewidth=0)
-        memory.plot(at_s, high, color=CATEGORIES[0])
-        memory.plot(at_s, low, color=CATEGORIES[0])
+        dots: dict[str, Any] = {"marker": "o", "markersize": 3.5}
+        memory.plot(at_s, high, color=CATEGORIES[0], **dots)
+        memory.plot(at_s, low, color=CATEGORIES[0], **dots)
         memory.set_ylabel("memory (MiB)")
         paces = [1000 / point.rate_per_s if point and point.rate_per_s > 0 else NOTHING for point in points]
-        pace.plot(at_s, paces, color=CATEGORIES[1])
+        pace.plot(at_s, paces, color=CATEGORIES[1], **dots)
         pace.set_ylabel("mini-batch (ms)")
         ratios = [point.gpu_utilisation_ratio if point else None for point in points]
-        use.plot(at_s, [NOTHING if ratio is None else 100 * ratio for ratio in ratios], color=CATEGORIES[2])
+        use.plot(at_s, [NOTHING if ratio is None else 100 * ratio for ratio in ratios], color=CATEGORIES[2], **dots)
         use.set_ylabel("GPU in use (%)")
         use.set_xlabel("seconds since its start")
         for axes in (memory, pace, use):
