@@ -3,8 +3,10 @@
 python losses.py FOLDER script.py... [-- ARGUMENT...]   # in FOLDER/script.py.losses one a line, as float.hex() has it
 """
 
+import os
 import runpy
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ backward = torch.Tensor.backward
 
 def noted(self, *args, **kwargs):
     losses.append(float(self.detach()).hex())
+    time.sleep(float(os.environ.get("PAUSE_S", "0")))  # for who wants to catch it in the middle
     return backward(self, *args, **kwargs)
 
 

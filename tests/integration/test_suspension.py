@@ -58,9 +58,9 @@ async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Path, tmp_path: Path, script: str):
     chance = random.Random(script)
-    await agent.order(launch("a", *losses_of(tmp_path, script)))
+    await agent.order(launch("a", *losses_of(tmp_path, script), env={"PAUSE_S": "0.01"}))
     pid = (await agent.fact(JobStarted)).pid
-    boundaries = sorted(chance.sample(range(1, STEPS - 20), SUSPENSIONS))
+    boundaries = sorted(chance.sample(range(1, STEPS - 100), SUSPENSIONS))
     slots = [0] * 7 + [1, 3, 2]
     chance.shuffle(slots)
     for boundary, slot in zip(boundaries, slots, strict=True):
@@ -78,7 +78,7 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
-    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "400"]
+    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "600"]
     await agent.order(launch("a", *command, gpus=2))
     await agent.fact(JobStarted)
     for boundary in (20, 150):
