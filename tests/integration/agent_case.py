@@ -120,14 +120,6 @@ def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchT
     return msgspec.structs.replace(order, **changes)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def state_letter(pid: int) -> str:
     """`T` for a stopped process."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from torch_agent.folders import lives
 
 from libs.bus import codec
 from libs.contracts.agent import JobExited, JobLogged, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
@@ -16,7 +17,7 @@ from libs.contracts.base import Topic
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, alive, launch, state_letter
+from tests.integration.agent_case import AgentCase, launch, state_letter
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ async def test_a_killed_agent_adopts_its_running_task(agent: AgentCase):
     await agent.order(launch("a", "sh", "-c", "sleep 2; exit 3"))
     pid = (await agent.fact(JobStarted)).pid
     agent.kill()
-    assert alive(pid)
+    assert lives(pid)
     agent.start()
     joined = await agent.fact(NodeJoined)
     assert (joined.incarnation, [(t.job_id, t.attempt) for t in joined.tasks]) == (2, [("a", 1)])
@@ -127,7 +128,7 @@ async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentC
     pid = (await agent.fact(JobStarted)).pid
     os.kill(json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"], signal.SIGKILL)
     assert (await agent.fact(JobExited)).outcome == "lost"
-    assert not alive(pid)
+    assert not lives(pid)
 
 
 async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase):

@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from torch_agent.folders import lives
 from torch_agent.telemetry import minibatches_done, pages
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, alive, launch, state_letter
+from tests.integration.agent_case import AgentCase, launch, state_letter
 
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 LOSSES = str(Path(__file__).with_name("losses.py"))
@@ -154,6 +155,6 @@ async def test_a_task_or_shim_that_is_killed_while_it_stands_still_leaves_nothin
     os.kill(pid if victim == "task" else shim, signal.SIGKILL)
     exited = await agent.fact(JobExited)
     assert (exited.signal, exited.outcome) == (signal.SIGKILL, "signalled" if victim == "task" else "lost")
-    assert not alive(pid)
+    assert not lives(pid)
     await agent.order(launch("b", "true"))  # its GPU is free
     assert (await agent.fact(JobStarted, JobExited)).job_id == "b"

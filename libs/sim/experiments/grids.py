@@ -130,8 +130,8 @@ def _spec(values: dict[str, Any], name: str) -> RunSpec:
     try:
         spec = msgspec.convert(values, RunSpec, dec_hook=_workload)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        raise BadInput(f"{name}: {where.strip('`') or '$'}", what, "a value that fits") from None
+        where, what = _place_and_fault(error)
+        raise BadInput(f"{name}: {where}", what, "a value that fits") from None
     except BadInput as error:
         raise BadInput(f"{name}: $.workload.{error.where}", error.what, error.expected) from None
     parse_cluster(spec.cluster, spec.gpus_per_server)
@@ -143,8 +143,14 @@ def _workload(kind: type, value: Any) -> GavelWorkload:
     try:
         return msgspec.convert(value, GavelWorkload)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        raise BadInput(where.strip("`").removeprefix("$."), what, "a value that fits") from None
+        where, what = _place_and_fault(error)
+        raise BadInput(where.removeprefix("$").removeprefix("."), what, "a value that fits") from None
+
+
+def _place_and_fault(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Of a value that does not fit: its JSON path, and what is wrong with it."""
+    what, _, where = str(error).partition(" - at ")
+    return where.strip("`") or "$", what
 
 
 def _at_loads(spec: RunSpec, document: dict[str, Any], name: str) -> list[RunSpec]:

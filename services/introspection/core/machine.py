@@ -12,7 +12,7 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobPacked, Job
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Machine, Turn
-from services.introspection.core.state import Alone, Pack, State
+from services.introspection.core.state import Pack, State
 
 Over = JobSucceeded | JobCancelled | JobAbandoned | AttemptFailed | JobPreempted
 
@@ -41,7 +41,7 @@ def unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
 def profiled(state: State, event: JobProfiled, now_s: float) -> None:
     pack = _pack_of(state, event.job_id)
     if pack is None:
-        state.alone[event.job_id] = Alone(attempt=event.attempt, rate_per_s=event.rate_per_s)
+        state.alone[event.job_id] = event.rate_per_s
     elif event.window_start_s >= pack.since_s:
         pack.together[event.job_id] = event.rate_per_s
 
@@ -109,5 +109,5 @@ def _pack_of(state: State, job_id: str) -> Pack | None:
 
 def _part(state: State, pack: Pack, job_id: str) -> float:
     """What the job keeps of its speed alone; all of it where that was never measured."""
-    alone = state.alone.get(job_id)
-    return pack.together[job_id] / alone.rate_per_s if alone is not None and alone.rate_per_s > 0 else 1.0
+    alone = state.alone.get(job_id, 0.0)
+    return pack.together[job_id] / alone if alone > 0 else 1.0

@@ -5,13 +5,6 @@ from __future__ import annotations
 import msgspec
 
 
-class Alone(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's rate while it had its GPUs to itself."""
-
-    attempt: int
-    rate_per_s: float
-
-
 class Pack(msgspec.Struct, kw_only=True):
     """Two jobs that share their GPUs."""
 
@@ -29,7 +22,7 @@ class Pack(msgspec.Struct, kw_only=True):
 class State(msgspec.Struct, kw_only=True):
     """Initially empty."""
 
-    alone: dict[str, Alone] = {}
-    """{job id: its rate}."""
+    alone: dict[str, float] = {}
+    """{job id: its rate while it had its GPUs to itself}."""
     packs: dict[str, Pack] = {}
     """{job id that the pack is called after: the pack}."""

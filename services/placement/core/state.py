@@ -120,10 +120,14 @@ class Job(msgspec.Struct, kw_only=True):
         return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
 
     @property
+    def lasts(self) -> bool:
+        """Whether its attempt has been placed and nothing is ending it; it may be suspended between two slices."""
+        return self.phase is Phase.ACTIVE and not self.stopping and self.leaving is None
+
+    @property
     def stays(self) -> bool:
         """Whether it holds GPUs and nothing is taking it off them."""
-        going = self.phase is Phase.ACTIVE and not self.suspended
-        return going and not self.stopping and self.leaving is None
+        return self.lasts and not self.suspended
 
     def live_nodes(self) -> list[str]:
         """Nodes whose task has not ended."""

@@ -58,7 +58,7 @@ class Domain:
 
 def takes_part(job: Job) -> bool:
     """Whether the job takes turns: nobody wants it gone, stopped or paused."""
-    return job.phase is Phase.ACTIVE and not job.stopping and job.leaving is None and not job.held
+    return job.lasts and not job.held
 
 
 def domains(state: State) -> list[Domain]:

@@ -26,8 +26,9 @@ from services.placement.core.table import machine
 def go_on(state: State, turn: Turn[State]) -> None:
     """After any event."""
     _go_on_where_possible(state, turn)
-    _place_on_free_gpus(state, turn)
-    coming = _assign(state)
+    if state.queue:
+        _place_on_free_gpus(state, turn)
+    coming = _assign(state) if state.queue else {}
     for domain in domains(state):
         newcomers = coming.get(domain.name, [])
         if _is_over(state, domain, turn.now_s) and (domain.suspended or newcomers):
@@ -119,8 +120,7 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
     resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
     started = [seat for seat in seats if not seat.job.gang]
     seated = {seat.job.job_id: None for seat in seats}
-    running = [job for job in domain.residents if not job.suspended and not job.stopping and job.leaving is None]
-    suspended = [job for job in running if job.job_id not in seated]
+    suspended = [job for job in domain.residents if job.stays and job.job_id not in seated]
     if not anew and not (resumed or started or suspended):
         return
     before = state.slices.get(domain.name, Slice())

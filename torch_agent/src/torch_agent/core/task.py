@@ -204,7 +204,7 @@ def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
     if task.asked_since_s is None:
         task.asked_since_s = now_s
         return Step(actions=[Action.ASK])
-    if seen.harnessed and not seen.obeyed and now_s < task.asked_since_s + BOUNDARY_PATIENCE_S:
+    if _awaited(task.asked_since_s, seen, now_s):
         return Step()
     fact = _suspended(task, seen, task.asked_since_s, now_s)
     task.status, task.asked_since_s = Status.SUSPENDED, None
@@ -224,10 +224,15 @@ def _resume(task: Task, seen: Seen, now_s: float) -> Step:
             return Step()
         task.asked_since_s, task.gpu_indices = now_s, task.wanted_gpus
         return Step(actions=[Action.THAW])
-    if seen.harnessed and not seen.obeyed and now_s - task.asked_since_s < BOUNDARY_PATIENCE_S:
+    if _awaited(task.asked_since_s, seen, now_s):
         return Step()
     took_s, task.status, task.asked_since_s = now_s - task.asked_since_s, Status.RUNNING, None
     return Step(facts=[_resumed(task, seen, took_s)])
+
+
+def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
+    """Whether processes that listen at their boundaries have not done yet what was asked, and still may."""
+    return seen.harnessed and not seen.obeyed and now_s < asked_since_s + BOUNDARY_PATIENCE_S
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
