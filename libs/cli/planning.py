@@ -60,8 +60,12 @@ def simulate(
     water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     slice_s: Annotated[float, typer.Option("--slice-s", min=1, help="Length of a time slice (gandiva).")] = 60.0,
+    start_delay_s: Annotated[float, typer.Option("--start-delay-s", min=0)] = 0.0,
     suspend_delay_s: Annotated[float, typer.Option("--suspend-delay-s", min=0)] = 0.0,
     resume_delay_s: Annotated[float, typer.Option("--resume-delay-s", min=0)] = 0.0,
+    move_delay_s: Annotated[
+        float | None, typer.Option("--move-delay-s", min=0, help="Jobs move live, and stand still so long (gandiva).")
+    ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
     measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
@@ -81,8 +85,10 @@ def simulate(
     lengths = {
         "--round-s": round_s,
         "--slice-s": slice_s,
+        "--start-delay-s": start_delay_s,
         "--suspend-delay-s": suspend_delay_s,
         "--resume-delay-s": resume_delay_s,
+        "--move-delay-s": move_delay_s or 0.0,
         "--checkpoint-overhead-s": checkpoint_overhead_s,
     }
     for option, seconds in lengths.items():
@@ -98,8 +104,10 @@ def simulate(
         water_filling=water_filling,
         round_s=round_s,
         slice_s=slice_s,
+        start_delay_s=start_delay_s,
         suspend_delay_s=suspend_delay_s,
         resume_delay_s=resume_delay_s,
+        move_delay_s=move_delay_s,
         checkpoint_overhead_s=checkpoint_overhead_s,
         references=references,
         measure=bounds,

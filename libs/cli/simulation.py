@@ -66,8 +66,10 @@ def simulation_of(
         first.append(Planned(0.0, known_rates(played, rates, choice.references)))
     options = Options(
         checkpoint_overhead_s=choice.checkpoint_overhead_s,
+        start_delay_s=choice.start_delay_s,
         suspend_delay_s=choice.suspend_delay_s,
         resume_delay_s=choice.resume_delay_s,
+        move_delay_s=choice.move_delay_s,
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
         measure=choice.measure,

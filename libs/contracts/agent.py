@@ -29,6 +29,8 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     agent_version: str = ""
     remaps: bool = False
     """Whether a suspended task may be resumed on other GPUs of the node."""
+    state_port: int = 0
+    """Where other agents fetch the states of tasks that move; 0: nowhere."""
 
 
 @event("node.left.v1", owner=OWNER, subject="node_id")
@@ -103,6 +105,39 @@ class JobResumed(Event, frozen=True, kw_only=True):
     """Of that, until its memory was back."""
 
 
+@event("job.movable.v1", owner=OWNER, subject="job_id")
+class JobMovable(Event, frozen=True, kw_only=True):
+    """The node's task can hand its state over to other processes: it may move to another node without a restart."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+
+
+@event("job.ready.v1", owner=OWNER, subject="job_id")
+class JobReady(Event, frozen=True, kw_only=True):
+    """The node's task is there to take over a state: imports are done, the model is built, and it waits."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+
+
+@event("job.restored.v1", owner=OWNER, subject="job_id")
+class JobRestored(Event, frozen=True, kw_only=True):
+    """The node's task has taken over the state of an earlier attempt, and stands still."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    state_bytes: int = 0
+    """Fetched from other nodes, over its processes."""
+    fetch_s: float = 0.0
+    """To have it written at the source, sent and checked."""
+    load_s: float = 0.0
+    """To load it, of the slowest process."""
+
+
 @event("job.exited.v1", owner=OWNER, subject="job_id")
 class JobExited(Event, frozen=True, kw_only=True):
     """The node's task has ended: none of its processes is left."""
@@ -114,7 +149,8 @@ class JobExited(Event, frozen=True, kw_only=True):
     """Of the first rank that ended badly, else 0; None when a signal ended it or it never ran."""
     signal: int | None
     outcome: str
-    """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed` or `lost` (its record is gone)."""
+    """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed`, `restore_failed` (it got no state
+    to go on with) or `lost` (its record is gone)."""
     rank: int | None = None
     """Global rank of the process that ended badly."""
     stderr_tail: str = ""

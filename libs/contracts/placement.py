@@ -224,6 +224,47 @@ class JobUnpacked(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+@event("destination.reserved.v1", owner=OWNER, subject="job_id")
+class DestinationReserved(Event, frozen=True, kw_only=True):
+    """A running or suspended job holds these GPUs, too: its next attempt is being started there to take over its state.
+
+    JobMoved or MoveAbandoned ends this.
+    """
+
+    migration_id: str
+    job_id: str
+    from_attempt: int
+    attempt: int
+    """The number of the attempt that goes on there if the move succeeds; it is not used again if it does not."""
+    gang: list[TaskPlacement]
+    reason: Reason
+
+
+@event("job.moved.v1", owner=OWNER, subject="job_id")
+class JobMoved(Event, frozen=True, kw_only=True):
+    """The attempt goes on where it was reserved GPUs, with the state of the earlier one, which is over.
+
+    The tasks of the earlier attempt have been standing still since the state was taken, and never go on.
+    """
+
+    migration_id: str
+    job_id: str
+    from_attempt: int
+    attempt: int
+    gang: list[TaskPlacement]
+    reason: Reason
+
+
+@event("move.abandoned.v1", owner=OWNER, subject="job_id")
+class MoveAbandoned(Event, frozen=True, kw_only=True):
+    """The job stays where it is, or ends there; GPUs that were reserved for it elsewhere are free."""
+
+    migration_id: str
+    job_id: str
+    from_attempt: int
+    reason: Reason
+
+
 @event("attempt.failed.v1", owner=OWNER, subject="job_id")
 class AttemptFailed(Event, frozen=True, kw_only=True):
     """Every task of the attempt has ended and the job did not succeed; failure analysis says what happens next."""
@@ -237,6 +278,8 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     outcome: str
     """The failing task's `JobExited.outcome`."""
     stderr_tail: str = ""
+    last_attempt: int = 0
+    """The highest number given to an attempt of the job so far, where it is higher than this one's."""
     reason: Reason
 
 
@@ -283,11 +326,35 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     time_limit_s: float | None
     packed_with: list[str] = []
     """Jobs whose tasks may use the same GPUs at the same time."""
+    restores: bool = False
+    """Start and wait for the state of an earlier attempt (RestoreTask), then stand still until ResumeTask."""
+
+
+class StateSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the states of some ranks are."""
+
+    node_id: str
+    address: str
+    port: int
+    first_rank: int
+    """The states of the ranks from here to the next source's first."""
+
+
+@event("task.restore.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
+class RestoreTask(Event, frozen=True, kw_only=True):
+    """Fetch the states of the ranks of `from_attempt`, whose tasks stand still, and load them."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+    from_attempt: int
+    sources: list[StateSource]
+    """Ascending by first rank."""
 
 
 @event("task.stop.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
 class StopTask(Event, frozen=True, kw_only=True):
-    """End the task: politely (SIGTERM to its process group), after `grace_s` by force."""
+    """End the task: politely (SIGTERM to its process group), after `grace_s` by force; at once when that is 0."""
 
     node_id: str
     job_id: str

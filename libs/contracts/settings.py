@@ -33,6 +33,12 @@ SETTINGS = (
     Setting(
         "placement", "pack_utilisation", 1.5, "Two jobs are packed if their GPU utilisations add up to less (0: never)"
     ),
+    Setting("migration", "moves_at_once", 4.0, "Jobs on the move at once, to be better off elsewhere (0: never)"),
+    Setting("migration", "move_rest_s", 60.0, "How long a job that was moved, or could not be, is left where it is"),
+    Setting("migration", "defrag_ratio", 0.75, "Servers of which this part is free are emptied into others (0: never)"),
+    Setting(
+        "migration", "interference", 0.75, "A job that does less than this part of its best rate moves away (0: never)"
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

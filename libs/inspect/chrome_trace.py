@@ -10,8 +10,9 @@ import msgspec
 from libs.contracts.agent import NodeJoined
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobQueued, JobSucceeded
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobQueued, JobSucceeded
 
+Taken = JobPlaced | JobMoved
 RELEASES = (AttemptFailed, JobCancelled, JobQueued, JobSucceeded)
 """Events that end an attempt's hold on its GPUs."""
 
@@ -25,7 +26,7 @@ def write_chrome_trace(records: Iterable[Record], out: IO[bytes]) -> int:
 
 def _events(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     nodes: dict[str, int] = {}
-    held: dict[str, tuple[JobPlaced, float]] = {}
+    held: dict[str, tuple[Taken, float]] = {}
     now_s = 0.0
     for record in records:
         event, time_s = record.envelope.event, record.envelope.time_s
@@ -35,6 +36,10 @@ def _events(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         if isinstance(event, NodeJoined) and event.node_id not in nodes:
             nodes[event.node_id] = len(nodes) + 1
             yield from _names(event, nodes[event.node_id])
+        elif isinstance(event, JobMoved) and event.job_id in held:
+            placed, since_s = held.pop(event.job_id)
+            yield from _bars(placed, since_s, time_s, type(event).__name__, nodes)
+            held[event.job_id] = (event, time_s)
         elif isinstance(event, JobPlaced):
             held[event.job_id] = (event, time_s)
         elif isinstance(event, RELEASES) and event.job_id in held:
@@ -51,9 +56,7 @@ def _names(node: NodeJoined, pid: int) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": gpu.index, "args": {"name": name}}
 
 
-def _bars(
-    placed: JobPlaced, since_s: float, until_s: float, end: str, nodes: dict[str, int]
-) -> Iterator[dict[str, Any]]:
+def _bars(placed: Taken, since_s: float, until_s: float, end: str, nodes: dict[str, int]) -> Iterator[dict[str, Any]]:
     """Times in microseconds, as the format wants them."""
     for task in placed.gang:
         for index in task.gpu_indices:

@@ -11,18 +11,22 @@ from typing import Any
 import msgspec
 
 from libs.contracts.admission import JobRejected
-from libs.contracts.agent import JobExited, NodeJoined, NodeLeft
+from libs.contracts.agent import JobExited, JobResumed, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event, Topic
+from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import (
     AttemptFailed,
+    DestinationReserved,
     JobCancelled,
+    JobMoved,
     JobPlaced,
     JobQueued,
     JobSucceeded,
+    MoveAbandoned,
     TimeSliceStarted,
 )
 from libs.contracts.read_models import JobState
@@ -65,6 +69,10 @@ class Hold(msgspec.Struct, kw_only=True):
     """None while it is suspended between two time slices."""
     running: dict[str, None]
     """Nodes whose task has not ended."""
+    still: dict[str, None] = {}
+    """Nodes whose task stands still, as they have reported."""
+    reserved: list[str] = []
+    """GPUs elsewhere that are kept for a move."""
 
 
 class Ledger:
@@ -96,6 +104,11 @@ class Ledger:
             NodeLost: self._gone,
             NodeLeft: self._gone,
             JobPlaced: self._placed,
+            DestinationReserved: self._reserved,
+            JobMoved: self._moved,
+            MoveAbandoned: self._stays,
+            JobSuspended: self._still,
+            JobResumed: self._goes_on,
             TimeSliceStarted: self._sliced,
             JobExited: self._exited,
             JobQueued: self._queued,
@@ -166,13 +179,54 @@ class Ledger:
         if event.attempt <= self._last_attempt.get(job_id, 0):
             self._wrong(f"attempt {event.attempt} of job {job_id} is placed after {self._last_attempt[job_id]}")
         self._last_attempt[job_id] = event.attempt
-        gpus = [f"{task.node_id}:{index}" for task in event.gang for index in task.gpu_indices]
+        gpus = _gpu_ids(event.gang)
         if len(gpus) != self._asked.get(job_id, len(gpus)):
             self._wrong(f"job {job_id} asked for {self._asked[job_id]} GPUs and is given {len(gpus)}")
         self._give(job_id, gpus, event.packed_with)
         nodes = [task.node_id for task in event.gang]
         running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
         self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
+
+    def _reserved(self, event: DestinationReserved) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is None or hold.attempt != event.from_attempt or hold.reserved:
+            self._wrong(f"attempt {event.from_attempt} of job {event.job_id} is to move and is not placed, or moves")
+            return
+        if event.attempt <= self._last_attempt[event.job_id]:
+            self._wrong(f"attempt {event.attempt} of job {event.job_id} is prepared a second time")
+        self._last_attempt[event.job_id] = event.attempt
+        hold.reserved = _gpu_ids(event.gang)
+        self._give(event.job_id, hold.reserved, [])
+
+    def _moved(self, event: JobMoved) -> None:
+        """From here on the earlier attempt's tasks do nothing: all of them must have been standing still."""
+        hold = self._holds.get(event.job_id)
+        if hold is None or hold.reserved != _gpu_ids(event.gang):
+            self._wrong(f"job {event.job_id} has moved to GPUs that were not reserved for it")
+            return
+        restless = [node_id for node_id in hold.running if node_id not in hold.still]
+        if restless:
+            self._wrong(f"job {event.job_id} goes on elsewhere while its task on {restless[0]} may be running")
+        self._take(event.job_id, hold.gpus)
+        nodes = dict.fromkeys(task.node_id for task in event.gang)
+        running = {node_id: None for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause}
+        self._holds[event.job_id] = Hold(attempt=event.attempt, gpus=hold.reserved, running=running, still=nodes)
+
+    def _stays(self, event: MoveAbandoned) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is not None:
+            self._take(event.job_id, hold.reserved)
+            hold.reserved = []
+
+    def _still(self, event: JobSuspended) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is not None and hold.attempt == event.attempt:
+            hold.still[event.node_id] = None
+
+    def _goes_on(self, event: JobResumed) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is not None and hold.attempt == event.attempt:
+            hold.still.pop(event.node_id, None)
 
     def _give(self, job_id: str, gpus: list[str], packed_with: list[str]) -> None:
         for gpu in gpus:
@@ -200,7 +254,7 @@ class Ledger:
         for job_id in event.suspended:
             self._holds[job_id].gpus = []
         for seat in event.resumed:
-            gpus = [f"{task.node_id}:{index}" for task in seat.gang for index in task.gpu_indices]
+            gpus = _gpu_ids(seat.gang)
             if len(gpus) != self._asked[seat.job_id]:
                 self._wrong(f"job {seat.job_id} asked for {self._asked[seat.job_id]} GPUs and goes on on {len(gpus)}")
             self._holds[seat.job_id].gpus = gpus
@@ -240,6 +294,8 @@ class Ledger:
             return
         if hold.running:
             self._wrong(f"the GPUs of job {job_id} are given back while its task on {next(iter(hold.running))} runs")
+        if hold.reserved:
+            self._wrong(f"job {job_id} gives its GPUs back while others are kept for its move")
         self._take(job_id, hold.gpus)
 
     def _must_live(self, job_id: str, what: str) -> None:
@@ -255,6 +311,10 @@ def conservation(records: Iterable[Record]) -> Conservation:
     for record in records:
         ledger.take(record)
     return ledger.close()
+
+
+def _gpu_ids(gang: list[TaskPlacement]) -> list[str]:
+    return [f"{task.node_id}:{index}" for task in gang for index in task.gpu_indices]
 
 
 def _node_of(gpu: str) -> str:

@@ -18,6 +18,7 @@ from libs.contracts.migration import MigrationCompleted, MigrationFailed, Migrat
 from libs.contracts.placement import (
     AttemptFailed,
     JobCancelled,
+    JobMoved,
     JobPlaced,
     JobPreempted,
     JobQueued,
@@ -160,6 +161,15 @@ def _queued(job: JobView, event: QuotaDeferred | JobQueued | RetryScheduled, sai
 def _placed(job: JobView, event: JobPlaced, said: Said) -> None:
     job.attempt, job.gang, job.preempted = event.attempt, event.gang, False
     job.tasks = {task.node_id: "placed" for task in event.gang}
+    if not job.cancelling:
+        job.said = said
+
+
+@_on(JobMoved)
+def _has_moved(job: JobView, event: JobMoved, said: Said) -> None:
+    """Its next attempt stands still elsewhere, with its state, and goes on now."""
+    job.attempt, job.gang = event.attempt, event.gang
+    job.tasks = {task.node_id: "suspended" for task in event.gang}
     if not job.cancelling:
         job.said = said
 

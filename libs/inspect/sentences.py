@@ -213,6 +213,21 @@ def _(e: placement.JobPlaced) -> str:
     return f"attempt {e.attempt} gets {where(e.gang)}: {e.reason.message}"
 
 
+@_on(placement.DestinationReserved)
+def _(e: placement.DestinationReserved) -> str:
+    return f"attempt {e.attempt} is made ready on {where(e.gang)}, to take over from attempt {e.from_attempt}"
+
+
+@_on(placement.JobMoved)
+def _(e: placement.JobMoved) -> str:
+    return f"attempt {e.attempt} takes over on {where(e.gang)}: {e.reason.message}"
+
+
+@_on(placement.MoveAbandoned)
+def _(e: placement.MoveAbandoned) -> str:
+    return f"attempt {e.from_attempt} is not moved: {e.reason.message}"
+
+
 @_on(placement.JobPreempted)
 def _(e: placement.JobPreempted) -> str:
     return f"attempt {e.attempt} is taken off its GPUs: {e.reason.message}"
@@ -253,6 +268,12 @@ def _(e: placement.ResumeTask) -> str:
     return f"order to {e.node_id}: resume attempt {e.attempt}"
 
 
+@_on(placement.RestoreTask)
+def _(e: placement.RestoreTask) -> str:
+    sources = ", ".join(source.node_id for source in e.sources)
+    return f"order to {e.node_id}: attempt {e.attempt} fetches the state of attempt {e.from_attempt} from {sources}"
+
+
 @_on(agent.NodeJoined)
 def _(e: agent.NodeJoined) -> str:
     types = sorted({gpu.gpu_type for gpu in e.gpus})
@@ -284,6 +305,22 @@ def _(e: agent.JobStarted) -> str:
 def _(e: agent.JobSuspended) -> str:
     parked = f", {e.parked_bytes / 1e6:.1f} MB brought to the host" if e.parked_bytes else ""
     return f"attempt {e.attempt} is suspended on {e.node_id} after {e.delay_s:.3f} s{parked}"
+
+
+@_on(agent.JobMovable)
+def _(e: agent.JobMovable) -> str:
+    return f"attempt {e.attempt} on {e.node_id} can hand over its state"
+
+
+@_on(agent.JobReady)
+def _(e: agent.JobReady) -> str:
+    return f"attempt {e.attempt} waits on {e.node_id} for the state that it is to take over"
+
+
+@_on(agent.JobRestored)
+def _(e: agent.JobRestored) -> str:
+    megabytes, took_s = e.state_bytes / 1e6, e.fetch_s + e.load_s
+    return f"attempt {e.attempt} has its state on {e.node_id}: {megabytes:.1f} MB in {took_s:.3f} s"
 
 
 @_on(agent.JobResumed)
@@ -318,6 +355,12 @@ def _(e: migration.MigrationStarted) -> str:
 @_on(migration.MigrationCompleted)
 def _(e: migration.MigrationCompleted) -> str:
     return f"migration {e.migration_id} completed: attempt {e.attempt} on {', '.join(e.to_nodes)}"
+
+
+@_on(migration.MigrationAssessed)
+def _(e: migration.MigrationAssessed) -> str:
+    rates = f"{e.before_per_s:.2f}/s before, {e.after_per_s:.2f}/s after"
+    return f"migration {e.migration_id} has brought {e.gain_ratio:+.1%}: {rates}"
 
 
 @_on(migration.MigrationFailed)

@@ -21,10 +21,14 @@ class Choice:
     round_s: float = 360.0
     slice_s: float = 60.0
     """Of the policies that let jobs take turns."""
+    start_delay_s: float = 0.0
+    """From the order to the start of a task."""
     suspend_delay_s: float = 0.0
     """From the order to suspend a job to its memory being off the GPU."""
     resume_delay_s: float = 0.0
     """From free GPUs to a suspended job going on."""
+    move_delay_s: float | None = None
+    """For a job that stands still, until it can go on on another server; None: jobs cannot be moved live."""
     checkpoint_overhead_s: float = 0.0
     references: int | None = None
     """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
@@ -43,8 +47,10 @@ class Choice:
             "water_filling": self.water_filling,
             "round_s": self.round_s,
             "slice_s": self.slice_s,
+            "start_delay_s": self.start_delay_s,
             "suspend_delay_s": self.suspend_delay_s,
             "resume_delay_s": self.resume_delay_s,
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
-        return named if self.references is None else {**named, "references": self.references}
+        given = {"references": self.references, "move_delay_s": self.move_delay_s}
+        return named | {name: value for name, value in given.items() if value is not None}

@@ -8,6 +8,9 @@ from libs.contracts.agent import (
     GpuRecovered,
     GpuUnhealthy,
     JobExited,
+    JobMovable,
+    JobReady,
+    JobRestored,
     JobResumed,
     JobStarted,
     JobSuspended,
@@ -15,12 +18,14 @@ from libs.contracts.agent import (
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
-from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Server
 from libs.sim.link import Link, Say
 from libs.sim.options import Doom, Options
 
+RESTORE_TRIES, RESTORE_AGAIN_S = 30, 2.0
+"""How long a source is asked for a state that cannot be reached, or does not stand still yet."""
 Key = tuple[str, int]
 """Job id and attempt: names a task on its node."""
 
@@ -42,6 +47,9 @@ class Gangs(Protocol):
 
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         """The node's task goes on, on these GPUs."""
+
+    def take_over(self, key: Key, node_id: str, order: RestoreTask) -> bool:
+        """The node's task gets the state of an earlier attempt, if that stands still where it is said to be."""
 
     def stopping(self, key: Key) -> None:
         """A task of the gang was told to end."""
@@ -176,6 +184,8 @@ class Node:
             self._suspend((order.job_id, order.attempt))
         elif isinstance(order, ResumeTask):
             self._resume(order)
+        elif isinstance(order, RestoreTask):
+            self._restore(order)
 
     def fail(self, key: Key, doom: Doom) -> None:
         """The task ends badly by itself."""
@@ -202,12 +212,36 @@ class Node:
         task = self.tasks.get(key)
         if task is None or task.stopping:
             return
-        task.running, task.since_s = True, self._agenda.now_s
+        task.since_s = self._agenda.now_s
         self._link.tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
+        if task.order.restores:
+            self._link.tell(JobReady(job_id=key[0], attempt=key[1], node_id=self.node_id))
+            return
+        task.running = True
         self._gangs.started(key, self.node_id)
+        if self._options.move_delay_s is not None:
+            self._link.tell(JobMovable(job_id=key[0], attempt=key[1], node_id=self.node_id))
         self._turn(key, task)
         if task.time_limit_s is not None:
             self._agenda.at(self._agenda.now_s + task.time_limit_s, self._time_out, key, task, awaited=False)
+
+    def _restore(self, order: RestoreTask) -> None:
+        key = (order.job_id, order.attempt)
+        if key in self.tasks:
+            self._agenda.after(self._options.move_delay_s or 0.0, self._restored, key, self.tasks[key], order)
+
+    def _restored(self, key: Key, task: Task, order: RestoreTask, tries: int = 0) -> None:
+        """It has its state, and stands still until it is told to go on."""
+        if self.tasks.get(key) is not task or task.stopping:
+            return
+        if not self._gangs.take_over(key, self.node_id, order):
+            if tries < RESTORE_TRIES:
+                self._agenda.after(RESTORE_AGAIN_S, self._restored, key, task, order, tries + 1)
+            else:
+                self._end(key, "restore_failed", stderr_tail="simulated: the source cannot be reached")
+            return
+        task.running = task.held = task.parked = True
+        self._link.tell(JobRestored(job_id=key[0], attempt=key[1], node_id=self.node_id))
 
     def _time_out(self, key: Key, task: Task) -> None:
         """The task has run for as long as its user allows."""

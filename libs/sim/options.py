@@ -108,6 +108,8 @@ class Options:
     """From the order to suspend a task to its memory being off the GPU; it makes progress meanwhile."""
     resume_delay_s: float = 0.0
     """From free GPUs to a suspended task going on."""
+    move_delay_s: float | None = None
+    """From the order to fetch the state of a task elsewhere to its being loaded; None: tasks cannot move live."""
     checkpoint_overhead_s: float = 0.0
     """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
     detect_s: float = 30.0

@@ -16,6 +16,7 @@ from libs.contracts.migration import MigrationCompleted
 from libs.contracts.placement import (
     AttemptFailed,
     JobCancelled,
+    JobMoved,
     JobPlaced,
     JobPreempted,
     JobQueued,
@@ -87,6 +88,7 @@ class Outcomes:
             JobQueued: self._waits,
             JobPlaced: self._placed,
             TimeSliceStarted: self._sliced,
+            JobMoved: self._moved,
             JobStarted: self._started,
             JobPreempted: self._preempted,
             MigrationCompleted: self._migrated,
@@ -130,6 +132,12 @@ class Outcomes:
             job = self.jobs[seat.job_id]
             self._account(job, time_s)
             job.gang, job.suspended = seat.gang, False
+
+    def _moved(self, event: JobMoved, time_s: float) -> None:
+        """Its GPUs elsewhere count from now on; while they were kept for it, it used those that it had."""
+        job = self.jobs[event.job_id]
+        self._account(job, time_s)
+        job.attempt, job.gang, job.suspended = event.attempt, event.gang, False
 
     def _started(self, event: JobStarted, time_s: float) -> None:
         job = self.jobs[event.job_id]

@@ -9,7 +9,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import OWNER as INTROSPECTION
 from libs.contracts.introspection import JobProfiled, NodeLost
-from libs.contracts.placement import LaunchTask
+from libs.contracts.placement import LaunchTask, RestoreTask
 from libs.kernel.ids import derived_id, request_id
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
@@ -74,9 +74,7 @@ class World:
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
         attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
-        doom = self._options.failures.doom(self._seed, *key)
-        if doom is not None:
-            attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
+        self._doom(key, attempt)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest)
@@ -84,6 +82,12 @@ class World:
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
         self._attempts[key] = attempt
         return attempt
+
+    def _doom(self, key: Key, attempt: Attempt) -> None:
+        """Plan at which point of the work that is left the attempt fails by itself, if it does."""
+        doom = self._options.failures.doom(self._seed, *key)
+        if doom is not None:
+            attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
 
     def may_go_on(self, key: Key) -> bool:
         return self.jobs[key[0]].done > 0
@@ -97,6 +101,16 @@ class World:
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         self._move(key, node_id, gpu_indices)
         self._set_running(key, node_id, True)
+
+    def take_over(self, key: Key, node_id: str, order: RestoreTask) -> bool:
+        attempt, source = self._attempts.get(key), self._attempts.get((order.job_id, order.from_attempt))
+        there = all(self.nodes[each.node_id].reachable for each in order.sources)
+        if attempt is None or source is None or source.broken or any(source.nodes.values()) or not there:
+            return False
+        attempt.done = source.done
+        self._doom(key, attempt)
+        attempt.nodes[node_id] = False
+        return True
 
     def _move(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         """The node's part of the gang comes back on other GPUs than it left."""

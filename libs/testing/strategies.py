@@ -67,6 +67,7 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
             "stop_delay_s": delays,
             "suspend_delay_s": delays,
             "resume_delay_s": delays,
+            "move_delay_s": st.sampled_from([None, 0.0, 0.5, 7.0]),
             "detect_s": st.sampled_from([5.0, 30.0]),
             "interleaving": st.one_of(st.none(), st.integers(0, 5)),
             "failures": failure_models(),
@@ -97,6 +98,37 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, polic
     _draw_policies(draw, scenario)
     for _ in range(draw(st.integers(0, 4)) if faults else 0):
         scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(times), for_s=draw(spans))
+    return scenario
+
+
+@st.composite
+def crowded_cells(draw: st.DrawFn) -> Scenario:
+    """A small cell with more jobs than it has room for: they take turns, and move to wherever others have left."""
+    scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
+    scenario.options(move_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0])), profile_every_s=20.0)
+    per_server = draw(st.sampled_from([2, 4]))
+    servers = draw(st.integers(2, 4))
+    scenario.servers(per_server, v100=per_server * servers)
+    nodes = [f"v100-{number:03}" for number in range(servers)]
+    early = st.integers(0, 300).map(float)
+    jobs = [f"job-{number}" for number in range(draw(st.integers(4, 12)))]
+    for job_id in jobs:
+        model = draw(st.sampled_from(["resnet", "lstm"]))
+        spec = Spec(model).with_(model=model).gpus(draw(st.sampled_from([1, 1, 1, 2, 2, 3])))
+        spec.runs(draw(spans)).retries(draw(st.integers(0, 2)))
+        scenario.job(job_id, at=draw(st.integers(0, 60).map(float)), spec=spec)
+    _draw_requests(draw, scenario, jobs, st.sampled_from(nodes), early)
+    scenario.plan(0.0, PolicyChanged(policy="gandiva", requested_by="op"))
+    # Slices are longer than tasks take to come back: else nobody would get anywhere.
+    for service, name, values in (("placement", "slice_s", [20.0, 40.0]), ("migration", "move_rest_s", [5.0, 30.0])):
+        value = draw(st.sampled_from(values))
+        scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
+    if draw(st.booleans()):
+        scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(POLICY_NAMES)), requested_by="op"))
+    for _ in range(draw(st.integers(0, 3))):
+        scenario.fault(
+            draw(st.sampled_from(FaultKind)), draw(st.sampled_from(nodes)), at=draw(early), for_s=draw(spans)
+        )
     return scenario
 
 
@@ -146,7 +178,13 @@ def pairs_of_two_models() -> ThroughputsProvided:
     )
 
 
-def _draw_requests(draw: st.DrawFn, scenario: Scenario, jobs: list[str], nodes: st.SearchStrategy[str]) -> None:
+def _draw_requests(
+    draw: st.DrawFn,
+    scenario: Scenario,
+    jobs: list[str],
+    nodes: st.SearchStrategy[str],
+    times: st.SearchStrategy[float] = times,
+) -> None:
     for _ in range(draw(st.integers(0, 3))):
         scenario.cancel(draw(st.sampled_from(jobs)), at=draw(times))
     for _ in range(draw(st.integers(0, 2))):

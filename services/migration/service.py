@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from libs.contracts.migration import (
     OWNER,
+    MigrationAssessed,
     MigrationCompleted,
     MigrationFailed,
     MigrationStarted,
     NodeDrained,
 )
 from libs.kernel.service import Service
+from services.migration.core.improving import next_wakeup
 from services.migration.core.machine import machine
 from services.migration.core.state import State, check
 
@@ -18,6 +20,7 @@ SERVICE = Service(
     question="What should move?",
     machine=machine,
     state_type=State,
-    emits=(MigrationStarted, MigrationCompleted, MigrationFailed, NodeDrained),
+    emits=(MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed, NodeDrained),
+    next_wakeup=next_wakeup,
     check=check,
 )

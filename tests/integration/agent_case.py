@@ -1,4 +1,4 @@
-"""An agent in a process of its own, and a hand that gives it orders as placement would."""
+"""Agents in processes of their own, and a hand that gives them orders as placement would."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ FACT_WITHIN_S = 30.0
 class AgentCase:
     """Use as an async context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path, *nodes: str) -> None:
+        """One agent per node; `n1` where none is named."""
+        self.folder, self.nodes = folder, nodes or ("n1",)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._url = f"sqlite:///{folder / 'log.db'}"
         self._numbers = itertools.count(1)
         self._unread: list[Event] = []
@@ -39,29 +40,31 @@ class AgentCase:
         await self.bus.create_topics(TopicLayout())
         self._session = await self.bus.open_session("placement")
         self._reader = await self.bus.reader({Partition(Topic.CONTROL, 0): 0})
-        self.start()
+        for node_id in self.nodes:
+            self.start(node_id)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(40)
+        living = [process for process in self.processes.values() if process.poll() is None]
+        for process in living:
+            process.terminate()
+        for process in living:
+            process.wait(40)
         await self._reader.close()
         await self._session.close()
         await self.bus.close()
 
-    def start(self) -> None:
+    def start(self, node_id: str = "n1") -> None:
         """Start the agent."""
         command = [sys.executable, "-m", "torch_agent.service", "--bus", self._url, "--cell", "test"]
-        command += ["--node-id", "n1", "--virtual-gpus", "4", "--state-dir", str(self.folder / "n1")]
+        command += ["--node-id", node_id, "--virtual-gpus", "4", "--state-dir", str(self.folder / node_id)]
         with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def kill(self) -> None:
+    def kill(self, node_id: str = "n1") -> None:
         """kill -9."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        self.processes[node_id].kill()
+        self.processes[node_id].wait()
 
     async def order(self, *orders: Event) -> None:
         """Give orders, in one commit."""
@@ -79,20 +82,21 @@ class AgentCase:
         """The next facts must be of these types; returns the last of them."""
         event: Any = None
         for cls in expected:
-            event = await self._next()
+            event = await self.next()
             log = (self.folder / "agent.log").read_text()[-3000:]
             assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
         return event
 
-    async def _next(self) -> Event | None:
+    async def next(self) -> Event | None:
+        """The next fact; None when there is none in time."""
         if not self._unread:
             messages = await self._reader.next_batch(100, FACT_WITHIN_S)
             self._unread = [codec.record(message).envelope.event for message in messages]
         return self._unread.pop(0) if self._unread else None
 
-    def task_folder(self, job_id: str) -> Path:
+    def task_folder(self, job_id: str, attempt: int = 1, node_id: str = "n1") -> Path:
         """Where the task's files are."""
-        return self.folder / "n1" / "tasks" / f"{job_id}.1"
+        return self.folder / node_id / "tasks" / f"{job_id}.{attempt}"
 
 
 def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchTask:

@@ -1,6 +1,9 @@
 """Runs training scripts that know of nothing, and leaves every loss that they have computed gradients of.
 
 python losses.py FOLDER script.py... [-- ARGUMENT...]   # in FOLDER/script.py.losses one a line, as float.hex() has it
+
+Each is written at once: a process that takes over from another goes on in the same file.
+PAUSE_S: seconds between two. GATE: a file with the number of losses that it may come to for now.
 """
 
 import os
@@ -11,24 +14,30 @@ from pathlib import Path
 
 import torch
 
-losses: list[str] = []
 backward = torch.Tensor.backward
 
 
-def noted(self, *args, **kwargs):
-    losses.append(float(self.detach()).hex())
-    time.sleep(float(os.environ.get("PAUSE_S", "0")))  # for who wants to catch it in the middle
-    return backward(self, *args, **kwargs)
+def noting(file):
+    """`Tensor.backward` that notes the loss first."""
+    gate = Path(os.environ["GATE"]) if "GATE" in os.environ else None
+
+    def noted(self, *args, **kwargs):
+        file.write(float(self.detach()).hex() + "\n")
+        time.sleep(float(os.environ.get("PAUSE_S", "0")))  # for who wants to catch it in the middle
+        while gate is not None and len(Path(file.name).read_text().split()) > int(gate.read_text()):
+            time.sleep(0.005)
+        return backward(self, *args, **kwargs)
+
+    return noted
 
 
 def main(folder: Path, scripts: list[str], arguments: list[str]) -> None:
-    torch.Tensor.backward = noted
     for script in scripts:
-        losses.clear()
         sys.argv = [script, *arguments]
         sys.path.insert(0, str(Path(script).parent))
-        runpy.run_path(script, run_name="__main__")
-        (folder / f"{Path(script).name}.losses").write_text("\n".join(losses))
+        with (folder / f"{Path(script).name}.losses").open("a", buffering=1) as file:
+            torch.Tensor.backward = noting(file)
+            runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -134,18 +134,16 @@ async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentC
 async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase):
     await agent.order(launch("a", "sleep", "60"))
     await agent.fact(JobStarted)
-    assert agent.process is not None
-    agent.process.terminate()
+    agent.processes["n1"].terminate()
     exited = await agent.fact(JobExited)
     assert exited.outcome == "stopped"
     await agent.fact(NodeLeft)
-    assert agent.process.wait(30) == 0
+    assert agent.processes["n1"].wait(30) == 0
 
 
 async def test_a_second_agent_on_the_same_directory_is_refused(agent: AgentCase):
-    first = agent.process
+    first = agent.processes["n1"]
     agent.start()
-    assert agent.process is not None
-    assert agent.process.wait(30) == 2
+    assert agent.processes["n1"].wait(30) == 2
     assert "another agent" in (agent.folder / "agent.log").read_text()
-    agent.process = first
+    agent.processes["n1"] = first

@@ -20,11 +20,8 @@ from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, launch, state_letter
+from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, STEPS, losses_in, losses_of
 
-EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
-LOSSES = str(Path(__file__).with_name("losses.py"))
-SCRIPTS = ("mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py")
-STEPS = 240
 SUSPENSIONS = 10
 
 
@@ -34,20 +31,6 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
         await case.fact(NodeJoined)
         yield case
     assert nothing_left_of(tmp_path) == []
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the losses of each script on its own."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run(losses_of(folder, *SCRIPTS), env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-    return folder
-
-
-def losses_of(folder: Path, *scripts: str) -> list[str]:
-    """The command that runs scripts and leaves their losses in the folder."""
-    paths = [str(EXAMPLES / script) for script in scripts]
-    return [sys.executable, LOSSES, str(folder), *paths, "--", "--steps", str(STEPS)]
 
 
 async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
@@ -61,7 +44,7 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
     chance = random.Random(script)
     await agent.order(launch("a", *losses_of(tmp_path, script), env={"PAUSE_S": "0.01"}))
     pid = (await agent.fact(JobStarted)).pid
-    boundaries = sorted(chance.sample(range(1, STEPS - 100), SUSPENSIONS))
+    boundaries = sorted(chance.sample(range(1, STEPS - 60), SUSPENSIONS))
     slots = [0] * 7 + [1, 3, 2]
     chance.shuffle(slots)
     for boundary, slot in zip(boundaries, slots, strict=True):
@@ -74,8 +57,8 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[slot]))
         assert (await agent.fact(JobResumed)).gpu_indices == [slot]
     assert (await agent.fact(JobExited)).exit_code == 0
-    losses = losses_in(tmp_path / f"{script}.losses")
-    assert losses == losses_in(undisturbed / f"{script}.losses") and len(losses) == STEPS
+    losses = losses_in(tmp_path, script)
+    assert losses == losses_in(undisturbed, script) and len(losses) == STEPS
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
@@ -126,7 +109,7 @@ async def test_an_agent_that_is_killed_in_the_middle_of_it_finishes_what_it_bega
     await reborn(agent)  # on its way back
     assert (await agent.fact(JobResumed)).gpu_indices == [3]
     assert (await agent.fact(JobExited)).exit_code == 0
-    assert losses_in(tmp_path / "slow.py.losses") == losses_in(tmp_path / "fast.py.losses")
+    assert losses_in(tmp_path, "slow.py") == losses_in(tmp_path, "fast.py")
 
 
 async def reborn(agent: AgentCase) -> None:
@@ -134,10 +117,6 @@ async def reborn(agent: AgentCase) -> None:
     agent.kill()
     agent.start()
     await agent.fact(NodeJoined)
-
-
-def losses_in(file: Path) -> list[str]:
-    return file.read_text().split()
 
 
 @pytest.mark.parametrize("victim", ["task", "shim"])

@@ -13,7 +13,7 @@ from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
-from libs.testing.strategies import scenarios
+from libs.testing.strategies import crowded_cells, scenarios
 from services.roster import SERVICES
 from tests.properties.effort import few_examples, whole_system
 
@@ -57,8 +57,8 @@ def test_every_decision_can_be_derived_again(scenario: Scenario):
 
 
 @whole_system
-@given(scenarios(policy="gandiva"))
-def test_taking_turns_keeps_the_books_balanced_and_can_be_derived_again(scenario: Scenario):
+@given(st.one_of(scenarios(policy="gandiva"), crowded_cells()))
+def test_taking_turns_and_moving_keep_the_books_balanced_and_can_be_derived_again(scenario: Scenario):
     simulation = checked_run(scenario)
     books = conservation(simulation.records())
     assert books.violations == []

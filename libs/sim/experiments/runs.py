@@ -59,6 +59,7 @@ class RunSpec(Choice):
             water_filling=self.water_filling,
             ideal=self.ideal,
             packing=bool(self.utilisations),
+            moving=self.move_delay_s is not None,
         )
 
     @property
@@ -127,6 +128,7 @@ def label(
     water_filling: bool = False,
     ideal: bool = False,
     packing: bool = False,
+    moving: bool = False,
 ) -> str:
     """A policy with those of its options that change what it optimises."""
     options = {
@@ -136,6 +138,7 @@ def label(
         "water filling": water_filling,
         "ideal": ideal,
         "packing": packing,
+        "migration": moving,
     }
     return ", ".join([policy, *(name for name, on in options.items() if on)])
 

@@ -12,6 +12,7 @@ from libs.contracts.gateway import JobArrived
 from libs.contracts.placement import (
     AttemptFailed,
     JobCancelled,
+    JobMoved,
     JobPlaced,
     JobQueued,
     JobSucceeded,
@@ -47,6 +48,9 @@ def intervals_of(log: Iterable[Envelope], cluster: Cluster, end_s: float) -> lis
             release(event.job_id, envelope.time_s)
             if isinstance(event, JobPlaced):
                 held[event.job_id] = (envelope.time_s, event.gang)
+        elif isinstance(event, JobMoved):
+            release(event.job_id, envelope.time_s)
+            held[event.job_id] = (envelope.time_s, event.gang)
         elif isinstance(event, TimeSliceStarted):
             for job_id in event.suspended:
                 release(job_id, envelope.time_s)

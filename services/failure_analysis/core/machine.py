@@ -92,7 +92,8 @@ def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -
             "delay_s": delay_s,
         },
     )
-    return RetryScheduled(job_id=event.job_id, attempt=event.attempt + 1, not_before_s=now_s + delay_s, reason=reason)
+    attempt = max(event.attempt, event.last_attempt) + 1
+    return RetryScheduled(job_id=event.job_id, attempt=attempt, not_before_s=now_s + delay_s, reason=reason)
 
 
 def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:

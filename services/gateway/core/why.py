@@ -10,16 +10,18 @@ from libs.contracts.admission import JobAdmitted, JobRejected
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
-from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
+from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
     GangReleased,
     GangReserved,
     JobCancelled,
+    JobMoved,
     JobPlaced,
     JobPreempted,
     JobQueued,
     JobSucceeded,
+    MoveAbandoned,
 )
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import EventRow, JobRow, JobState
@@ -49,9 +51,20 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
     ("quota", (QuotaGranted, QuotaDeferred)),
     (
         "placement",
-        (JobQueued, JobPlaced, JobPreempted, AttemptFailed, JobSucceeded, JobCancelled, GangReserved, GangReleased),
+        (
+            JobQueued,
+            JobPlaced,
+            JobMoved,
+            MoveAbandoned,
+            JobPreempted,
+            AttemptFailed,
+            JobSucceeded,
+            JobCancelled,
+            GangReserved,
+            GangReleased,
+        ),
     ),
-    ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed)),
+    ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )
 _ALWAYS = ("admission", "quota", "placement")
@@ -117,6 +130,8 @@ def _say(row: EventRow) -> str:
         return f"{data['failure']} ({data['category']}): {data['deciding_line']}; {helps}"
     if row.type == JobSucceeded.wire_type:
         return "every task exited with code 0"
+    if row.type == MigrationAssessed.wire_type:
+        return f"{data['gain_ratio']:+.1%} mini-batches per second at the new place"
     if row.type == MigrationCompleted.wire_type:
         return f"moved to {', '.join(data['to_nodes'])}"
     return ""

@@ -7,7 +7,7 @@ import msgspec
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.introspection import OWNER, JobProfiled, NodeLost
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobPreempted, JobSucceeded
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobPreempted, JobSucceeded
 from libs.kernel.machine import Machine
 from libs.kernel.service import Service
 
@@ -45,8 +45,8 @@ def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
         state.nodes.pop(event.node_id, None)
 
 
-@machine.evolves(JobPlaced)
-def job_placed(state: Watch, event: JobPlaced, now_s: float) -> None:
+@machine.evolves(JobPlaced, JobMoved)
+def job_placed(state: Watch, event: JobPlaced | JobMoved, now_s: float) -> None:
     state.running[event.job_id] = Running(attempt=event.attempt)
 
 

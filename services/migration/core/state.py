@@ -1,17 +1,58 @@
-"""What migration knows: who runs where, which nodes are being emptied, and the moves under way."""
+"""What migration knows: servers, who runs or waits for its turn where, moves under way, nodes being emptied."""
 
 from __future__ import annotations
 
 import msgspec
 
+from libs.contracts import settings
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.migration import OWNER
 from libs.kernel.service import InvariantViolated
 
 
+class Server(msgspec.Struct, kw_only=True):
+    """A node that has joined."""
+
+    gpus: list[str]
+    """The type of each GPU."""
+    present: bool = True
+    unhealthy: dict[int, None] = {}
+
+
 class Seat(msgspec.Struct, kw_only=True):
-    """Where a job's current attempt holds GPUs."""
+    """Where a job's current attempt is."""
 
     attempt: int
-    nodes: list[str]
+    gang: list[TaskPlacement]
+    suspended_since_s: float | None = None
+    """Since when it waits for its turn; None while it holds its GPUs."""
+    movable: dict[str, None] = {}
+    """Nodes whose task can hand over its state."""
+    exited: dict[str, None] = {}
+    """Nodes whose task has ended."""
+    rate_per_s: float = 0.0
+    """Mini-batches per second, as profiled last; 0: not yet."""
+    best_per_s: float = 0.0
+    """The highest rate that it has been profiled with on GPUs of this type."""
+    packed: bool = False
+    """It shares its GPUs with another job."""
+    rests_until_s: float = 0.0
+    """It has just been moved, or could not be: nobody asks it to move before."""
+
+    @property
+    def nodes(self) -> list[str]:
+        """In the order of their ranks."""
+        return [task.node_id for task in self.gang]
+
+    @property
+    def width(self) -> int:
+        """GPUs."""
+        return sum(len(task.gpu_indices) for task in self.gang)
+
+    @property
+    def holds(self) -> bool:
+        """Whether its GPUs are its own now."""
+        return self.suspended_since_s is None
 
 
 class Move(msgspec.Struct, kw_only=True):
@@ -21,6 +62,17 @@ class Move(msgspec.Struct, kw_only=True):
     attempt: int
     """The attempt that is to leave."""
     from_nodes: list[str]
+    must_leave: bool = True
+    reserved: list[TaskPlacement] = []
+    """GPUs that placement keeps for it elsewhere."""
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has been moved live, and how fast it was before."""
+
+    migration_id: str
+    attempt: int
+    before_per_s: float
 
 
 class Drain(msgspec.Struct, kw_only=True):
@@ -34,20 +86,33 @@ class Drain(msgspec.Struct, kw_only=True):
 class State(msgspec.Struct, kw_only=True):
     """Initially empty."""
 
+    servers: dict[str, Server] = {}
     seats: dict[str, Seat] = {}
-    """{job id: seat} of the jobs that hold GPUs."""
+    """{job id: seat} of the jobs that have been placed."""
     moves: dict[str, Move] = {}
     """{job id: move}; at most one move per job."""
+    assessments: dict[str, Assessment] = {}
+    """{job id: what its next profile is compared with}."""
     drains: dict[str, Drain] = {}
     """{node id: drain}."""
+    leftovers: dict[str, dict[str, int]] = {}
+    """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
+    policy: str = ""
+    look_at_s: float | None = None
+    """When to look for jobs that should move; None: nothing has changed since the last look."""
+    moves_at_once: float = settings.default(OWNER, "moves_at_once")
+    move_rest_s: float = settings.default(OWNER, "move_rest_s")
+    defrag_ratio: float = settings.default(OWNER, "defrag_ratio")
+    interference: float = settings.default(OWNER, "interference")
 
     def jobs_on(self, node_id: str) -> list[str]:
-        """Jobs that hold GPUs of the node, in order of placement."""
-        return [job_id for job_id, seat in self.seats.items() if node_id in seat.nodes]
+        """Jobs with a task on the node, in order of placement."""
+        seated = [job_id for job_id, seat in self.seats.items() if node_id in seat.nodes]
+        return [*seated, *self.leftovers.get(node_id, {})]
 
 
 def check(state: State) -> None:
     """A drained node is empty."""
     for node_id, drain in state.drains.items():
         if drain.empty and state.jobs_on(node_id):
-            raise InvariantViolated(f"node {node_id} was called drained, but {state.jobs_on(node_id)} hold GPUs there")
+            raise InvariantViolated(f"node {node_id} was called drained, but {state.jobs_on(node_id)} are there")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
-from libs.contracts.migration import MigrationStarted
+from libs.contracts.agent import JobExited, JobMovable, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, JobSucceeded, StopTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
-from services.placement.core.placing import clear_attempt, forget, preempt, stop_all
+from services.placement.core.moving.abandoning import abandon
+from services.placement.core.moving.handing_over import destination_ended, destination_failed, destination_started
+from services.placement.core.placing import clear_attempt, forget, stop_all
 from services.placement.core.scheduling import schedule
 from services.placement.core.slicing.service_time import ends, has_begun
 from services.placement.core.state import Job, Phase, State, TaskExit
@@ -21,6 +22,15 @@ def active(state: State, job_id: str, attempt: int) -> Job | None:
     return job if job is not None and job.phase is Phase.ACTIVE and job.attempt == attempt else None
 
 
+def expects(state: State, node_id: str, job_id: str, attempt: int) -> bool:
+    """Whether a task of this attempt should be on the node: it holds GPUs there, or is about to take over."""
+    job = state.jobs.get(job_id)
+    if job is not None and job.move is not None and job.move.attempt == attempt:
+        return any(task.node_id == node_id and node_id not in job.move.gone for task in job.move.gang)
+    job = active(state, job_id, attempt)
+    return job is not None and node_id in job.live_nodes()
+
+
 @machine.evolves(JobStarted)
 def task_started(state: State, event: JobStarted, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
@@ -28,27 +38,37 @@ def task_started(state: State, event: JobStarted, now_s: float) -> None:
         job.started.append(event.node_id)
         if len(job.started) == len(job.gang):
             has_begun(job, now_s)
+    destination_started(state, event)
+
+
+@machine.evolves(JobMovable)
+def task_movable(state: State, event: JobMovable, now_s: float) -> None:
+    job = active(state, event.job_id, event.attempt)
+    if job is not None:
+        job.movable[event.node_id] = None
 
 
 @machine.evolves(JobSuspended)
 def task_suspended(state: State, event: JobSuspended, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
-    if job is not None and job.suspended:
-        ends(job, now_s)
+    if job is not None:
+        job.still[event.node_id] = None
+        if job.suspended:
+            ends(job, now_s)
 
 
 @machine.evolves(JobResumed)
 def task_resumed(state: State, event: JobResumed, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
     if job is not None:
+        job.still.pop(event.node_id, None)
         has_begun(job, now_s)
 
 
 @machine.decides(JobStarted)
 def stop_a_stranger(state: State, event: JobStarted, turn: Turn[State]) -> None:
     """A task of an attempt that is over (its node was thought lost) must not go on."""
-    job = active(state, event.job_id, event.attempt)
-    if job is None or event.node_id not in job.live_nodes():
+    if not expects(state, event.node_id, event.job_id, event.attempt):
         turn.emit(stop_stale(state, event.node_id, event.job_id, event.attempt))
 
 
@@ -59,27 +79,23 @@ def task_exited(state: State, event: JobExited, now_s: float) -> None:
         job.exits[event.node_id] = TaskExit(
             exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
         )
+    destination_ended(state, event)
 
 
 @machine.decides(JobExited)
 def end_or_stop_peers(state: State, event: JobExited, turn: Turn[State]) -> None:
     """The attempt ends with its last task; one that ends badly takes its peers along."""
+    destination_failed(state, event, turn)
     job = active(state, event.job_id, event.attempt)
     if job is None or event.node_id not in job.exits:
         return
+    abandon(job, Reason(code="Ended", message="it has ended where it was"), turn, goes_on=False)
     if not job.live_nodes():
         end_attempt(state, job, turn)
         schedule(state, turn)
     elif not job.exits[event.node_id].good and not job.stopping:
         reason = Reason(code="PeerFailed", message=f"the task on {event.node_id} ended badly")
         stop_all(state, job, state.stop_grace_s, reason, turn)
-
-
-@machine.decides(MigrationStarted)
-def leave_for_migration(state: State, event: MigrationStarted, turn: Turn[State]) -> None:
-    job = active(state, event.job_id, event.attempt)
-    if job is not None and job.leaving is None and job.cancellation is None:
-        preempt(state, job, event.reason, turn)
 
 
 @machine.evolves(JobPreempted)
@@ -123,7 +139,7 @@ def end_attempt(state: State, job: Job, turn: Turn[State]) -> None:
         turn.emit(cancelled(job))
     elif job.leaving is not None:
         reason = on_hold() if job.held else job.leaving
-        turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt + 1, reason=reason))
+        turn.emit(JobQueued(job_id=job.job_id, attempt=job.next_attempt, reason=reason))
     else:
         turn.emit(_failure(job))
 
@@ -141,5 +157,6 @@ def _failure(job: Job) -> AttemptFailed:
         signal=task_exit.signal,
         outcome=task_exit.outcome,
         stderr_tail=task_exit.stderr_tail,
+        last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
         reason=Reason(code="TaskEndedBadly", message=f"the task on {node_id} ended with {how} ({task_exit.outcome})"),
     )

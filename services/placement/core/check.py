@@ -22,8 +22,9 @@ def _holders(state: State) -> None:
     }
     given: dict[str, list[str]] = {}
     for job in state.jobs.values():
-        if job.phase is Phase.ACTIVE and not job.suspended:
-            for gpu_id in [f"{task.node_id}:{index}" for task in job.gang for index in task.gpu_indices]:
+        gang = job.gang if job.phase is Phase.ACTIVE and not job.suspended else []
+        for task in [*gang, *(job.move.gang if job.move is not None else [])]:
+            for gpu_id in [f"{task.node_id}:{index}" for index in task.gpu_indices]:
                 given[gpu_id] = sorted([*given.get(gpu_id, []), job.job_id])
     if held != given:
         place = min(k for k in held.keys() | given.keys() if held.get(k) != given.get(k))

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from services.placement.core import arrivals, attempts, nodes, requests, scheduling
+from services.placement.core.moving import abandoning, handing_over, starting
 from services.placement.core.table import machine
 
-__all__ = ["arrivals", "attempts", "machine", "nodes", "requests", "scheduling"]
+__all__ = [
+    "abandoning",
+    "arrivals",
+    "attempts",
+    "handing_over",
+    "machine",
+    "nodes",
+    "requests",
+    "scheduling",
+    "starting",
+]

@@ -7,7 +7,8 @@ from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from services.placement.core.attempts import active, end_attempt, stop_stale
+from services.placement.core.attempts import end_attempt, expects, stop_stale
+from services.placement.core.moving.handing_over import give_up
 from services.placement.core.placing import preempt
 from services.placement.core.scheduling import schedule
 from services.placement.core.state import Gpu, Job, Node, Phase, State, TaskExit
@@ -40,8 +41,12 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
         next_port=known.next_port if known is not None else event.rendezvous_ports.first,
         draining=known.draining if known is not None else False,
         remaps=event.remaps,
+        state_port=event.state_port,
     )
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
+    for job in state.jobs.values():
+        if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
+            job.move.gone[event.node_id] = None
     for job in _active_on(state, event.node_id):
         if event.node_id in job.started and (job.job_id, job.attempt) not in there:
             job.exits[event.node_id] = LOST
@@ -51,8 +56,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
 def settle_tasks(state: State, event: NodeJoined, turn: Turn[State]) -> None:
     """Stop what the agent should not have; queue again what it should have and has lost."""
     for ref in event.tasks:
-        job = active(state, ref.job_id, ref.attempt)
-        if job is None or event.node_id not in job.live_nodes():
+        if not expects(state, event.node_id, ref.job_id, ref.attempt):
             turn.emit(stop_stale(state, event.node_id, ref.job_id, ref.attempt))
     reason = Reason(code="TaskLost", message=f"the agent of {event.node_id} restarted and its task is gone")
     _requeue_losers(state, event.node_id, reason, turn)
@@ -68,6 +72,9 @@ def node_gone(state: State, event: NodeLost | NodeLeft, now_s: float) -> None:
     node.present = False
     for job in _active_on(state, event.node_id):
         job.exits[event.node_id] = LOST
+    for job in state.jobs.values():
+        if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
+            job.move.gone[event.node_id] = None
 
 
 @machine.decides(NodeLost, NodeLeft)
@@ -118,7 +125,12 @@ def _active_on(state: State, node_id: str) -> list[Job]:
 
 
 def _requeue_losers(state: State, node_id: str, reason: Reason, turn: Turn[State]) -> None:
-    """Jobs that have lost their task on the node: the rest of the gang is stopped, the job queued again."""
+    """Jobs that have lost their task on the node: the rest of the gang is stopped, the job queued again.
+
+    Who was about to move there stays where it is, if it may.
+    """
+    for job in [job for job in state.jobs.values() if job.move is not None and node_id in job.move.gone]:
+        give_up(state, job, reason, turn)
     active_jobs = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
     for job in active_jobs:
         if job.exits.get(node_id) != LOST:

@@ -11,9 +11,20 @@ from services.placement.core.state import Job, State
 
 
 def launch_orders(
-    state: State, job: Job, gang: list[TaskPlacement], attempt: int, packed_with: Sequence[str] = ()
+    state: State,
+    job: Job,
+    gang: list[TaskPlacement],
+    attempt: int,
+    packed_with: Sequence[str] = (),
+    *,
+    restores: bool = False,
 ) -> list[LaunchTask]:
-    """One order per node of the gang."""
+    """One order per node of the gang.
+
+    Args:
+        packed_with: jobs that may hold the same GPUs at the same time.
+        restores: the tasks are to wait for the state of an earlier attempt.
+    """
     first = state.nodes[gang[0].node_id]
     spread = len(gang) > 1
     return [
@@ -37,6 +48,7 @@ def launch_orders(
             rendezvous_port=first.next_port if spread else None,
             time_limit_s=job.spec.time_limit_s,
             packed_with=list(packed_with),
+            restores=restores,
         )
         for node_rank, task in enumerate(gang)
     ]

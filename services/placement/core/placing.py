@@ -9,6 +9,7 @@ from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.moving.abandoning import abandon
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.rounds.ledger import charge, settle
@@ -46,6 +47,7 @@ def tell(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
 
 def preempt(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
     """Take the attempt off its GPUs; it is queued again when its tasks have ended."""
+    abandon(job, reason, turn, goes_on=False)
     turn.emit(JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason))
     if not job.stopping:
         stop_all(state, job, state.stop_grace_s, reason, turn)
@@ -76,13 +78,18 @@ def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
     job.phase, job.gang, job.wait_code, job.charged_s = Phase.ACTIVE, event.gang, "", now_s
     if state.rounds is not None and state.rounds.plan.pop(job.job_id, None) is None:
         state.rounds.beyond[job.job_id] = None
-    state.hold(job)
+    state.hold(job, job.gang)
     settle(state, job)
     if state.policy in SLICING_POLICIES:
         joins(state, job, now_s)
         begins(job, now_s)
-    if len(event.gang) > 1:
-        first = state.nodes[event.gang[0].node_id]
+    use_port(state, event.gang)
+
+
+def use_port(state: State, gang: list[TaskPlacement]) -> None:
+    """A gang on several nodes meets at its first node's next port: another gang takes the one after it."""
+    if len(gang) > 1:
+        first = state.nodes[gang[0].node_id]
         first.next_port = first.next_port + 1 if first.next_port < first.ports.last else first.ports.first
 
 
@@ -92,10 +99,11 @@ def clear_attempt(state: State, job: Job, now_s: float) -> None:
         charge(state, job, now_s)
     if state.rounds is not None and job.job_id not in state.rounds.plan:
         state.rounds.beyond.pop(job.job_id, None)
-    state.release(job)
+    state.release(job, job.gang)
     part(state, job.job_id)
     ends(job, now_s)
     job.gang, job.started, job.exits, job.suspended = [], [], {}, False
+    job.movable, job.still, job.must_leave = {}, {}, None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
 

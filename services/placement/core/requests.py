@@ -16,10 +16,11 @@ from libs.contracts.gateway import (
     ThroughputsProvided,
 )
 from libs.contracts.introspection import JobProfiled
-from libs.contracts.placement import OWNER, JobQueued, ResumeTask, SuspendTask
+from libs.contracts.placement import OWNER, JobQueued, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
+from services.placement.core.moving.abandoning import abandon, resume_orders
 from services.placement.core.placing import stop_all, withdraw
 from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
@@ -54,6 +55,7 @@ def cancel(state: State, event: JobCancelRequested, turn: Turn[State]) -> None:
         schedule(state, turn)
     elif job.phase is Phase.ACTIVE and not job.stopping:
         reason = Reason(code="CancelRequested", message=f"cancelled by {event.requested_by}")
+        abandon(job, reason, turn, goes_on=False)
         stop_all(state, job, event.grace_s, reason, turn)
 
 
@@ -101,9 +103,9 @@ def resume(state: State, event: JobResumeRequested, turn: Turn[State]) -> None:
     if job.phase is Phase.QUEUED or job.suspended:
         schedule(state, turn)
         tell_newcomer(state, job, turn)
-    elif job.phase is Phase.ACTIVE and not job.stopping:
-        for node_id in job.live_nodes():
-            turn.emit(ResumeTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+    elif job.phase is Phase.ACTIVE and not job.stopping and (job.move is None or not job.move.is_ready):
+        for order in resume_orders(job):
+            turn.emit(order)
 
 
 @machine.evolves(JobPriorityChanged)

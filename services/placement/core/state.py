@@ -58,6 +58,36 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
 
 
+class Move(msgspec.Struct, kw_only=True):
+    """A live move: the job's next attempt is being made ready elsewhere to take over the state of this one."""
+
+    migration_id: str
+    attempt: int
+    gang: list[TaskPlacement]
+    started: list[str] = []
+    """Nodes of the destination whose task has reported its start."""
+    ready: list[str] = []
+    """Those that wait for their state."""
+    restored: list[str] = []
+    """Those that have it."""
+    gone: dict[str, None] = {}
+    """Those whose task has ended."""
+    halted: bool = False
+    """The source has been ordered to stand still."""
+    fetching: bool = False
+    """The destination has been ordered to fetch its state."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of the destination's tasks wait for their state."""
+        return len(self.ready) == len(self.gang)
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether all of them have it."""
+        return len(self.restored) == len(self.gang)
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A job that has not ended."""
 
@@ -107,6 +137,20 @@ class Job(msgspec.Struct, kw_only=True):
     """Of one of its GPUs, as profiled last."""
     awaited: bool = False
     """Its agents have not said yet that it runs on the GPUs that it was given last."""
+    movable: dict[str, None] = {}
+    """Nodes whose task can hand over its state."""
+    still: dict[str, None] = {}
+    """Nodes whose task stands still, as they have reported."""
+    move: Move | None = None
+    must_leave: Reason | None = None
+    """Why it must not stay where it is, if its move fails."""
+    last_attempt: int = 0
+    """The highest number that has been given to an attempt for a move."""
+
+    @property
+    def next_attempt(self) -> int:
+        """A number that no attempt has had: agents remember their tasks by it."""
+        return max(self.attempt, self.last_attempt) + 1
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -159,6 +203,8 @@ class Node(msgspec.Struct, kw_only=True):
     draining: bool = False
     remaps: bool = False
     """Whether suspended tasks may be resumed on other GPUs of the node."""
+    state_port: int = 0
+    """Where its agent gives out the states of tasks that move."""
 
     @property
     def usable(self) -> bool:
@@ -262,15 +308,15 @@ class State(msgspec.Struct, kw_only=True):
     slice_s: float = settings.default(OWNER, "slice_s")
     max_height: float = settings.default(OWNER, "max_height")
 
-    def hold(self, job: Job) -> None:
-        """The GPUs of its gang are the job's from now on."""
-        for task in job.gang:
+    def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
+        """These GPUs are the job's from now on."""
+        for task in gang:
             for index in task.gpu_indices:
                 self.nodes[task.node_id].gpus[index].holders.append(job.job_id)
 
-    def release(self, job: Job) -> None:
-        """The GPUs of its gang are not the job's any more; its gang stays on the books."""
-        for task in job.gang:
+    def release(self, job: Job, gang: list[TaskPlacement]) -> None:
+        """These GPUs are not the job's any more."""
+        for task in gang:
             node = self.nodes[task.node_id]
             for index in task.gpu_indices:
                 if index < len(node.gpus) and job.job_id in node.gpus[index].holders:

@@ -7,8 +7,9 @@ import msgspec
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
-from libs.contracts.placement import JobPlaced, JobPreempted, TimeSliceStarted
+from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
 from libs.contracts.read_models import AttemptRow, GpuRow, JobRow, ProfileRow, TaskStatus
+from libs.contracts.reasons import Reason
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
 from services.projection.core.states import (
@@ -36,17 +37,23 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
     job.minibatches = 0
     explain(job, event.reason, at)
     _take_gpus(rows, job, at)
-    rows.put(
-        AttemptRow(
-            job_id=job.id,
-            attempt=event.attempt,
-            placement=job.placement,
-            placed_s=at.time_s,
-            reason=event.reason.code,
-            message=event.reason.message,
-            version=at.offset,
-        )
-    )
+    rows.put(_attempt_row(job, event.reason, at))
+    save(rows, job, at)
+
+
+@on(JobMoved)
+def moved(rows: Rows, event: JobMoved, at: At) -> None:
+    """The earlier attempt is over; its tasks stood still, as the new ones do until they go on."""
+    job = live_job(rows, event.job_id)
+    if job is None or event.from_attempt != job.attempt:
+        return
+    end_attempt(rows, job, "moved", at)
+    release(rows, job, at)
+    job.attempt, job.placement = event.attempt, [msgspec.to_builtins(task) for task in event.gang]
+    job.tasks = {task.node_id: TaskStatus.SUSPENDED for task in event.gang}
+    explain(job, event.reason, at)
+    _take_gpus(rows, job, at)
+    rows.put(_attempt_row(job, event.reason, at, started_s=at.time_s))
     save(rows, job, at)
 
 
@@ -66,6 +73,19 @@ def sliced(rows: Rows, event: TimeSliceStarted, at: At) -> None:
             job.placement = [msgspec.to_builtins(task) for task in seat.gang]
             _take_gpus(rows, job, at)
             save(rows, job, at)
+
+
+def _attempt_row(job: JobRow, reason: Reason, at: At, started_s: float | None = None) -> AttemptRow:
+    return AttemptRow(
+        job_id=job.id,
+        attempt=job.attempt,
+        placement=job.placement,
+        placed_s=at.time_s,
+        started_s=started_s,
+        reason=reason.code,
+        message=reason.message,
+        version=at.offset,
+    )
 
 
 def _take_gpus(rows: Rows, job: JobRow, at: At) -> None:

@@ -3,20 +3,9 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_agent.core.task import (
-    BOUNDARY_PATIENCE_S,
-    Action,
-    Ended,
-    Order,
-    Seen,
-    Status,
-    Step,
-    Stillness,
-    Task,
-    advance,
-    apply_order,
-    next_look_s,
-)
+from torch_agent.core.advance import BOUNDARY_PATIENCE_S, Action, Step, advance, next_look_s
+from torch_agent.core.seen import Ended, Seen, Stillness
+from torch_agent.core.task import Order, Status, Task, apply_order
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_agent.core.task import Ended, Seen
+from torch_agent.core.seen import Ended, Seen
 from torch_agent.harness.control import create_control
 
 SHIM = Path(__file__).with_name("shim.py")
@@ -40,6 +40,10 @@ class TaskFolder:
         for folder in (self.path, self.work, self.pages):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         create_control(self.pages)
+
+    def state_of(self, rank: int) -> Path:
+        """Where a rank that takes over a state waits for it."""
+        return self.pages / f"state.rank-{rank}"
 
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""

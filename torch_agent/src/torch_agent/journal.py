@@ -52,6 +52,15 @@ class Journal:
         return int(self._set_note("incarnation", str(int(self._note("incarnation") or 0) + 1)))
 
     @property
+    def state_port(self) -> int:
+        """Where states were given out last; 0 before the first time."""
+        return int(self._note("state_port") or 0)
+
+    @state_port.setter
+    def state_port(self, port: int) -> None:
+        self._set_note("state_port", str(port))
+
+    @property
     def next_order(self) -> int:
         """Offset behind the last order applied; 0 before the first."""
         return int(self._note("next_order") or 0)

@@ -16,6 +16,7 @@ from torch_agent.code import CodeUnavailable, unpack
 from torch_agent.core.environment import rank_environments
 from torch_agent.folders import TaskFolder
 from torch_agent.harness import inject_path
+from torch_agent.harness.control import turn_to
 from torch_agent.options import Options
 
 AGENTS_OWN = ("SANJAYA_", "OTEL_")
@@ -35,6 +36,8 @@ class Launcher:
     async def launch(self, order: LaunchTask, folder: TaskFolder) -> subprocess.Popen[bytes] | None:
         """Start the task's shim; when the task cannot be started, leave that as its result and return None."""
         folder.make()
+        if order.restores:
+            turn_to(folder.pages, suspend=True)
         try:
             if order.code_id is not None:
                 cache = self._options.state_dir / "code"

@@ -1,4 +1,4 @@
-"""Whether the processes of a task have done what they were asked to do, from their pages."""
+"""Whether the processes of a task have done what they were asked to do, and what they can do, from their pages."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.task import Seen, Stillness
-from torch_agent.folders import lives
+from torch_agent.core.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
-from torch_agent.telemetry import pages
 
 
-def with_obedience(seen: Seen, folder: Path) -> Seen:
+def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
     """What was seen, and how far the task's living processes are with the turn in force."""
-    living = [page for page in pages(folder) if lives(page.pid)]
     if not living:
         return seen
     turn = current_turn(folder)
@@ -24,6 +21,7 @@ def with_obedience(seen: Seen, folder: Path) -> Seen:
         harnessed=True,
         obeyed=all(page.obeyed.turn == turn for page in living),
         stillness=_stillness(living),
+        movable=all(page.handover.movable for page in living),
     )
 
 

@@ -30,6 +30,8 @@ class Options:
     rack: str
     address: str
     rendezvous_ports: PortRange
+    state_port: int
+    """Where other agents fetch the states of tasks that move; 0: any free port."""
     stop_tasks_on_exit: bool
     heartbeat_s: float
 
@@ -51,6 +53,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
     add("--address", default=env("SANJAYA_ADDRESS", "127.0.0.1"), help="where other nodes reach this one")
     add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
+    add("--state-port", type=int, default=0, help="other agents fetch states of moving tasks there (0: any)")
     add("--on-exit", choices=("stop", "leave"), default="stop", help="what happens to tasks at an orderly exit")
     add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
     found = parser.parse_args(arguments)
@@ -72,6 +75,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         rack=found.rack,
         address=found.address,
         rendezvous_ports=found.rendezvous_ports,
+        state_port=found.state_port,
         stop_tasks_on_exit=found.on_exit == "stop",
         heartbeat_s=found.heartbeat,
     )

@@ -10,7 +10,7 @@ from libs.bus import codec
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, BusUnavailable, Message, Partition
 from libs.contracts.base import Topic
-from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.contracts.wire import Undecodable
 from torch_agent.core.task import Order
 
@@ -53,4 +53,4 @@ def _order(message: Message, node_id: str) -> Order | None:
     except Undecodable as error:
         log.error("an order cannot be read: %s", error)
         return None
-    return event if isinstance(event, LaunchTask | StopTask | SuspendTask | ResumeTask) else None
+    return event if isinstance(event, LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask) else None

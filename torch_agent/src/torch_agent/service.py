@@ -23,6 +23,7 @@ from libs.contracts.cluster import TaskRef
 from torch_agent import VERSION
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
+from torch_agent.moving.giving import StateServer
 from torch_agent.options import Options, parse
 from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
@@ -75,7 +76,13 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         journal.record(facts=[event], time_s=time.time())
         publisher.wake()
 
-    report(_joined(options, gpus, incarnation, supervision))
+    states = StateServer(supervision.tasks.get, supervision.folder)
+    journal.state_port = await states.start(options.address, options.state_port or journal.state_port)
+
+    def joined(incarnation: int) -> NodeJoined:
+        return _joined(options, gpus, incarnation, supervision, journal.state_port)
+
+    report(joined(incarnation))
     partition = await orders_partition(bus, options.node_id)
     telemetry = Telemetry(
         bus,
@@ -85,7 +92,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         active=supervision.active,
         pages_of=lambda task: supervision.folder(task).pages,
         report=report,
-        rejoin=lambda: report(_joined(options, gpus, journal.begin_incarnation(), supervision)),
+        rejoin=lambda: report(joined(journal.begin_incarnation())),
     )
     workers = [
         asyncio.create_task(supervision.run()),
@@ -111,6 +118,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         with suppress(TimeoutError):
             await asyncio.wait_for(_publish_rest(publisher, journal), PUBLISH_TIMEOUT_S)
     finally:
+        states.close()
         await _cancel([orders, *workers])
         await publisher.close()
 
@@ -130,7 +138,9 @@ async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) 
     return None, 0
 
 
-def _joined(options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision) -> NodeJoined:
+def _joined(
+    options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision, state_port: int
+) -> NodeJoined:
     return NodeJoined(
         node_id=options.node_id,
         incarnation=incarnation,
@@ -141,6 +151,7 @@ def _joined(options: Options, gpus: GpuFacts, incarnation: int, supervision: Sup
         rendezvous_ports=options.rendezvous_ports,
         virtual=gpus.virtual,
         remaps=gpus.virtual,
+        state_port=state_port,
         agent_version=VERSION,
     )
 

@@ -16,24 +16,17 @@ import msgspec
 
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
-from torch_agent.core.task import (
-    Action,
-    Order,
-    Seen,
-    Status,
-    Task,
-    Want,
-    advance,
-    apply_order,
-    next_look_s,
-)
+from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
+from torch_agent.core.seen import Seen
+from torch_agent.core.task import Order, Status, Task, Want, apply_order
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
+from torch_agent.moving.taking import Fetches
 from torch_agent.obedience import with_obedience
 from torch_agent.output import logged, read_lines
-from torch_agent.telemetry import minibatches_done
+from torch_agent.telemetry import living_pages, minibatches_done
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +74,7 @@ class Supervision:
         """{task key: pidfd of its shim}."""
         self._ended_at_s: dict[str, float] = {}
         self._changed = asyncio.Event()
+        self._fetches = Fetches(self._changed.set)
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
@@ -151,8 +145,11 @@ class Supervision:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
         seen = msgspec.structs.replace(folder.look(starting=starting), gpus_taken=self._gpus_taken(task))
-        if task.asked_since_s is not None:
-            seen = with_obedience(seen, folder.pages)
+        if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
+            living = living_pages(folder.pages)
+            seen = with_obedience(seen, folder.pages, living)
+            if task.status in TAKING_OVER:
+                seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, living))
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
             seen = folder.look(starting=False)
@@ -178,10 +175,13 @@ class Supervision:
         return False
 
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
-        log.info("%s %s", action.value, task.key)
         if action is Action.LAUNCH:
             self._launching[task.key] = asyncio.create_task(self._launch(task, folder))
             return
+        if action is Action.FETCH:
+            self._fetches.begin(task, folder)
+            return
+        log.info("%s %s", action.value, task.key)
         if action in TURNS:
             turn_to(folder.pages, suspend=TURNS[action])
         folder.signal_ranks(*SIGNALS[action])
@@ -234,6 +234,7 @@ class Supervision:
     def _ended(self, task: Task) -> None:
         self._ended_at_s[task.key] = time.monotonic()
         self._launching.pop(task.key, None)
+        self._fetches.forget(task.key)
         shim = self._shims.pop(task.key, None)
         if shim is not None:
             shim.wait()
@@ -254,10 +255,20 @@ class Supervision:
         active = self.active()
         if not active:
             return None
-        if any(task.status is Status.ACCEPTED for task in active):
-            return STARTING_LOOK_S
-        if any(task.asked_since_s is not None for task in active):
+        if any(_turns(task) for task in active):
             return TURNING_LOOK_S
+        if any(task.status in (Status.ACCEPTED, Status.WARMING) for task in active):
+            return STARTING_LOOK_S
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))
+
+
+def _turns(task: Task) -> bool:
+    """Whether others wait for what its processes are doing right now."""
+    return task.asked_since_s is not None or (task.status is Status.READY and task.restore is not None)
+
+
+def _may_be_movable(task: Task) -> bool:
+    """Whether its processes may say any moment that they can hand over their state."""
+    return task.status is Status.RUNNING and not task.movable

@@ -20,6 +20,7 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.core.task import Task
+from torch_agent.folders import lives
 from torch_agent.harness.page import PageReading, read_page
 from torch_agent.probes.gpus import GpuFacts, GpuReading
 
@@ -34,6 +35,11 @@ def pages(folder: Path) -> list[PageReading]:
     """What the ranks of a task last wrote, by rank."""
     readings = [reading for path in folder.glob("*.page") if (reading := read_page(path)) is not None]
     return sorted(readings, key=lambda reading: reading.rank)
+
+
+def living_pages(folder: Path) -> list[PageReading]:
+    """Those of processes that are still there."""
+    return [page for page in pages(folder) if lives(page.pid)]
 
 
 def minibatches_done(folder: Path) -> int:

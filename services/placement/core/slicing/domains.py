@@ -57,8 +57,8 @@ class Domain:
 
 
 def takes_part(job: Job) -> bool:
-    """Whether the job takes turns: nobody wants it gone, stopped or paused."""
-    return job.lasts and not job.held
+    """Whether the job takes turns: nobody wants it gone, stopped, paused or elsewhere."""
+    return job.lasts and not job.held and job.move is None
 
 
 def domains(state: State) -> list[Domain]:

@@ -120,7 +120,7 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
     resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
     started = [seat for seat in seats if not seat.job.gang]
     seated = {seat.job.job_id: None for seat in seats}
-    suspended = [job for job in domain.residents if job.stays and job.job_id not in seated]
+    suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in seated]
     if not anew and not (resumed or started or suspended):
         return
     before = state.slices.get(domain.name, Slice())
@@ -173,12 +173,13 @@ def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
     state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
     for job_id in event.suspended:
         job = state.jobs[job_id]
-        state.release(job)
+        state.release(job, job.gang)
         job.suspended = True
     for seat in event.resumed:
-        state.release(state.jobs[seat.job_id])
+        job = state.jobs[seat.job_id]
+        state.release(job, job.gang)
     for seat in event.resumed:
         job = state.jobs[seat.job_id]
         job.gang, job.suspended = seat.gang, False
-        state.hold(job)
+        state.hold(job, job.gang)
         begins(job, now_s)

@@ -83,7 +83,7 @@ def _order(state: State, crew: Crew, now_s: float, *, anew: bool) -> tuple[int, 
 
 def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
     """GPUs that may be given away: idle ones first, then paused jobs', then those of who is least likely to stay."""
-    paused = {job.job_id: len(ranked) for job in domain.residents if job.held}
+    paused = {job.job_id: len(ranked) for job in domain.residents if job.held and job.lasts and job.move is None}
     places = paused | {job.job_id: place for place, crew in enumerate(ranked) for job in crew if runs(job)}
     free: FreeGpus = {}
     for node in domain.nodes:

@@ -56,6 +56,8 @@ def rank_environments(
         "SLURM_JOB_ID": order.job_id,
         "SLURM_NTASKS": str(order.world_size),
     }
+    if order.restores:
+        common["SANJAYA_RESTORES"] = harness_dir
     if not any(gpu_uuids):
         common.setdefault("OMP_NUM_THREADS", "1")  # a virtual GPU is about one core
     return [_with_rank(common, order.first_rank + local_rank, local_rank) for local_rank in local_ranks]

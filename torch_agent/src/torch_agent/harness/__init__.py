@@ -3,9 +3,11 @@
 Standard library and torch only, and relative imports only: it is loaded by path into processes whose
 environment may know nothing of this package.
 
-inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (what torch tells) ─> counting.py (the rule)
+inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (hears of training) ─> counting.py (the rule)
                                          │                     recorder.py (what is measured) ─> page.py (for the agent)
                                          └ suspending.py (control.py: what the agent wants) ─> parking/ (out and in)
+inject/sanjaya_job.py ─> job.py (what the script has) ─> moving/ (state and place) ─> mover.py (to another process)
+inject/sanjaya_lease.py, job.py ─> leaving.py (when the task is stopped), gang.py (all ranks at once)
 """
 
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Listens to torch: optimizer steps, requests for batches, backward passes, skipped steps of gradient scalers.
+"""Follows what a script does with torch (see listening.py).
 
-At each boundary that follows from them the numbers are left for the agent, and the process stands still if it wants.
+At each boundary that follows from it the numbers are left for the agent, and the process stands still if it wants. A
+script with a Job (see job.py) stands still where the Job could go on elsewhere, and only there.
 
 Nothing in here may disturb the script: an error of ours ends the counting, not the training.
 """
@@ -8,7 +9,6 @@ Nothing in here may disturb the script: an error of ours ends the counting, not 
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import sys
 import threading
@@ -17,6 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .counting import Counter
+from .gradients import Gradients
+from .leaving import Leaving
+from .listening import listen_to_loaders, listen_to_training
+from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
 from .suspending import Suspender
@@ -39,8 +43,45 @@ class Harness:
         self._suspender: Suspender | None = None
         self._ending = False
         self._training_thread = 0
-        self.steps = 0
+        self.gradients = Gradients()
+        self._has_job = False
         self._off = False
+
+    @property
+    def steps(self) -> int:
+        """Of all optimizers."""
+        return self.gradients.steps
+
+    def register(self, job: Movable, leaving: Leaving) -> bool:
+        """The script has a Job: it may hand over its state, and does take one over if this process is there for that.
+
+        Returns:
+            Whether it has.
+
+        Raises:
+            RuntimeError: it has one already.
+            SystemExit: the state cannot be taken over, or the process was asked to leave before.
+        """
+        if self._has_job:
+            raise RuntimeError("sanjaya: a process has one Job")
+        self._has_job = True
+        suspender, page = self._suspending(), self._recorder.page
+        suspender.mover = mover = Mover(job, suspender.control, page)
+        folder = os.environ.get(RESTORES)
+        if not folder:
+            return False
+        mover.take_over(folder, leaving)
+        suspender.stand_by(page, leaving)
+        return True
+
+    def job_boundary(self, number: int) -> None:
+        """The Job's next batch is about to be drawn, and no gradients wait for a step.
+
+        Args:
+            number: of such boundaries with steps between them.
+        """
+        self.batch_requested()
+        self._guarded(lambda: self._stand_still_if_asked(number))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         if self._off:
@@ -52,17 +93,22 @@ class Harness:
             print(f"sanjaya: mini-batches are no longer counted: {error!r}", file=sys.stderr)
 
     def _boundary(self) -> None:
-        minibatches, page = self._recorder.boundary()
-        if self._ending:
-            return
+        minibatches = self._recorder.boundary()
+        if not self._ending and not self._has_job:
+            self._stand_still_if_asked(minibatches)
+
+    def _stand_still_if_asked(self, number: int) -> None:
+        if self._suspending().boundary(number, self._recorder.page):
+            self._recorder.has_stood_still()
+
+    def _suspending(self) -> Suspender:
         if self._suspender is None:
             self._suspender = Suspender(self._torch, self._folder)
-        if self._suspender.boundary(minibatches, page):
-            self._recorder.has_stood_still()
+        return self._suspender
 
     def stepped(self, optimizer: Any) -> None:
         """After `optimizer.step()`."""
-        self.steps += 1
+        self.gradients.stepped(optimizer)
         self._training_thread = threading.get_ident()
         if not self._capturing():
             self._guarded(lambda: self._counter.stepped(id(optimizer)))
@@ -85,6 +131,7 @@ class Harness:
     def backward(self, loss: Any) -> None:
         """Before `loss.backward()`."""
         self._training_thread = self._training_thread or threading.get_ident()
+        self.gradients.backward(loss)
         self._counter.backward()
         if loss.numel() == 1:
             self._recorder.last_loss = loss.detach()
@@ -117,66 +164,22 @@ class Harness:
         return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
+_harness: Harness | None = None
+
+
+def current() -> Harness | None:
+    """This process's; None where nobody counts."""
+    return _harness
+
+
 def install() -> None:
     """Hook into the torch that has just been imported."""
+    global _harness
     torch = sys.modules["torch"]
     harness = Harness(torch, os.environ["SANJAYA_HARNESS_DIR"])
-    _hook_optimizers(torch, harness)
-    _hook_loaders(torch, harness)
-    _hook_backward(torch, harness)
-    _hook_scalers(torch, harness)
+    listen_to_training(torch, harness)
+    listen_to_loaders(harness)
     os.register_at_fork(after_in_child=harness.begin)
     atexit.register(harness.finish)
     skip_what_is_there()
-
-
-def _hook_optimizers(torch: Any, harness: Harness) -> None:
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: harness.stepped(optimizer))
-
-
-def _hook_loaders(torch: Any, harness: Harness) -> None:
-    from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-    original = _BaseDataLoaderIter.__next__
-
-    @functools.wraps(original)
-    def counted_next(self: Any) -> Any:
-        harness.batch_requested()
-        try:
-            batch = original(self)
-        except StopIteration:
-            harness.exhausted()
-            raise
-        harness.batch_drawn()
-        return batch
-
-    setattr(_BaseDataLoaderIter, original.__name__, counted_next)
-
-
-def _hook_backward(torch: Any, harness: Harness) -> None:
-    original = torch.Tensor.backward
-
-    @functools.wraps(original)
-    def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        harness.backward(self)
-        return original(self, *args, **kwargs)
-
-    setattr(torch.Tensor, original.__name__, noted_backward)
-
-
-def _hook_scalers(torch: Any, harness: Harness) -> None:
-    """A step that a gradient scaler skips (inf or NaN gradients) is an iteration all the same."""
-    scaler = torch.amp.GradScaler
-    original = scaler.step
-
-    @functools.wraps(original)
-    def counted_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = harness.steps
-        result = original(self, optimizer, *args, **kwargs)
-        if harness.steps == before:
-            harness.stepped(optimizer)
-        return result
-
-    setattr(scaler, original.__name__, counted_step)
+    _harness = harness

@@ -13,7 +13,7 @@ import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-MAGIC, VERSION = b"SJHP", 2
+MAGIC, VERSION = b"SJHP", 3
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
@@ -22,6 +22,8 @@ BODY = struct.Struct("<IiiIQdddQQ")
 BODY_AT = 16
 OBEYED = struct.Struct("<QQQddd")
 OBEYED_AT = 512
+HANDOVER = struct.Struct("<???Q?iQdd")
+HANDOVER_AT = 1024
 TRIES = 100
 
 
@@ -41,6 +43,29 @@ class Obeyed:
 
 
 @dataclass(frozen=True)
+class Handover:
+    """How far the process is with handing its job over to another process, or with taking one over."""
+
+    movable: bool = False
+    """Its script has a Job."""
+    ready: bool = False
+    """It waits for the state that it is to take over."""
+    restored: bool = False
+    """It has taken it over."""
+    saved: int = 0
+    """Number of the last request to save that was answered (see control.py)."""
+    save_failed: bool = False
+    """The answer was that it cannot be done; stderr says why."""
+    save_fd: int = -1
+    """Descriptor, in this process, of the file in memory that has the saved state; -1: there is none."""
+    save_bytes: int = 0
+    save_s: float = 0.0
+    """How long saving took."""
+    load_s: float = 0.0
+    """How long taking over took, from when the state was there."""
+
+
+@dataclass(frozen=True)
 class PageReading:
     """What one rank had done at one moment."""
 
@@ -56,6 +81,7 @@ class PageReading:
     memory_peak_bytes: int
     memory_min_bytes: int
     obeyed: Obeyed = Obeyed()
+    handover: Handover = Handover()
 
 
 class PageWriter:
@@ -63,7 +89,8 @@ class PageWriter:
 
     def __init__(self, folder: str, rank: int, world_size: int) -> None:
         self.pid = os.getpid()
-        self._rank, self._world_size = rank, world_size
+        self.rank = rank
+        self._world_size = world_size
         path = os.path.join(folder, f"rank-{rank}-{self.pid}.page")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -73,6 +100,7 @@ class PageWriter:
             os.close(descriptor)
         self._sequence = 0
         HEAD.pack_into(self._page, 0, MAGIC, VERSION)
+        HANDOVER.pack_into(self._page, HANDOVER_AT, *astuple(Handover()))
 
     def write(
         self,
@@ -88,7 +116,7 @@ class PageWriter:
             BODY,
             BODY_AT,
             self.pid,
-            self._rank,
+            self.rank,
             self._world_size,
             0,
             minibatches_total,
@@ -102,6 +130,10 @@ class PageWriter:
     def obeyed(self, what: Obeyed) -> None:
         """Publish that a turn has been obeyed."""
         self._put(OBEYED, OBEYED_AT, *astuple(what))
+
+    def handover(self, what: Handover) -> None:
+        """Publish how far a move is."""
+        self._put(HANDOVER, HANDOVER_AT, *astuple(what))
 
     def _put(self, layout: struct.Struct, at: int, *values: float) -> None:
         page = self._page
@@ -134,5 +166,16 @@ def _parse(data: bytes) -> PageReading | None:
     if sequence % 2 or not sequence:
         return None
     pid, rank, world, _, total, at_s, mean_s, loss, peak, least = BODY.unpack_from(data, BODY_AT)
-    obeyed = Obeyed(*OBEYED.unpack_from(data, OBEYED_AT))
-    return PageReading(pid, rank, world, total, at_s, mean_s, None if math.isnan(loss) else loss, peak, least, obeyed)
+    return PageReading(
+        pid,
+        rank,
+        world,
+        total,
+        at_s,
+        mean_s,
+        None if math.isnan(loss) else loss,
+        peak,
+        least,
+        Obeyed(*OBEYED.unpack_from(data, OBEYED_AT)),
+        Handover(*HANDOVER.unpack_from(data, HANDOVER_AT)),
+    )

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from .gang import place
 from .page import PageWriter
 
 SMOOTHING = 0.05
@@ -28,25 +29,33 @@ class Recorder:
         """The last scalar that gradients were computed of, detached."""
         self._total = 0
         self._at = 0.0
+        self._boundary_s = 0.0
+        """Seconds since the epoch: when the last boundary was."""
         self._mean_s = 0.0
         self._looked_at = 0.0
         self._loss = float("nan")
         self._peak = self._least = 0
 
-    def boundary(self) -> tuple[int, PageWriter]:
-        """A mini-batch is over. Returns how many are, and the page."""
+    @property
+    def page(self) -> PageWriter:
+        """Made when it is first needed: ranks may not know of each other before."""
+        if self._page is None:
+            self._page = PageWriter(self._folder, *place())
+            self._write(self._page)
+        return self._page
+
+    def boundary(self) -> int:
+        """A mini-batch is over. Returns how many are."""
         now = time.perf_counter()
         if self._total:
             elapsed_s = now - self._at
             self._mean_s = elapsed_s if self._total == 1 else self._mean_s + SMOOTHING * (elapsed_s - self._mean_s)
         self._total += 1
-        self._at = now
+        self._at, self._boundary_s = now, time.time()
         if now - self._looked_at >= self._look_every_s:
             self._look(now)
-        if self._page is None:
-            self._page = PageWriter(self._folder, *self._place())
-        self._page.write(self._total, time.time(), self._mean_s, self._loss, self._peak, self._least)
-        return self._total, self._page
+        self._write(self.page)
+        return self._total
 
     def has_stood_still(self) -> None:
         """The time since the boundary does not belong to the next mini-batch."""
@@ -56,7 +65,10 @@ class Recorder:
         """The process ends: leave the newest loss and memory."""
         if self._page is not None:
             self._look(self._at)
-            self._page.write(self._total, time.time(), self._mean_s, self._loss, self._peak, self._least)
+            self._write(self._page)
+
+    def _write(self, page: PageWriter) -> None:
+        page.write(self._total, self._boundary_s, self._mean_s, self._loss, self._peak, self._least)
 
     def _look(self, now: float) -> None:
         self._looked_at = now
@@ -78,10 +90,3 @@ class Recorder:
         with open("/proc/self/statm", "rb") as file:
             resident = int(file.read().split()[1]) * _PAGE_BYTES
         return resident, resident
-
-    def _place(self) -> tuple[int, int]:
-        """Rank and world size: torch.distributed knows best, else the environment says."""
-        distributed = self._torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -17,13 +17,14 @@ import time
 from typing import Any
 
 from .control import ControlReader, suspends
+from .gang import group
+from .leaving import Leaving
+from .mover import Mover, wait_while
 from .page import Obeyed, PageWriter
 from .parking.parking import CannotPark, Parker
 
 AHEAD = 2
 """Boundaries between the agreement and the suspension of a gang."""
-LOOK_S, LONGEST_LOOK_S = 0.0005, 0.02
-"""How often the turn is looked at while standing still, until the agent stops the process altogether."""
 
 
 class Suspender:
@@ -31,35 +32,51 @@ class Suspender:
 
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch = torch
-        self._control = ControlReader(folder)
+        self.control = ControlReader(folder)
+        self.mover: Mover | None = None
+        """Of the script's Job, if it has one."""
         self._obeyed = 0
         self._agreement: _Agreement | None = None
         self._parker: Parker | None = None
 
-    def boundary(self, minibatches: int, page: PageWriter) -> bool:
-        """Stand still here when that is wanted, until it is not. Returns whether the process has stood still."""
-        turn = self._control.turn
+    def boundary(self, number: int, page: PageWriter) -> bool:
+        """Stand still here when that is wanted, until it is not. Returns whether the process has stood still.
+
+        Args:
+            number: of boundaries so far; all ranks count the same, and it takes all of them to come to the next.
+        """
+        turn = self.control.turn
         if turn == self._obeyed:
             return False
         if not suspends(turn):
-            self._obeyed, self._agreement = turn, None
-            page.obeyed(Obeyed(turn=turn))
+            self._has_obeyed(Obeyed(turn=turn), page)
             return False
-        if not self._everybody_is_here(turn, minibatches):
+        if not self._everybody_is_here(turn, number):
             return False
         self._stand_still(turn, page)
         return True
 
-    def _everybody_is_here(self, turn: int, minibatches: int) -> bool:
-        group = _group(self._torch)
-        if group is None:
+    def stand_by(self, page: PageWriter, leaving: Leaving) -> None:
+        """Stand still with nothing to be parked: the job has been taken over, and may still go on where it was."""
+        turn = self.control.turn
+        if not suspends(turn):
+            return
+        page.obeyed(Obeyed(turn=turn, parked_at_s=time.time()))
+        wait_while(lambda: self.control.turn == turn, leaving.at_once)
+        self._has_obeyed(Obeyed(turn=turn + 1), page)
+
+    def _everybody_is_here(self, turn: int, number: int) -> bool:
+        distributed = group()
+        if distributed is None:
             return True
         if self._agreement is None or self._agreement.turn != turn:
-            self._agreement = _Agreement(group, turn)
-        return self._agreement.reached(minibatches)
+            self._agreement = _Agreement(distributed, turn)
+        return self._agreement.reached(number)
 
     def _stand_still(self, turn: int, page: PageWriter) -> None:
         reached_s = time.time()
+        if self.mover is not None:
+            self.mover.hold()
         if self._parker is None:
             self._parker = Parker(self._torch)
         parker, parked = self._parker, None
@@ -76,46 +93,42 @@ class Suspender:
                 parked_at_s=reached_s,
             )
         )
-        _wait_while(self._control, turn)
+        self._wait(turn, parker if parked else None)
         unpark_s = parker.unpark() if parked else 0.0
         # Not the turn in force: it may be the next suspension already, for which a gang has to agree anew.
-        self._obeyed, self._agreement = turn + 1, None
-        page.obeyed(Obeyed(turn=self._obeyed, unpark_s=unpark_s))
+        self._has_obeyed(Obeyed(turn=turn + 1, unpark_s=unpark_s), page)
 
+    def _wait(self, turn: int, parker: Parker | None) -> None:
+        """Until another turn than this is in force; the agent stops the process in the meantime."""
+        mover = self.mover
+        if mover is None:
+            wait_while(lambda: self.control.turn == turn, lambda: None)
+            return
+        wait_while(lambda: self.control.turn == turn, lambda: mover.save_if_asked(parker))
+        mover.let_go()
 
-def _wait_while(control: ControlReader, turn: int) -> None:
-    """Until another turn than this is in force; the agent stops the process in the meantime."""
-    look_s = LOOK_S
-    while control.turn == turn:
-        time.sleep(look_s)
-        look_s = min(LONGEST_LOOK_S, 2 * look_s)
+    def _has_obeyed(self, what: Obeyed, page: PageWriter) -> None:
+        self._obeyed, self._agreement = what.turn, None
+        page.obeyed(what)
 
 
 class _Agreement:
     """On the boundary at which a gang stands still, through the store where its ranks have met."""
 
-    def __init__(self, group: Any, turn: int) -> None:
+    def __init__(self, distributed: Any, turn: int) -> None:
         self.turn = turn
-        self._store = group.distributed_c10d._get_default_store()
-        self._rank, self._key = group.get_rank(), f"sanjaya/turn/{turn}"
+        self._store = distributed.distributed_c10d._get_default_store()
+        self._rank, self._key = distributed.get_rank(), f"sanjaya/turn/{turn}"
         self._at = 0
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             self._store.add(f"{self._key}/nodes", 1)
 
-    def reached(self, minibatches: int) -> bool:
+    def reached(self, number: int) -> bool:
         """Whether this is the boundary."""
         if not self._at and self._rank == 0 and self._nodes_that_know() >= int(os.environ.get("NNODES", "1")):
-            self._store.add(f"{self._key}/at", minibatches + AHEAD)
+            self._store.add(f"{self._key}/at", number + AHEAD)
         self._at = self._at or self._store.add(f"{self._key}/at", 0)
-        return bool(self._at) and minibatches >= self._at
+        return bool(self._at) and number >= self._at
 
     def _nodes_that_know(self) -> int:
         return int(self._store.add(f"{self._key}/nodes", 0))
-
-
-def _group(torch: Any) -> Any:
-    """torch.distributed when this process is one of several ranks that have met, else None."""
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return None
-    return distributed

@@ -15,18 +15,17 @@ module, because its folder is on their PYTHONPATH.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
 from typing import Any, Generic, TypeVar
+
+from sanjaya_harness import part
 
 B = TypeVar("B")
 
-AGREE_EVERY = 10
-"""Ranks of a gang agree on leaving every so many batches: a signal reaches them at different ones."""
 PREFIX, PART = "lease-", ".part"
-LEFT = 128 + signal.SIGTERM
+
+gang, leaving = part("gang"), part("leaving")
 
 
 class LeaseIterator(Generic[B]):
@@ -49,15 +48,15 @@ class LeaseIterator(Generic[B]):
     ) -> None:
         self._batches, self._save = batches, save
         self._folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR") or "."
-        self._asked_to_leave = False
         self.batches_done = 0
         """Over all attempts."""
         self._resume(load)
-        self._before = signal.signal(signal.SIGTERM, self._asked)
+        self._leaving = leaving.Leaving()
 
     def checkpoint(self) -> None:
         """Save now; the script may call it between batches, so that a crash costs less."""
-        if _rank() != 0:
+        distributed = gang.group()
+        if distributed is not None and distributed.get_rank() != 0:
             return
         older = self._saved()
         path = os.path.join(self._folder, f"{PREFIX}{self.batches_done}")
@@ -74,65 +73,23 @@ class LeaseIterator(Generic[B]):
 
     def __iter__(self) -> Iterator[B]:
         iterator = iter(self._batches)
-        while not self._must_leave():
+        while not self._leaving.agreed(self.batches_done):
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
             except RuntimeError:
-                if self._asked_to_leave:  # the signal has ended the loader's workers, too
+                if self._leaving.asked:  # the signal has ended the loader's workers, too
                     break
                 raise
             yield batch
             self.batches_done += 1
         self.checkpoint()
-        _barrier()
-        sys.exit(LEFT)
+        gang.barrier()  # no rank ends the task before the checkpoint is complete
+        sys.exit(leaving.LEFT)
 
     def _resume(self, load: Callable[[str], Any]) -> None:
         saved = self._saved()
         if saved:
             self.batches_done = saved[-1]
             load(os.path.join(self._folder, f"{PREFIX}{self.batches_done}"))
-
-    def _asked(self, number: int, frame: FrameType | None) -> None:
-        self._asked_to_leave = True
-        if callable(self._before):
-            self._before(number, frame)
-
-    def _must_leave(self) -> bool:
-        """Whether to leave before the next batch: on a gang, when any rank was asked to."""
-        distributed = _group()
-        if distributed is None:
-            return self._asked_to_leave
-        if self.batches_done % AGREE_EVERY:
-            return False
-        import torch
-
-        asked = torch.tensor([float(self._asked_to_leave)], device=_device(distributed))
-        distributed.all_reduce(asked, op=distributed.ReduceOp.MAX)
-        return bool(asked.item())
-
-
-def _group() -> Any:
-    """torch.distributed when this process is one of several ranks, else None."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed if distributed.get_world_size() > 1 else None
-
-
-def _rank() -> int:
-    distributed = _group()
-    return distributed.get_rank() if distributed is not None else 0
-
-
-def _device(distributed: Any) -> str:
-    return "cuda" if distributed.get_backend() == "nccl" else "cpu"
-
-
-def _barrier() -> None:
-    """No rank ends the task before the checkpoint is complete."""
-    distributed = _group()
-    if distributed is not None:
-        distributed.barrier()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,16 +52,13 @@ class Parker:
         found = live_storages(self._torch, "cuda" if self._cuda else "cpu")
         movable = [storage for storage in found if _movable(storage)]
         self._pieces = [(storage, storage.nbytes()) for storage in movable]
-        total = sum(aligned(size) for _, size in self._pieces)
         try:
-            arena = self._arena.open(total)
+            arena = self._arena.open(self._total())
         except (MemoryError, OSError, RuntimeError) as error:
-            self._pieces = []
+            total, self._pieces = self._total(), []
             raise CannotPark(f"the host has no room for {total} bytes: {error}") from error
-        at = 0
-        for storage, size in self._pieces:
+        for storage, size, at in self._placed():
             arena[at : at + size].copy_(_as_bytes(self._torch, storage), non_blocking=True)
-            at += aligned(size)
         self._wait()
         del arena
         for storage in movable:
@@ -72,17 +71,37 @@ class Parker:
     def unpark(self) -> float:
         """Bring everything back. Returns how long it took, in seconds."""
         began = time.perf_counter()
-        arena = self._arena.open(sum(aligned(size) for _, size in self._pieces))
-        at = 0
-        for storage, size in self._pieces:
+        arena = self._arena.open(self._total())
+        for storage, size, at in self._placed():
             self._refill(storage, size)
             _as_bytes(self._torch, storage).copy_(arena[at : at + size], non_blocking=True)
-            at += aligned(size)
         self._wait()
         del arena
         self._pieces = []
         self._arena.close()
         return time.perf_counter() - began
+
+    @contextmanager
+    def on_host(self) -> Iterator[dict[int, Any]]:
+        """{identity of a parked storage: its bytes, as a storage in host memory}, to be read in the meantime."""
+        arena = self._arena.open(self._total()).untyped_storage()
+        found = {storage._cdata: arena[at : at + size] for storage, size, at in self._placed()}
+        del arena
+        try:
+            yield found
+        finally:
+            found.clear()
+            self._arena.settle()
+
+    def _total(self) -> int:
+        return sum(aligned(size) for _, size in self._pieces)
+
+    def _placed(self) -> Iterator[tuple[Any, int, int]]:
+        """Each storage with its size, and where it lies in the arena."""
+        at = 0
+        for storage, size in self._pieces:
+            yield storage, size, at
+            at += aligned(size)
 
     def _refill(self, storage: Any, size: int) -> None:
         """Give the storage memory again; somebody else may be about to leave the device."""

@@ -1,0 +1,66 @@
+"""Nodes are emptied: every job there must leave, and the end is reported."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import JobExited, NodeJoined, NodeLeft
+from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
+from libs.contracts.introspection import NodeLost
+from libs.contracts.migration import NodeDrained
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.migration.core.starting import start
+from services.migration.core.state import Drain, State
+from services.migration.core.table import machine
+
+
+@machine.evolves(NodeDrainRequested)
+def drain_requested(state: State, event: NodeDrainRequested, now_s: float) -> None:
+    state.drains.setdefault(event.node_id, Drain(note=event.note))
+
+
+@machine.decides(NodeDrainRequested)
+def empty_the_node(state: State, event: NodeDrainRequested, turn: Turn[State]) -> None:
+    for job_id in [job_id for job_id, seat in state.seats.items() if event.node_id in seat.nodes]:
+        _leave(state, job_id, event.node_id, turn)
+    report_empty(state, turn)
+
+
+@machine.evolves(NodeUndrainRequested)
+def undrain_requested(state: State, event: NodeUndrainRequested, now_s: float) -> None:
+    state.drains.pop(event.node_id, None)
+
+
+@machine.evolves(NodeDrained)
+def node_drained(state: State, event: NodeDrained, now_s: float) -> None:
+    state.drains[event.node_id].empty = True
+
+
+@machine.decides(JobExited, NodeJoined, NodeLost, NodeLeft)
+def look_whether_empty(state: State, event: JobExited | NodeJoined | NodeLost | NodeLeft, turn: Turn[State]) -> None:
+    """The last task of a job that was moved away may have ended."""
+    report_empty(state, turn)
+
+
+def leave_drained_nodes(state: State, job_id: str, turn: Turn[State]) -> None:
+    """A job that came to a node in ignorance of the drain moves on."""
+    for node_id in state.seats[job_id].nodes:
+        if node_id in state.drains:
+            _leave(state, job_id, node_id, turn)
+
+
+def report_empty(state: State, turn: Turn[State]) -> None:
+    """Say which nodes have nobody left."""
+    for node_id, drain in state.drains.items():
+        if not drain.empty and not state.jobs_on(node_id):
+            turn.emit(NodeDrained(node_id=node_id, moved_jobs=drain.moved_jobs))
+
+
+def _leave(state: State, job_id: str, node_id: str, turn: Turn[State]) -> None:
+    if job_id in state.moves:
+        return
+    reason = Reason(
+        code="NodeDrained",
+        message=f"node {node_id} is drained: {state.drains[node_id].note}",
+        numbers={"attempt": state.seats[job_id].attempt},
+    )
+    start(state, job_id, reason, turn, to_nodes=[], must_leave=True)

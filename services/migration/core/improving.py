@@ -1,0 +1,136 @@
+"""Who would be better off elsewhere (Gandiva, OSDI'18, sections 4.2 and 4.3), under a policy with time slices.
+
+A while after anything has changed, so that placement has had its turn: free GPUs that are still free are used by jobs
+that wait for their turn elsewhere, then by jobs that are spread or slowed down, then to empty servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from libs.contracts.gateway import SLICING_POLICIES
+from libs.contracts.reasons import Number, Reason
+from libs.contracts.runtime import TimerFired
+from libs.kernel.machine import Turn
+from services.migration.core.room import Room
+from services.migration.core.seats import gpu_type_of
+from services.migration.core.starting import start
+from services.migration.core.state import Seat, State
+from services.migration.core.table import machine
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A move that should be made."""
+
+    job_id: str
+    to_node: str
+    reason: Reason
+
+
+@machine.evolves(TimerFired)
+def looked(state: State, event: TimerFired, now_s: float) -> None:
+    state.look_at_s = None
+
+
+@machine.decides(TimerFired)
+def improve(state: State, event: TimerFired, turn: Turn[State]) -> None:
+    """Start the moves that make sense now, no more than may be under way at once."""
+    room = Room(state)
+    while len(state.moves) < state.moves_at_once:
+        proposal = _best(state, room, turn.now_s)
+        if proposal is None:
+            break
+        room.plan(state.seats[proposal.job_id], proposal.to_node)
+        start(state, proposal.job_id, proposal.reason, turn, to_nodes=[proposal.to_node], must_leave=False)
+    rests = [seat.rests_until_s for seat in state.seats.values() if seat.rests_until_s > turn.now_s]
+    state.look_at_s = min(rests, default=None)
+
+
+def next_wakeup(state: State) -> float | None:
+    """When to look; never under a policy by which nobody is moved to be better off."""
+    return state.look_at_s if state.policy in SLICING_POLICIES else None
+
+
+def _best(state: State, room: Room, now_s: float) -> Proposal | None:
+    candidates = {
+        job_id: seat for job_id, seat in state.seats.items() if job_id not in state.moves and _may_move(seat, now_s)
+    }
+    for rule in RULES:
+        proposal = rule(state, candidates, room)
+        if proposal is not None:
+            return proposal
+    return None
+
+
+def _may_move(seat: Seat, now_s: float) -> bool:
+    still_there = not seat.exited and all(node_id in seat.movable for node_id in seat.nodes)
+    return still_there and not seat.packed and now_s >= seat.rests_until_s
+
+
+def _go_on(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+    """Who waits for its turn goes on where GPUs are free, the one that has waited longest first."""
+    waiting = [(seat.suspended_since_s, job_id) for job_id, seat in candidates.items() if not seat.holds]
+    for _, job_id in sorted((since_s or 0.0, job_id) for since_s, job_id in waiting):
+        seat = candidates[job_id]
+        for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
+            message = f"it waits for its turn, and {seat.width} GPUs of {node_id} are free"
+            return Proposal(job_id, node_id, Reason(code="GpusVacated", message=message))
+    return None
+
+
+def _come_together(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+    """A gang that is spread over servers comes together on one."""
+    for job_id, seat in candidates.items():
+        if seat.holds and len(seat.gang) > 1:
+            for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=[]):
+                numbers: dict[str, Number] = {"servers": len(seat.gang)}
+                message = f"it is spread over {len(seat.gang)} servers, and {node_id} has room for all of it"
+                return Proposal(job_id, node_id, Reason(code="Spread", message=message, numbers=numbers))
+    return None
+
+
+def _get_apart(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+    """A job that its neighbours slow down goes to an empty server."""
+    for job_id, seat in candidates.items():
+        slow = 0 < seat.rate_per_s < state.interference * seat.best_per_s
+        if not (slow and seat.holds and len(seat.gang) == 1 and len(state.jobs_on(seat.nodes[0])) > 1):
+            continue
+        for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
+            if not state.jobs_on(node_id) and node_id not in room.filled:
+                numbers: dict[str, Number] = {"rate_per_s": seat.rate_per_s, "best_per_s": seat.best_per_s}
+                message = f"beside others it does {seat.rate_per_s:.3g} of the {seat.best_per_s:.3g} mini-batches/s"
+                return Proposal(job_id, node_id, Reason(code="Interference", message=message, numbers=numbers))
+    return None
+
+
+def _defragment(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+    """A job leaves the server with most free GPUs for a fuller one, so that large gangs find whole servers.
+
+    Only to servers that are no emptier: then the free GPUs are in fewer places after every move, and it ends.
+    """
+    if state.defrag_ratio <= 0:
+        return None
+    for free, node_id in sorted(((room.free_gpus(n), n) for n in room.free), reverse=True):
+        gpus = len(state.servers[node_id].gpus)
+        if not gpus or free < state.defrag_ratio * gpus or node_id in room.emptied or node_id in room.filled:
+            continue
+        for job_id, seat in candidates.items():
+            if seat.nodes != [node_id] or not seat.holds:
+                continue
+            for other in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
+                if state.jobs_on(other) and room.free_gpus(other) <= free:
+                    numbers: dict[str, Number] = {"free_gpus": free, "gpus": gpus}
+                    message = f"{free} of {gpus} GPUs of {node_id} are free, and {other} has room"
+                    return Proposal(job_id, other, Reason(code="Defragmentation", message=message, numbers=numbers))
+    return None
+
+
+RULES: tuple[Callable[[State, dict[str, Seat], Room], Proposal | None], ...] = (
+    _go_on,
+    _come_together,
+    _get_apart,
+    _defragment,
+)
+"""In the order of urgency."""

@@ -1,0 +1,56 @@
+"""Free GPUs per server, as of now and after the moves that have just been thought of."""
+
+from __future__ import annotations
+
+from services.migration.core.seats import gpu_type_of
+from services.migration.core.state import Seat, State
+
+
+class Room:
+    """Of all servers that jobs may be moved to."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.free: dict[str, dict[str, int]] = {}
+        """{node id: {GPU type: healthy GPUs that nobody holds}}."""
+        self.emptied: dict[str, None] = {}
+        """Servers that a job is leaving."""
+        self.filled: dict[str, None] = {}
+        """Servers that a job is coming to."""
+        taken = _taken(state)
+        for node_id, server in state.servers.items():
+            if server.present and node_id not in state.drains:
+                counts: dict[str, int] = {}
+                for index, gpu_type in enumerate(server.gpus):
+                    free = index not in server.unhealthy and (node_id, index) not in taken
+                    counts[gpu_type] = counts.get(gpu_type, 0) + free
+                self.free[node_id] = counts
+        for move in state.moves.values():
+            self.emptied.update(dict.fromkeys(move.from_nodes))
+            self.filled.update(dict.fromkeys(task.node_id for task in move.reserved))
+
+    def servers_with(self, gpu_type: str, gpus: int, *, but: list[str]) -> list[str]:
+        """Servers with as many free GPUs of the type, the fullest first; not those that a job is leaving."""
+        fitting = [
+            (counts[gpu_type], node_id)
+            for node_id, counts in self.free.items()
+            if counts.get(gpu_type, 0) >= gpus and node_id not in but and node_id not in self.emptied
+        ]
+        return [node_id for _, node_id in sorted(fitting)]
+
+    def plan(self, seat: Seat, to_node: str) -> None:
+        """The job is about to go there; what it leaves is not free before it has left."""
+        self.free[to_node][gpu_type_of(self._state, seat)] -= seat.width
+        self.emptied.update(dict.fromkeys(seat.nodes))
+        self.filled[to_node] = None
+
+    def free_gpus(self, node_id: str) -> int:
+        """Of any type."""
+        return sum(self.free.get(node_id, {}).values())
+
+
+def _taken(state: State) -> dict[tuple[str, int], None]:
+    """(Node id, index) of GPUs that are held by jobs, or reserved for moves."""
+    gangs = [seat.gang for seat in state.seats.values() if seat.holds]
+    gangs += [move.reserved for move in state.moves.values()]
+    return {(task.node_id, index): None for gang in gangs for task in gang for index in task.gpu_indices}

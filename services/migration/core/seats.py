@@ -1,0 +1,145 @@
+"""Who is where: jobs are placed, take turns, are moved, share GPUs, get faster or slower, end."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import JobExited, JobMovable
+from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.introspection import JobProfiled
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobCancelled,
+    JobMoved,
+    JobPacked,
+    JobPlaced,
+    JobQueued,
+    JobSucceeded,
+    JobUnpacked,
+    TimeSliceStarted,
+)
+from services.migration.core.state import Assessment, Seat, State
+from services.migration.core.table import machine
+
+Ended = JobSucceeded | JobCancelled | AttemptFailed | JobAbandoned
+LOOK_AFTER_S = 2.0
+"""Placement goes first: it gives away GPUs that became free within this time."""
+
+
+@machine.evolves(JobPlaced)
+def job_seated(state: State, event: JobPlaced, now_s: float) -> None:
+    state.seats[event.job_id] = seat = Seat(attempt=event.attempt, gang=event.gang)
+    _fill(state, seat)
+
+
+@machine.evolves(JobMoved)
+def job_moved(state: State, event: JobMoved, now_s: float) -> None:
+    """Its old tasks stand still, and are about to be ended."""
+    seat = state.seats[event.job_id]
+    for node_id in seat.nodes:
+        if node_id not in seat.exited and node_id in state.servers and state.servers[node_id].present:
+            state.leftovers.setdefault(node_id, {})[event.job_id] = event.from_attempt
+    if seat.rate_per_s > 0:
+        state.assessments[event.job_id] = Assessment(
+            migration_id=event.migration_id, attempt=event.attempt, before_per_s=seat.rate_per_s
+        )
+    before = gpu_type_of(state, seat)
+    state.seats[event.job_id] = moved = Seat(
+        attempt=event.attempt,
+        gang=event.gang,
+        movable={task.node_id: None for task in event.gang},
+        rests_until_s=now_s + state.move_rest_s,
+    )
+    _fill(state, moved)
+    if gpu_type_of(state, moved) == before:
+        moved.best_per_s = seat.best_per_s
+
+
+@machine.evolves(JobExited)
+def task_ended(state: State, event: JobExited, now_s: float) -> None:
+    seat = state.seats.get(event.job_id)
+    if seat is not None and seat.attempt == event.attempt:
+        seat.exited[event.node_id] = None
+    left = state.leftovers.get(event.node_id, {})
+    if left.get(event.job_id) == event.attempt:
+        del left[event.job_id]
+
+
+@machine.evolves(JobMovable)
+def task_movable(state: State, event: JobMovable, now_s: float) -> None:
+    seat = state.seats.get(event.job_id)
+    if seat is not None and seat.attempt == event.attempt:
+        seat.movable[event.node_id] = None
+        look_soon(state, now_s)
+
+
+@machine.evolves(TimeSliceStarted)
+def turns_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
+    for job_id in event.suspended:
+        if (seat := state.seats.get(job_id)) is not None:
+            seat.suspended_since_s = now_s
+    for resumed in event.resumed:
+        if (seat := state.seats.get(resumed.job_id)) is not None:
+            seat.suspended_since_s, seat.gang = None, resumed.gang
+    look_soon(state, now_s)
+
+
+@machine.evolves(JobPacked)
+def job_packed(state: State, event: JobPacked, now_s: float) -> None:
+    _share(state, event.job_id, event.with_job, packed=True)
+
+
+@machine.evolves(JobUnpacked)
+def job_unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
+    _share(state, event.job_id, event.with_job, packed=False)
+
+
+@machine.evolves(JobProfiled)
+def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
+    seat = state.seats.get(event.job_id)
+    if seat is None or seat.attempt != event.attempt or seat.packed:
+        return
+    seat.rate_per_s = event.rate_per_s
+    seat.best_per_s = max(seat.best_per_s, event.rate_per_s)
+    if event.rate_per_s < state.interference * seat.best_per_s:
+        look_soon(state, now_s)
+
+
+@machine.evolves(JobQueued)
+def job_left(state: State, event: JobQueued, now_s: float) -> None:
+    """When a later attempt waits, the earlier one has left its GPUs."""
+    seat = state.seats.get(event.job_id)
+    if seat is not None and event.attempt > seat.attempt:
+        del state.seats[event.job_id]
+        look_soon(state, now_s)
+
+
+@machine.evolves(JobSucceeded, JobCancelled, AttemptFailed, JobAbandoned)
+def attempt_ended(state: State, event: Ended, now_s: float) -> None:
+    state.seats.pop(event.job_id, None)
+    state.assessments.pop(event.job_id, None)
+    look_soon(state, now_s)
+
+
+def gpu_type_of(state: State, seat: Seat) -> str:
+    """Of the GPUs that the job has; empty when nothing is known of its node."""
+    first = seat.gang[0]
+    server = state.servers.get(first.node_id)
+    return server.gpus[first.gpu_indices[0]] if server is not None else ""
+
+
+def look_soon(state: State, now_s: float) -> None:
+    """Something has changed by which somebody may be better off elsewhere."""
+    if state.look_at_s is None:
+        state.look_at_s = now_s + LOOK_AFTER_S
+
+
+def _fill(state: State, seat: Seat) -> None:
+    """Its nodes are not empty any more."""
+    for node_id in seat.nodes:
+        if node_id in state.drains:
+            state.drains[node_id].empty = False
+
+
+def _share(state: State, *job_ids: str, packed: bool) -> None:
+    for job_id in job_ids:
+        if (seat := state.seats.get(job_id)) is not None:
+            seat.packed = packed

@@ -1,0 +1,182 @@
+"""A script in the care of a Job is moved, stopped and killed: its losses stay the same to the bit."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_agent.harness.control import ask_to_save
+from torch_agent.telemetry import pages
+
+from tests.integration.job_process import JobProcess, start_by_hand
+
+Start = Callable[..., JobProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts attempts at one job, and ends them all in the end."""
+    started: list[JobProcess] = []
+
+    def start_one(name: str, **how: Any) -> JobProcess:
+        started.append(JobProcess(tmp_path, name, **how))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the script leaves when it is run by hand, without an agent."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert start_by_hand(folder).wait(90) == 0
+    assert len(lines(folder)) == 30 + 3
+    return lines(folder)
+
+
+def lines(folder: Path, rank: int = 0) -> list[str]:
+    return (folder / f"losses.{rank}").read_text().splitlines()
+
+
+def position(state: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=False)["position"]
+    return found
+
+
+def test_it_is_moved_in_the_middle_of_an_epoch_and_at_its_end(start: Start, undisturbed: list[str], tmp_path: Path):
+    source = start("1", STOP_AFTER="4")
+    others = [start("2", takes_over=True, STOP_AFTER="10"), start("3", takes_over=True, STOP_AFTER="17")]
+    last = start("4", takes_over=True)
+    for boundary, destination in zip((4, 10, 17), [*others, last], strict=True):
+        source.stands_still_after(boundary)
+        assert source.handovers[0].movable
+        source.hand_over(destination)
+        assert not list(destination.states.iterdir())
+        source = destination
+    assert last.ended() == [0]
+    assert lines(tmp_path) == undisturbed
+
+
+def test_a_move_that_is_given_up_leaves_no_trace(start: Start, undisturbed: list[str], tmp_path: Path):
+    process = start("1", STOP_AFTER="4,8")
+    process.stands_still_after(4)
+    [first] = process.save()
+    process.signal(signal.SIGSTOP)
+    [state] = process.saved()
+    process.signal(signal.SIGCONT)
+    assert len(state) == first.save_bytes and first.save_s > 0 and not first.save_failed
+    assert position(state)["batches_done"] == 4
+    [again] = process.save()
+    assert again.saved == 2 and process.saved() == [state]
+    process.resume()
+    assert memory_files(process) == []
+    assert process.handovers[0].save_fd == -1
+    process.stops_after(8)
+    ask_to_save(process.pages)  # lapses: it does not stand still
+    process.goes_on_after(8)
+    assert process.ended() == [0]
+    assert process.handovers[0].saved == 2
+    assert lines(tmp_path) == undisturbed
+
+
+def memory_files(process: JobProcess) -> list[str]:
+    """States that it keeps open."""
+    [page] = pages(process.pages)
+    targets = [os.readlink(path) for path in Path(f"/proc/{page.pid}/fd").iterdir() if path.is_symlink()]
+    return [target for target in targets if "sanjaya-state" in target]
+
+
+def test_gradients_that_are_being_accumulated_are_not_left_behind(start: Start, tmp_path: Path):
+    source = start("1", ACCUMULATE="4", STOP_AFTER="5")
+    destination = start("2", ACCUMULATE="4", takes_over=True)
+    source.stands_still_after(5)
+    source.save()
+    [state] = source.saved()
+    assert position(state)["batches_done"] == 8
+    source.resume()
+    assert source.ended() == [0]
+    whole = lines(tmp_path)
+    (tmp_path / "losses.0").unlink()
+    destination.receive([state])
+    destination.resume()
+    assert destination.ended() == [0]
+    assert lines(tmp_path) == whole[8:]
+
+
+def test_it_goes_on_where_it_was_stopped_or_killed(start: Start, undisturbed: list[str], tmp_path: Path):
+    saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    stopped = start("1", STOP_AFTER="13", **saves)
+    stopped.stops_after(13)
+    stopped.signal(signal.SIGTERM)  # also to the loader's workers
+    stopped.goes_on_after(13)
+    assert stopped.ended() == [143]
+    assert checkpoints(tmp_path) == ["job-13"]
+    killed = start("2", STOP_AFTER="22", CHECKPOINT_EVERY="4", **saves)
+    killed.stops_after(22)
+    killed.kill()
+    assert checkpoints(tmp_path) == ["job-21"]
+    (tmp_path / "saved" / "job-25.part").mkdir()
+    (tmp_path / "saved" / "job-25.part" / "rank-0").write_bytes(b"half a state")
+    (tmp_path / "go-22").touch()
+    assert start("3", **saves).ended() == [0]
+    found = lines(tmp_path)
+    assert len(found) == len(undisturbed) + 1 and sorted(set(found)) == sorted(undisturbed)  # one batch was done again
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "saved").iterdir())
+
+
+def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Path):
+    def gang(name: str, **how: Any) -> JobProcess:
+        saved = str(tmp_path / "saved")
+        return start(name, world_size=2, port=free_port(), SANJAYA_CHECKPOINT_DIR=saved, **how)
+
+    source, destination = gang("1", STOP_AFTER="5"), gang("2", takes_over=True, STOP_AFTER="13")
+    source.stands_still_after(5)
+    source.save()
+    states = source.saved()
+    at = {position(state)["batches_done"] for state in states}
+    assert len(at) == 1
+    source.resume()
+    assert source.ended() == [0, 0]
+    whole = [lines(tmp_path, rank) for rank in range(2)]
+    for rank in range(2):
+        (tmp_path / f"losses.{rank}").unlink()
+    destination.receive(states)
+    destination.resume()
+    destination.stops_after(13)
+    destination.signal(signal.SIGTERM)
+    destination.goes_on_after(13)
+    assert destination.ended() == [143, 143]
+    [name] = checkpoints(tmp_path)
+    left = [position((tmp_path / "saved" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    assert left == [int(name.removeprefix("job-"))] * 2
+    [done] = at
+    for rank in range(2):
+        assert lines(tmp_path, rank) == whole[rank][done : left[rank] + 1]  # with the line of the first epoch's end
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_who_waits_for_a_state_can_be_stopped_and_a_broken_state_is_refused(start: Start):
+    stopped, broken = start("1", takes_over=True), start("2", takes_over=True)
+    broken.put([b"half a state"])
+    stopped.until_all(lambda page: page.handover.ready)
+    stopped.signal(signal.SIGTERM)
+    assert stopped.ended() == [143]
+    assert broken.ended() == [1]
+    assert "sanjaya: the state of this job cannot be taken over" in broken.stderr.read_text()

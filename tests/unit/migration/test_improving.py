@@ -1,0 +1,257 @@
+"""Who is asked to move to be better off, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libs.contracts.agent import JobExited, JobMovable
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.gateway import NodeDrainRequested, PolicyChanged, SettingChanged
+from libs.contracts.introspection import JobProfiled
+from libs.contracts.migration import (
+    MigrationAssessed,
+    MigrationCompleted,
+    MigrationFailed,
+    MigrationStarted,
+    NodeDrained,
+)
+from libs.contracts.placement import (
+    DestinationReserved,
+    JobMoved,
+    JobPacked,
+    JobPlaced,
+    JobPreempted,
+    JobSucceeded,
+    MoveAbandoned,
+    TimeSliceStarted,
+)
+from libs.contracts.reasons import Reason
+from libs.testing.core_case import CoreCase, node, only
+from services.migration.service import SERVICE
+
+SAID = Reason(code="Test", message="said by the test")
+
+
+def gang(**gpus: list[int]) -> list[TaskPlacement]:
+    """`gang(n1=[0, 1])`."""
+    tasks, rank = [], 0
+    for node_id, indices in gpus.items():
+        tasks.append(TaskPlacement(node_id=node_id, gpu_indices=indices, first_rank=rank))
+        rank += len(indices)
+    return tasks
+
+
+class MigrationCase(CoreCase):
+    """Servers of four GPUs under Gandiva's policy."""
+
+    def __init__(self, *nodes: str, policy: str = "gandiva") -> None:
+        super().__init__(SERVICE)
+        for node_id in nodes:
+            self.give(node(node_id, 4))
+        self.give(PolicyChanged(policy=policy, requested_by="op"))
+
+    def place(self, job_id: str, *, movable: bool = True, **gpus: list[int]) -> None:
+        """A job runs there."""
+        self.give(JobPlaced(job_id=job_id, attempt=1, gang=gang(**gpus), reason=SAID))
+        for node_id in gpus if movable else ():
+            self.give(JobMovable(job_id=job_id, attempt=1, node_id=node_id))
+
+    def suspend(self, *job_ids: str) -> None:
+        """They wait for their turn."""
+        self.give(
+            TimeSliceStarted(
+                server="n1",
+                nodes=["n1"],
+                number=1,
+                ends_s=60.0,
+                running=[],
+                resumed=[],
+                suspended=list(job_ids),
+                started=[],
+                reason=SAID,
+            )
+        )
+
+    def profile(self, job_id: str, rate_per_s: float, attempt: int = 1) -> list[Event]:
+        """The job is so fast."""
+        numbers: dict[str, Any] = {"window_s": 5.0, "minibatches_total": 9, "memory_peak_bytes": 0}
+        return self.give(
+            JobProfiled(
+                job_id=job_id,
+                attempt=attempt,
+                window_start_s=self.now_s,
+                rate_per_s=rate_per_s,
+                loss=None,
+                memory_min_bytes=0,
+                **numbers,
+            )
+        )
+
+    def set(self, name: str, value: float) -> None:
+        self.give(SettingChanged(service="migration", name=name, value=value, requested_by="op"))
+
+    def asked(self) -> list[tuple[str, list[str], str]]:
+        """(Job, where to, why) of the moves that the next look starts."""
+        if self.replica.next_wakeup is None:
+            return []
+        return [(e.job_id, e.to_nodes, e.reason.code) for e in self.wake() if isinstance(e, MigrationStarted)]
+
+    def moved(self, job_id: str, **gpus: list[int]) -> list[Event]:
+        """Placement has carried the move out."""
+        move = self.replica.state.moves[job_id]
+        numbers: dict[str, Any] = {"migration_id": move.migration_id, "job_id": job_id, "from_attempt": 1}
+        self.give(DestinationReserved(attempt=2, gang=gang(**gpus), reason=SAID, **numbers))
+        return self.give(JobMoved(attempt=2, gang=gang(**gpus), reason=SAID, **numbers))
+
+
+def test_who_waits_for_its_turn_goes_to_vacated_gpus_the_longest_waiting_first():
+    case = MigrationCase("n1", "n2")
+    for number, job_id in enumerate("abcd"):
+        case.place(job_id, n1=[number])
+    case.place("e", n1=[0])
+    case.place("f", n1=[1])
+    case.place("g", n2=[0, 1, 2])
+    case.suspend("f")
+    case.now_s = 10.0
+    case.suspend("e")
+    assert case.asked() == [("f", ["n2"], "GpusVacated")]
+
+
+def test_a_spread_gang_comes_together():
+    case = MigrationCase("n1", "n2", "n3")
+    case.place("a", n1=[0], n2=[0])
+    case.place("x", n3=[0, 1])
+    assert ("a", ["n3"], "Spread") in case.asked()
+
+
+def test_a_job_that_its_neighbour_slows_down_goes_to_an_empty_server():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.place("a", n1=[0, 1])
+    case.profile("a", 10.0)
+    case.place("b", n1=[2, 3])
+    assert case.asked() == []
+    case.profile("a", 5.0)
+    assert case.asked() == [("a", ["n2"], "Interference")]
+
+
+def test_alone_on_its_server_a_slow_job_stays():
+    case = MigrationCase("n1", "n2")
+    case.place("a", n1=[0, 1])
+    case.profile("a", 10.0)
+    case.profile("a", 5.0)
+    assert case.asked() == []
+
+
+def test_an_almost_empty_server_is_emptied_into_a_fuller_one():
+    case = MigrationCase("n1", "n2", "n3")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    assert case.asked() == [("a", ["n2"], "Defragmentation")]
+
+
+def test_of_two_almost_empty_servers_one_is_emptied_and_then_there_is_peace():
+    case = MigrationCase("n1", "n2")
+    case.set("move_rest_s", 0.0)
+    case.place("a", n1=[0])
+    case.place("b", n2=[0])
+    ((job_id, to_nodes, _),) = case.asked()
+    case.moved(job_id, **{to_nodes[0]: [1]})
+    assert case.asked() == []
+
+
+def test_threshold_zero_leaves_fragments_alone():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.place("a", n1=[0])
+    case.place("b", n2=[0])
+    assert case.asked() == []
+
+
+def test_only_so_many_move_at_once():
+    case = MigrationCase("n1", "n2", "n3")
+    case.set("moves_at_once", 2.0)
+    for job_id in "abc":
+        case.place(job_id, n1=[0])
+    case.suspend("a", "b", "c")
+    assert [job_id for job_id, _, _ in case.asked()] == ["a", "b"]
+
+
+def test_packed_jobs_and_those_that_cannot_hand_over_their_state_stay():
+    case = MigrationCase("n1", "n2", "n3")
+    case.place("a", n1=[0])
+    case.place("b", n1=[0])
+    case.place("x", n2=[0, 1])
+    case.place("y", n3=[0], movable=False)
+    pack = {"attempt": 1, "with_attempt": 1, "trial_ends_s": 60.0, "reason": SAID}
+    case.give(JobPacked(job_id="a", with_job="b", **pack))
+    assert case.asked() == []
+
+
+def test_under_other_policies_nobody_is_asked():
+    case = MigrationCase("n1", "n2", policy="backfill")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    assert case.replica.next_wakeup is None
+
+
+def test_who_could_not_be_moved_is_left_alone_for_a_while():
+    case = MigrationCase("n1", "n2", "n3")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    case.asked()
+    move = case.replica.state.moves["a"]
+    abandoned = MoveAbandoned(migration_id=move.migration_id, job_id="a", from_attempt=1, reason=SAID)
+    failed = only(case.give(abandoned), MigrationFailed)
+    assert failed.reason == SAID
+    assert case.asked() == []
+    assert case.asked() == [("a", ["n2"], "Defragmentation")]
+    assert case.now_s >= 60.0
+
+
+def test_a_job_that_is_preempted_meanwhile_has_not_been_moved():
+    case = MigrationCase("n1", "n2")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    case.asked()
+    assert only(case.give(JobPreempted(job_id="a", attempt=1, reason=SAID)), MigrationFailed)
+
+
+def test_the_gain_is_on_the_log():
+    case = MigrationCase("n1", "n2")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    case.profile("a", 4.0)
+    case.asked()
+    assert only(case.moved("a", n2=[2]), MigrationCompleted).live
+    found = only(case.profile("a", 5.0, attempt=2), MigrationAssessed)
+    assert (found.before_per_s, found.after_per_s, found.gain_ratio) == (4.0, 5.0, 0.25)
+    assert case.profile("a", 6.0, attempt=2) == []
+
+
+def test_a_node_is_drained_when_the_last_halted_task_has_ended():
+    case = MigrationCase("n1", "n2", policy="backfill")
+    case.place("a", n1=[0])
+    started = only(case.give(NodeDrainRequested(node_id="n1", note="ecc", requested_by="op")), MigrationStarted)
+    assert started.must_leave
+    outputs = case.moved("a", n2=[0])
+    assert [type(e) for e in outputs] == [MigrationCompleted]
+    gone = JobExited(job_id="a", attempt=1, node_id="n1", exit_code=None, signal=9, outcome="stopped")
+    assert only(case.give(gone), NodeDrained).moved_jobs == 1
+
+
+def test_a_task_whose_end_was_heard_before_the_move_is_not_waited_for():
+    case = MigrationCase("n1", "n2", policy="backfill")
+    case.place("a", n1=[0])
+    case.give(NodeDrainRequested(node_id="n1", note="ecc", requested_by="op"))
+    case.give(JobExited(job_id="a", attempt=1, node_id="n1", exit_code=None, signal=9, outcome="signalled"))
+    assert only(case.moved("a", n2=[0]), NodeDrained)
+
+
+def test_a_job_that_ends_on_the_way_fails_its_move():
+    case = MigrationCase("n1", "n2")
+    case.place("a", n1=[0])
+    case.place("b", n2=[0, 1])
+    case.asked()
+    assert only(case.give(JobSucceeded(job_id="a", attempt=1)), MigrationFailed)

@@ -1,0 +1,241 @@
+"""What follows from a look at a task: what the world is to be told, and what is reported."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from libs.contracts.agent import (
+    JobExited,
+    JobMovable,
+    JobReady,
+    JobRestored,
+    JobResumed,
+    JobStarted,
+    JobSuspended,
+)
+from libs.contracts.base import Event
+from torch_agent.core.seen import Ended, Seen
+from torch_agent.core.task import Status, Task, Want
+
+BOUNDARY_PATIENCE_S = 30.0
+"""How long processes may take to their next mini-batch boundary before they are stopped where they are."""
+
+WARMING_PATIENCE_S = 600.0
+"""How long a task that is to take over may take until it waits for the state."""
+TAKING_OVER = (Status.WARMING, Status.READY)
+
+
+class Action(StrEnum):
+    """What the world is to be told; all are harmless when repeated."""
+
+    LAUNCH = "launch"
+    TERMINATE = "terminate"
+    """SIGTERM to the task's process groups, and SIGCONT, so that a suspended task hears it."""
+    KILL = "kill"
+    ASK = "ask to stand still"
+    """At the next mini-batch boundary."""
+    FREEZE = "freeze"
+    """SIGSTOP to the process groups."""
+    THAW = "thaw"
+    """Let the processes go on, with their memory."""
+    FETCH = "fetch"
+    """Get the state that the task is to take over, unless that is being done or has failed."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from a look at a task."""
+
+    actions: list[Action] = []
+    facts: list[Event] = []
+
+
+def advance(task: Task, seen: Seen, now_s: float) -> Step:
+    """Bring a task closer to what is wanted; changes its status along with the facts that are returned."""
+    if task.status is Status.EXITED:
+        return Step()
+    if seen.ended is not None:
+        return _end(task, seen.ended, seen.pid, now_s, seen.takeover.failed)
+    if task.status is Status.ACCEPTED:
+        return _begin(task, seen, now_s)
+    if task.want is Want.STOP:
+        return _stop(task, now_s)
+    if task.status in TAKING_OVER:
+        return _take_over(task, seen, now_s)
+    if task.status is Status.RUNNING:
+        elsewhere = task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices
+        step = _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task)
+        return _with_movable(task, seen, step)
+    return _resume(task, seen, now_s) if task.want is Want.RUN or task.asked_since_s is not None else Step()
+
+
+def _take_over(task: Task, seen: Seen, now_s: float) -> Step:
+    """Wait until the script waits, get the state, wait until it is loaded; ended where that is not possible."""
+    order, takeover = task.order, seen.takeover
+    if takeover.failed or (task.status is Status.WARMING and now_s > task.started_s + WARMING_PATIENCE_S):
+        return Step(actions=[Action.KILL])
+    if task.status is Status.WARMING:
+        if not takeover.ready:
+            return Step()
+        task.status = Status.READY
+        return Step(facts=[JobReady(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id)])
+    if task.restore is None:
+        return Step()
+    if not takeover.restored:
+        return Step(actions=[Action.FETCH])
+    task.status, task.movable = Status.SUSPENDED, True
+    fact = JobRestored(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        state_bytes=takeover.state_bytes,
+        fetch_s=round(takeover.fetch_s, 6),
+        load_s=round(takeover.load_s, 6),
+    )
+    return Step(facts=[fact])
+
+
+def _with_movable(task: Task, seen: Seen, step: Step) -> Step:
+    """Say once that the task can hand over its state."""
+    if task.movable or not seen.movable:
+        return step
+    task.movable = True
+    order = task.order
+    fact = JobMovable(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id)
+    return Step(actions=step.actions, facts=[*step.facts, fact])
+
+
+def next_look_s(task: Task) -> float | None:
+    """When the passing of time alone calls for a look: the end of a stop's grace."""
+    if task.status is Status.EXITED or task.stopping_since_s is None:
+        return None
+    return task.stopping_since_s + task.grace_s
+
+
+def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
+    """At a mini-batch boundary if there is one in time, else wherever the processes are."""
+    if task.asked_since_s is None:
+        task.asked_since_s = now_s
+        return Step(actions=[Action.ASK])
+    if _awaited(task.asked_since_s, seen, now_s):
+        return Step()
+    fact = _suspended(task, seen, task.asked_since_s, now_s)
+    task.status, task.asked_since_s = Status.SUSPENDED, None
+    return Step(actions=[Action.FREEZE], facts=[fact])
+
+
+def _change_of_mind(task: Task) -> Step:
+    if task.asked_since_s is None:
+        return Step()
+    task.asked_since_s = None
+    return Step(actions=[Action.THAW])
+
+
+def _resume(task: Task, seen: Seen, now_s: float) -> Step:
+    if task.asked_since_s is None:
+        if seen.gpus_taken:
+            return Step()
+        task.asked_since_s, task.gpu_indices = now_s, task.wanted_gpus
+        return Step(actions=[Action.THAW])
+    if _awaited(task.asked_since_s, seen, now_s):
+        return Step()
+    took_s, task.status, task.asked_since_s = now_s - task.asked_since_s, Status.RUNNING, None
+    return Step(facts=[_resumed(task, seen, took_s)])
+
+
+def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
+    """Whether processes that listen at their boundaries have not done yet what was asked, and still may."""
+    return seen.harnessed and not seen.obeyed and now_s < asked_since_s + BOUNDARY_PATIENCE_S
+
+
+def _begin(task: Task, seen: Seen, now_s: float) -> Step:
+    if not seen.launched:
+        if task.want is Want.STOP:
+            return _end(task, Ended(exit_code=None, signal=None, outcome="stopped"), None, now_s)
+        return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
+    if seen.pid is None:
+        return Step()
+    task.status, task.started_s = (Status.WARMING if task.order.restores else Status.RUNNING), now_s
+    return Step(facts=[_started(task, seen.pid)])
+
+
+def _stop(task: Task, now_s: float) -> Step:
+    if task.stopping_since_s is None:
+        task.stopping_since_s = now_s
+        # Without grace it must not take another step: a task that stands still would, on its way to a polite end.
+        return Step(actions=[Action.TERMINATE if task.grace_s > 0 else Action.KILL])
+    if now_s >= task.stopping_since_s + task.grace_s:
+        return Step(actions=[Action.KILL])
+    return Step()
+
+
+def _end(task: Task, ended: Ended, pid: int | None, now_s: float, failed: str = "") -> Step:
+    """Report the end, and before it the start when that has not been reported yet.
+
+    Args:
+        failed: why it could not be given the state that it was to take over.
+    """
+    facts: list[Event] = []
+    if task.status is Status.ACCEPTED and pid is not None:
+        task.started_s = now_s
+        facts.append(_started(task, pid))
+    clean = ended.outcome == "exited" and ended.exit_code == 0
+    outcome, tail = ended.outcome, ended.stderr_tail
+    if task.want is Want.STOP and not clean and outcome in ("exited", "signalled"):
+        outcome = "stopped"
+    elif task.status in TAKING_OVER and outcome in ("exited", "signalled"):
+        outcome, tail = "restore_failed", failed or tail or "the script ended before it had taken over a state"
+    facts.append(
+        JobExited(
+            job_id=task.order.job_id,
+            attempt=task.order.attempt,
+            node_id=task.order.node_id,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            outcome=outcome,
+            rank=ended.rank,
+            stderr_tail=tail,
+            ran_s=round(now_s - task.started_s, 6) if task.started_s else 0.0,
+            minibatches_total=ended.minibatches_total,
+        )
+    )
+    task.status = Status.EXITED
+    return Step(facts=facts)
+
+
+def _started(task: Task, pid: int) -> JobStarted:
+    order = task.order
+    return JobStarted(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, pid=pid)
+
+
+def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspended:
+    """A process that nobody has parked keeps its memory on the GPU."""
+    order, stillness = task.order, seen.stillness if seen.obeyed else None
+    if stillness is None:
+        return JobSuspended(
+            job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, delay_s=round(now_s - asked_s, 6)
+        )
+    return JobSuspended(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        parked=stillness.bytes_parked > 0,
+        delay_s=round(max(0.0, stillness.parked_at_s - asked_s), 6),
+        took_s=round(stillness.park_s, 6),
+        parked_bytes=stillness.bytes_parked,
+        left_bytes=stillness.bytes_left,
+        minibatches_total=stillness.minibatches_total,
+    )
+
+
+def _resumed(task: Task, seen: Seen, took_s: float) -> JobResumed:
+    order = task.order
+    return JobResumed(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        gpu_indices=task.gpu_indices,
+        took_s=round(seen.stillness.unpark_s if seen.stillness else 0.0, 6),
+        delay_s=round(took_s, 6),
+    )

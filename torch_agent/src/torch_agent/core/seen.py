@@ -1,0 +1,65 @@
+"""What can be observed of a task."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How the shim says that a task has ended."""
+
+    exit_code: int | None
+    signal: int | None
+    outcome: str
+    rank: int | None = None
+    stderr_tail: str = ""
+    minibatches_total: int = 0
+
+
+class Stillness(msgspec.Struct, frozen=True, kw_only=True):
+    """What a suspension has taken, over the processes of the task."""
+
+    bytes_parked: int
+    bytes_left: int
+    """Still on the GPUs."""
+    park_s: float
+    """Of the slowest process."""
+    unpark_s: float
+    parked_at_s: float
+    """When the last of them had reached its boundary."""
+    minibatches_total: int
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the processes of a task are with taking over a state."""
+
+    ready: bool = False
+    """All of them wait for it, or have it."""
+    restored: bool = False
+    """All of them have it."""
+    failed: str = ""
+    """Why it cannot be had."""
+    state_bytes: int = 0
+    fetch_s: float = 0.0
+    load_s: float = 0.0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be observed of a task right now."""
+
+    launched: bool = False
+    """A shim is there or on its way."""
+    pid: int | None = None
+    """Leader of the first rank's process group, once the ranks have been started."""
+    ended: Ended | None = None
+    gpus_taken: bool = False
+    """Another task still uses some of its GPUs."""
+    harnessed: bool = False
+    """Its processes pass mini-batch boundaries and listen there."""
+    obeyed: bool = False
+    """All of them have done what the turn in force wants."""
+    stillness: Stillness | None = None
+    """While they stand still, or since they went on: what it took."""
+    movable: bool = False
+    """All of them can hand over their state."""
+    takeover: Takeover = Takeover()

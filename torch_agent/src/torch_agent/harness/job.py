@@ -1,0 +1,229 @@
+"""What a training script says of itself, so that another process can go on with it in the middle of an epoch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from . import hooks
+from .gang import barrier, group, place
+from .gradients import Gradients
+from .leaving import LEFT, Leaving
+from .listening import listen_to_training
+from .mover import RESTORES
+from .moving.checkpoints import Checkpoints
+from .moving.drawing import Drawing
+from .moving.randomness import Randomness
+
+B = TypeVar("B")
+
+
+@dataclass
+class Position:
+    """Where a job is."""
+
+    epochs_done: int = 0
+    batches_in_epoch: int = 0
+    """Done of the epoch that is under way."""
+    batches_done: int = 0
+    """Over all epochs and attempts."""
+    epoch_began_with: dict[str, Any] | None = None
+    """Random numbers when the script was given the epoch; None outside of `Job.epochs`."""
+    drawing_began_with: dict[str, Any] | None = None
+    """See `Drawing.began_with`; None outside of `Job.batches`."""
+
+
+class Job:
+    """One per process. Make it when the parts are, and when the ranks have met, and have both loops run through it.
+
+    An earlier attempt's state is loaded at once: that which the agent hands over, else the newest checkpoint.
+
+    Args:
+        checkpoint_every: batches between two checkpoints; None: only when the task is stopped (SIGTERM).
+        folder: where checkpoints are kept; default: the job's own, `SANJAYA_CHECKPOINT_DIR`. Without either there
+            are none, and SIGTERM does what it always does.
+        parts: whatever has `state_dict` and `load_state_dict`, and generators of random numbers
+            (`torch.Generator`); None stands for a part that this run does without.
+
+    Raises:
+        TypeError: a part is none of these.
+        ValueError: the state that was found has other parts.
+        RuntimeError: the process has a Job.
+    """
+
+    def __init__(self, *, checkpoint_every: int | None = None, folder: str | None = None, **parts: Any) -> None:
+        generators = [part for part in parts.values() if isinstance(part, torch.Generator)]
+        self._randomness = Randomness(generators)
+        self._parts = {name: part for name, part in parts.items() if _has_state(name, part)}
+        self._position = Position()
+        self._resumes_with: dict[str, Any] | None = None
+        """Random numbers at the batch where the state was saved; None once it has been reached."""
+        self._in_epochs = self._in_batches = False
+        self._steps = self._boundaries = 0
+        self._harness = hooks.current()
+        self._gradients = self._harness.gradients if self._harness is not None else _listen()
+        folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR")
+        self._checkpoints = Checkpoints(folder, place()[0], barrier) if folder else None
+        self._checkpoint_every = checkpoint_every
+        self._leaving = Leaving()
+        self._begin()
+        if self._checkpoints is None:
+            self._leaving.undo()
+
+    @property
+    def batches_done(self) -> int:
+        """Over all epochs and attempts."""
+        return self._position.batches_done
+
+    def epochs(self, epochs: int | range) -> Iterator[int]:
+        """The epochs that are left, of so many or of these. The script has one such loop.
+
+        Raises:
+            RuntimeError: this is the second.
+        """
+        if self._in_epochs:
+            raise RuntimeError("sanjaya: a Job has one loop over its epochs")
+        self._in_epochs = True
+        every = range(epochs) if isinstance(epochs, int) else epochs
+        for epoch in every[self._position.epochs_done :]:
+            self._begin_epoch()
+            yield epoch
+            self._end_epoch()
+
+    def batches(self, batches: Iterable[B]) -> Iterator[B]:
+        """The batches that are left of this epoch. A batch is done when the next one is asked for.
+
+        Args:
+            batches: a DataLoader, or anything that is iterated over once per epoch.
+
+        Raises:
+            RuntimeError: a second such loop in the same epoch; or there are fewer batches than were done.
+        """
+        if self._in_batches:
+            raise RuntimeError("sanjaya: an epoch has one loop over its batches, and epochs come from Job.epochs")
+        self._in_batches = True
+        self._randomness.include(getattr(batches, "generator", None))
+        drawing = self._drawing(batches)
+        while True:
+            self._boundary()
+            try:
+                batch = self._draw(drawing)
+            except StopIteration:
+                return
+            yield batch
+            self._position.batches_in_epoch += 1
+            self._position.batches_done += 1
+
+    def state(self) -> dict[str, Any]:
+        """All that the job is, at a boundary; tensors are the parts' own, not copies."""
+        return {
+            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            "position": vars(self._position).copy(),
+            "randomness": self._randomness.capture(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the job that had this state, which is on the host.
+
+        Raises:
+            ValueError: it has other parts.
+        """
+        if state["parts"].keys() != self._parts.keys():
+            raise ValueError(f"sanjaya: the state is of {sorted(state['parts'])}, the Job of {sorted(self._parts)}")
+        for name, part in self._parts.items():
+            part.load_state_dict(state["parts"][name])
+        self._position = Position(**state["position"])
+        self._resumes_with = state["randomness"]
+
+    def _begin(self) -> None:
+        if self._harness is not None:
+            handed_over = self._harness.register(self, self._leaving)
+        elif RESTORES in os.environ:
+            raise SystemExit("sanjaya: without the harness this job cannot take over a state")
+        else:
+            handed_over = False
+        if self._checkpoints is not None and not handed_over:
+            saved = self._checkpoints.load()
+            if saved is not None:
+                self.restore(saved)
+        self._checkpointed_at = self.batches_done
+
+    def _begin_epoch(self) -> None:
+        """The script may draw random numbers, e.g. an order, before it asks for batches: the same ones again."""
+        position = self._position
+        if self._resumes_with is not None and position.epoch_began_with is not None:
+            self._randomness.restore(position.epoch_began_with)
+        else:
+            position.epoch_began_with = self._randomness.capture()
+
+    def _end_epoch(self) -> None:
+        self._position = Position(epochs_done=self._position.epochs_done + 1, batches_done=self.batches_done)
+        self._resumes_with, self._in_batches = None, False
+
+    def _drawing(self, batches: Iterable[B]) -> Drawing[B]:
+        """At the batch after those that are done."""
+        position = self._position
+        drawing = Drawing(batches, self._randomness, position.drawing_began_with)
+        if self._resumes_with is not None:
+            drawing.drop(position.batches_in_epoch, self._resumes_with)
+            self._resumes_with = None
+        position.drawing_began_with = drawing.began_with
+        return drawing
+
+    def _draw(self, drawing: Drawing[B]) -> B:
+        """The next batch; raises StopIteration when there is none."""
+        try:
+            return drawing.draw()
+        except StopIteration:
+            raise
+        except Exception:
+            if not self._leaving.asked:
+                raise
+        # The signal has ended the loader's workers, too. Who is alone leaves at once, unless gradients are being
+        # accumulated. The ranks of a gang leave together where they all look whether to; until then each needs batches.
+        if group() is None:
+            self._boundary()
+        drawing.renew(self._position.batches_in_epoch)
+        return drawing.draw()
+
+    def _boundary(self) -> None:
+        """Between two batches: nothing is under way, unless gradients wait for a step."""
+        if self._gradients.outstanding:
+            return
+        if self._gradients.steps != self._steps:
+            self._steps = self._gradients.steps
+            self._boundaries += 1
+        if self._harness is not None:
+            self._harness.job_boundary(self._boundaries)
+        if self._checkpoints is not None:
+            self._save_if_due(self._checkpoints)
+
+    def _save_if_due(self, checkpoints: Checkpoints) -> None:
+        leaves = self._leaving.agreed(self._boundaries)
+        due = self._checkpoint_every and self.batches_done >= self._checkpointed_at + self._checkpoint_every
+        if leaves or due:
+            checkpoints.save(self.state(), self.batches_done)
+            self._checkpointed_at = self.batches_done
+        if leaves:
+            barrier()  # no rank ends the task before the checkpoint is complete
+            sys.exit(LEFT)
+
+
+def _has_state(name: str, part: Any) -> bool:
+    if part is None or isinstance(part, torch.Generator):
+        return False
+    if not hasattr(part, "state_dict") or not hasattr(part, "load_state_dict"):
+        raise TypeError(f"sanjaya: {name} has no state_dict and load_state_dict")
+    return True
+
+
+def _listen() -> Gradients:
+    """To what trains, where no harness does."""
+    gradients = Gradients()
+    listen_to_training(torch, gradients)
+    return gradients

@@ -1,0 +1,93 @@
+"""Hooks into torch: who listens is told of optimizer steps, backward passes and requests for batches."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+
+class TrainingListener(Protocol):
+    """Hears of what trains."""
+
+    @property
+    def steps(self) -> int:
+        """How many it has heard of."""
+
+    def stepped(self, optimizer: Any) -> None:
+        """After `optimizer.step()`, or after a gradient scaler has skipped it."""
+
+    def backward(self, loss: Any) -> None:
+        """Before `loss.backward()`."""
+
+
+class LoaderListener(Protocol):
+    """Hears of every DataLoader, on whichever thread it is used."""
+
+    def batch_requested(self) -> None:
+        """On entry to its `__next__`."""
+
+    def batch_drawn(self) -> None:
+        """On return from it with a batch."""
+
+    def exhausted(self) -> None:
+        """On return from it without one."""
+
+
+def listen_to_training(torch: Any, listener: TrainingListener) -> None:
+    """From now on, to the end of the process."""
+    _hook_optimizers(listener)
+    _hook_backward(torch, listener)
+    _hook_scalers(torch, listener)
+
+
+def listen_to_loaders(listener: LoaderListener) -> None:
+    """From now on, to the end of the process."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    original = _BaseDataLoaderIter.__next__
+
+    @functools.wraps(original)
+    def counted_next(self: Any) -> Any:
+        listener.batch_requested()
+        try:
+            batch = original(self)
+        except StopIteration:
+            listener.exhausted()
+            raise
+        listener.batch_drawn()
+        return batch
+
+    setattr(_BaseDataLoaderIter, original.__name__, counted_next)
+
+
+def _hook_optimizers(listener: TrainingListener) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: listener.stepped(optimizer))
+
+
+def _hook_backward(torch: Any, listener: TrainingListener) -> None:
+    original = torch.Tensor.backward
+
+    @functools.wraps(original)
+    def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        listener.backward(self)
+        return original(self, *args, **kwargs)
+
+    setattr(torch.Tensor, original.__name__, noted_backward)
+
+
+def _hook_scalers(torch: Any, listener: TrainingListener) -> None:
+    """A step that a gradient scaler skips (inf or NaN gradients) is an iteration all the same."""
+    scaler = torch.amp.GradScaler
+    original = scaler.step
+
+    @functools.wraps(original)
+    def counted_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = listener.steps
+        result = original(self, optimizer, *args, **kwargs)
+        if listener.steps == before:
+            listener.stepped(optimizer)
+        return result
+
+    setattr(scaler, original.__name__, counted_step)

@@ -1,0 +1,137 @@
+"""The source's side: has the state of a task that stands still written by its processes, and sends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from torch_agent.core.task import Status, Task, Want, task_key
+from torch_agent.folders import TaskFolder
+from torch_agent.harness.control import ask_to_save, current_turn
+from torch_agent.harness.page import PageReading
+from torch_agent.moving.protocol import CHUNK, Head, Request, checksum, line
+from torch_agent.telemetry import living_pages
+
+log = logging.getLogger(__name__)
+
+SAVE_PATIENCE_S, SAVE_LOOK_S = 60.0, 0.005
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class CannotGive(Exception):
+    """There is no state to be had; the message says why."""
+
+
+class NotYet(CannotGive):
+    """The task does not stand still yet, as far as this agent has heard."""
+
+
+class StateServer:
+    """Gives the states of this node's tasks to other agents."""
+
+    def __init__(self, task: Callable[[str], Task | None], folder: Callable[[Task], TaskFolder]) -> None:
+        """See `start`.
+
+        Args:
+            task: finds a task by its key.
+            folder: finds the folder of a task.
+        """
+        self._task, self._folder = task, folder
+        self._saving: dict[str, asyncio.Lock] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen where other nodes reach this one; on this port if it is free. Returns the port."""
+        host = "127.0.0.1" if address in LOOPBACK else "0.0.0.0"
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port)
+        except OSError:
+            self._server = await asyncio.start_server(self._serve, host, 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more; transfers that are under way break off."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = msgspec.json.decode(await reader.readline(), type=Request)
+            page = await self._saved(request)
+            log.info("gives the state of rank %d of %s: %d bytes", request.rank, request.job_id, _size(page))
+            await _send(page, writer)
+        except (CannotGive, msgspec.DecodeError) as error:
+            writer.write(line(Head(error=str(error), later=isinstance(error, NotYet))))
+        except OSError as error:
+            log.warning("a transfer of a state broke off: %s", error)
+        finally:
+            writer.close()
+
+    async def _saved(self, request: Request) -> PageReading:
+        """The page of the rank, once its process has written its state.
+
+        Raises:
+            CannotGive: the task is not there, does not stand still, or cannot save.
+        """
+        key = task_key(request.job_id, request.attempt)
+        async with self._saving.setdefault(key, asyncio.Lock()):
+            task = self._task(key)
+            if task is None or task.status is Status.EXITED:
+                raise CannotGive(f"attempt {request.attempt} of {request.job_id} is not here")
+            if not _stands_still(task):
+                raise NotYet(f"attempt {request.attempt} of {request.job_id} does not stand still")
+            folder = self._folder(task)
+            if not all(page.handover.save_bytes for page in living_pages(folder.pages)):
+                await self._have_saved(task, folder)
+        for page in living_pages(folder.pages):
+            if page.rank == request.rank:
+                return page
+        raise CannotGive(f"rank {request.rank} of {request.job_id} is not here")
+
+    async def _have_saved(self, task: Task, folder: TaskFolder) -> None:
+        if any(page.obeyed.turn != current_turn(folder.pages) for page in living_pages(folder.pages)):
+            raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
+        number = ask_to_save(folder.pages)
+        folder.signal_ranks(signal.SIGCONT)
+        deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
+        try:
+            while not all(page.handover.saved >= number for page in living_pages(folder.pages)):
+                if asyncio.get_running_loop().time() > deadline or not _stands_still(task):
+                    raise CannotGive(f"{task.key} has not written its state")
+                await asyncio.sleep(SAVE_LOOK_S)
+        finally:
+            if _stands_still(task):  # else somebody has let it go on
+                folder.signal_ranks(signal.SIGSTOP)
+        failed = [page.rank for page in living_pages(folder.pages) if page.handover.save_failed]
+        if failed:
+            raise CannotGive(f"ranks {failed} of {task.key} could not write their states: see their stderr")
+
+
+async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
+    """Straight from the memory of the process, which keeps it as long as it stands still."""
+    left, digest = _size(page), checksum()
+    with Path(f"/proc/{page.pid}/fd/{page.handover.save_fd}").open("rb") as state:
+        writer.write(line(Head(state_bytes=left)))
+        while left:
+            chunk = state.read(min(CHUNK, left))
+            if not chunk:
+                raise OSError("the process has withdrawn its state")
+            digest.update(chunk)
+            writer.write(chunk)
+            await writer.drain()
+            left -= len(chunk)
+    writer.write(digest.digest())
+    await writer.drain()
+
+
+def _size(page: PageReading) -> int:
+    return page.handover.save_bytes
+
+
+def _stands_still(task: Task) -> bool:
+    return task.status is Status.SUSPENDED and task.asked_since_s is None and task.want is Want.SUSPEND

@@ -1,0 +1,144 @@
+"""The destination's side: fetches the states of a task's ranks and leaves them where its processes wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from libs.contracts.placement import RestoreTask, StateSource
+from torch_agent.core.seen import Takeover
+from torch_agent.core.task import Task
+from torch_agent.folders import TaskFolder
+from torch_agent.harness.page import PageReading
+from torch_agent.moving.protocol import CHUNK, DIGEST_SIZE, Head, Request, checksum, line
+from torch_agent.telemetry import living_pages
+
+log = logging.getLogger(__name__)
+
+FETCH_PATIENCE_S, RETRY_S = 60.0, 0.5
+"""How long a source is asked again that cannot be reached, or whose state arrives damaged."""
+
+
+class Refused(Exception):
+    """The source has no state to give; the message is its own."""
+
+
+@dataclass
+class _Fetch:
+    work: asyncio.Task[None]
+    began_s: float
+    took_s: float = 0.0
+    failed: str = ""
+    state_bytes: dict[int, int] = field(default_factory=dict)
+    """{rank: bytes}."""
+
+
+class Fetches:
+    """Of all tasks of the node."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """See `begin`.
+
+        Args:
+            changed: called when a task's states are there, or cannot be had.
+        """
+        self._changed = changed
+        self._fetches: dict[str, _Fetch] = {}
+
+    def begin(self, task: Task, folder: TaskFolder) -> None:
+        """Fetch the states of the task's ranks, unless that has been begun."""
+        if task.key not in self._fetches and task.restore is not None:
+            work = asyncio.create_task(self._fetch(task.key, task.restore, folder))
+            self._fetches[task.key] = _Fetch(work, time.monotonic())
+
+    def forget(self, key: str) -> None:
+        """The task has ended."""
+        fetch = self._fetches.pop(key, None)
+        if fetch is not None:
+            fetch.work.cancel()
+
+    def seen(self, task: Task, living: list[PageReading]) -> Takeover:
+        """How far the task is, from its processes' pages."""
+        fetch = self._fetches.get(task.key)
+        everybody = len(living) >= (len(task.gpu_indices) if task.order.launcher == "ranks" else 1)
+        told = [page.handover for page in living]
+        return Takeover(
+            ready=everybody and all(each.ready or each.restored for each in told),
+            restored=everybody and all(each.restored for each in told),
+            failed=fetch.failed if fetch is not None else "",
+            state_bytes=sum(fetch.state_bytes.values()) if fetch is not None else 0,
+            fetch_s=fetch.took_s if fetch is not None else 0.0,
+            load_s=max((each.load_s for each in told), default=0.0),
+        )
+
+    async def _fetch(self, key: str, order: RestoreTask, folder: TaskFolder) -> None:
+        waiting = [page.rank for page in living_pages(folder.pages) if not page.handover.restored]
+        try:
+            sizes = await asyncio.gather(*(_fetch_rank(order, rank, folder) for rank in waiting))
+        except (Refused, OSError) as error:
+            log.warning("the state of %s cannot be fetched: %s", key, error)
+            self._fetches[key].failed = str(error)
+        else:
+            self._fetches[key].state_bytes = dict(zip(waiting, sizes, strict=True))
+            self._fetches[key].took_s = time.monotonic() - self._fetches[key].began_s
+        self._changed()
+
+
+async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> int:
+    """Returns the bytes of the state, which is complete and undamaged under its name from then on.
+
+    Raises:
+        Refused: the source has none.
+        OSError: it cannot be reached.
+    """
+    target = folder.state_of(rank)
+    if target.exists():
+        return target.stat().st_size
+    source = [source for source in order.sources if source.first_rank <= rank][-1]
+    request = Request(job_id=order.job_id, attempt=order.from_attempt, rank=rank)
+    deadline = time.monotonic() + FETCH_PATIENCE_S
+    while True:
+        try:
+            part = target.with_name(f"{target.name}.part")
+            await _receive(source, request, part)
+            part.rename(target)
+            return target.stat().st_size
+        except (OSError, EOFError) as error:
+            if time.monotonic() > deadline:
+                raise OSError(f"{source.node_id} ({source.address}:{source.port}): {error}") from error
+            log.info("the state of rank %d of %s will be asked for again: %s", rank, order.job_id, error)
+            await asyncio.sleep(RETRY_S)
+
+
+async def _receive(source: StateSource, request: Request, target: Path) -> None:
+    """Raises what `_fetch_rank` does, and OSError or EOFError when the transfer broke off or was damaged."""
+    reader, writer = await asyncio.open_connection(source.address, source.port, limit=4 * CHUNK)
+    try:
+        writer.write(line(request))
+        head = msgspec.json.decode(await reader.readline() or b"{}", type=Head)
+        if head.later:
+            raise EOFError(head.error)
+        if head.error:
+            raise Refused(f"{source.node_id}: {head.error}")
+        if not head.state_bytes:
+            raise EOFError("the connection was closed")
+        left, digest = head.state_bytes, checksum()
+        with target.open("wb") as file:
+            target.chmod(0o600)
+            while left:
+                chunk = await reader.read(min(CHUNK, left))
+                if not chunk:
+                    raise EOFError(f"{left} bytes are missing")
+                digest.update(chunk)
+                file.write(chunk)
+                left -= len(chunk)
+        if await reader.readexactly(DIGEST_SIZE) != digest.digest():
+            raise OSError("the state has arrived damaged")
+    finally:
+        writer.close()
