@@ -10,6 +10,7 @@ import sys
 import torch
 from torch_agent.harness.parking.storages import skip_what_is_there
 
+from tests.bench.moves import moves
 from tests.bench.report import Report
 from tests.bench.suspension import SMALL, suspensions
 from tests.gpu.facts import facts
@@ -27,6 +28,8 @@ def measure(report: Report, *, smoke: bool) -> None:
         report.row("copies", **row)
     for name, row in suspensions(SMALL if smoke else None):
         report.row(f"suspend and resume: {name}", **row)
+    for name, row in moves("small" if smoke else None):
+        report.row(f"move to another agent: {name}", **row)
     for row in pairs(1.0, KINDS[:1]) if smoke else pairs(15.0):
         report.row("two processes on one device", **row)
 

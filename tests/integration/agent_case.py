@@ -24,9 +24,9 @@ FACT_WITHIN_S = 30.0
 class AgentCase:
     """Use as an async context manager."""
 
-    def __init__(self, folder: Path, *nodes: str) -> None:
+    def __init__(self, folder: Path, *nodes: str, virtual_gpus: int = 4) -> None:
         """One agent per node; `n1` where none is named."""
-        self.folder, self.nodes = folder, nodes or ("n1",)
+        self.folder, self.nodes, self._virtual_gpus = folder, nodes or ("n1",), virtual_gpus
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._url = f"sqlite:///{folder / 'log.db'}"
         self._numbers = itertools.count(1)
@@ -57,7 +57,8 @@ class AgentCase:
     def start(self, node_id: str = "n1") -> None:
         """Start the agent."""
         command = [sys.executable, "-m", "torch_agent.service", "--bus", self._url, "--cell", "test"]
-        command += ["--node-id", node_id, "--virtual-gpus", "4", "--state-dir", str(self.folder / node_id)]
+        command += ["--node-id", node_id, "--state-dir", str(self.folder / node_id)]
+        command += ["--virtual-gpus", str(self._virtual_gpus)]
         with (self.folder / "agent.log").open("ab") as log:
             self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

@@ -5,7 +5,7 @@ from digits import digit_batches
 from torch import nn
 from torch.nn.functional import mse_loss
 
-options = arguments(__doc__, steps=5000, batch_size=64)
+options = arguments(__doc__, steps=2500, batch_size=64)
 model = nn.Sequential(
     nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8), nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 64)
 )

@@ -5,7 +5,7 @@ from digits import digit_batches
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-options = arguments(__doc__, steps=600, batch_size=64)
+options = arguments(__doc__, steps=300, batch_size=64)
 model = nn.Sequential(
     nn.Conv2d(1, 32, 3, padding=1),
     nn.BatchNorm2d(32),

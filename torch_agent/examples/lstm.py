@@ -17,6 +17,6 @@ class Model(nn.Module):
         return self.head(self.lstm(self.embedding(x))[0])
 
 
-options = arguments(__doc__, steps=600, batch_size=16)
+options = arguments(__doc__, steps=300, batch_size=16)
 batches = text_batches(options.batch_size, length=64)
 train("lstm", Model(), batches, lambda m, x, y: cross_entropy(m(x).flatten(0, 1), y.flatten()), options)

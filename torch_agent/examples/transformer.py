@@ -23,6 +23,6 @@ class Model(nn.Module):
         return self.head(self.encoder(self.embedding(x) + self.position, mask=self.mask, is_causal=True))
 
 
-options = arguments(__doc__, steps=250, batch_size=16)
+options = arguments(__doc__, steps=150, batch_size=16)
 batches = text_batches(options.batch_size, LENGTH)
 train("transformer", Model(), batches, lambda m, x, y: cross_entropy(m(x).flatten(0, 1), y.flatten()), options)

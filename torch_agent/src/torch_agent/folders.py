@@ -45,6 +45,11 @@ class TaskFolder:
         """Where a rank that takes over a state waits for it."""
         return self.pages / f"state.rank-{rank}"
 
+    def drop_states(self) -> None:
+        """Remove states that nobody will take over any more, also those that have not come in whole."""
+        for path in self.pages.glob("state.rank-*"):
+            path.unlink(missing_ok=True)
+
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""
         return sorted(p for p in self.path.glob("rank-*") if p.suffix in (".out", ".err"))

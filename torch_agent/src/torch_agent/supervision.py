@@ -235,6 +235,7 @@ class Supervision:
         self._ended_at_s[task.key] = time.monotonic()
         self._launching.pop(task.key, None)
         self._fetches.forget(task.key)
+        self.folder(task).drop_states()
         shim = self._shims.pop(task.key, None)
         if shim is not None:
             shim.wait()
