@@ -28,7 +28,8 @@ test: setup lint types imports ## everything, real Kafka and PostgreSQL included
 	$(BIN)/coverage report --format=total | sed 's/^/coverage: /; s/$$/%/'
 
 # Two halves side by side: both mostly wait for processes.
-CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties
+CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties \
+	tests/integration/test_job_api.py tests/integration/test_moving_between_agents.py
 
 whole-cells: setup
 	$(BIN)/coverage run -m pytest $(CELLS)

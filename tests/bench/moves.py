@@ -43,21 +43,22 @@ SCRIPT = """
 import itertools, sys, time
 import torch
 from sanjaya_job import Job
-from tests.bench.suspension import convolutional, transformer, trained
+from tests.bench.suspension import DEVICE, convolutional, transformer
 
 torch.set_num_threads(1)
-model, optimizer = {
-    "small": lambda: trained(torch.nn.Linear(64, 64), torch.optim.Adam),
-    "convolutional": lambda: trained(convolutional(), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
-    "transformer": lambda: trained(transformer(6), torch.optim.Adam),
-}[sys.argv[1]]()
+make_model, make_optimizer = {
+    "small": (lambda: torch.nn.Linear(64, 64), torch.optim.Adam),
+    "convolutional": (convolutional, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+    "transformer": (lambda: transformer(6), torch.optim.Adam),
+}[sys.argv[1]]
+model = make_model().to(DEVICE)
+optimizer = make_optimizer(model.parameters())
 job = Job(model=model, optimizer=optimizer)
 for epoch in job.epochs(1):
     for number in job.batches(itertools.count()):
-        loss = next(model.parameters()).square().mean()
-        loss.backward()
         for parameter in model.parameters():
-            parameter.grad = None  # only the pause is of interest, not the step
+            # The first step makes the optimizer's state; afterwards only the pause is of interest, not the step.
+            parameter.grad = torch.zeros_like(parameter) if number == 0 else None
         optimizer.step()
         with open(sys.argv[2], "a") as file:
             file.write(f"{time.time()}\\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch_agent.core.task import Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.harness.page import PageReading
-from torch_agent.moving.protocol import CHUNK, Head, Request, checksum, line
+from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
 from torch_agent.telemetry import living_pages
 
 log = logging.getLogger(__name__)
@@ -114,18 +115,18 @@ class StateServer:
 
 async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
     """Straight from the memory of the process, which keeps it as long as it stands still."""
-    left, digest = _size(page), checksum()
+    left, checksum = _size(page), 0
     with Path(f"/proc/{page.pid}/fd/{page.handover.save_fd}").open("rb") as state:
         writer.write(line(Head(state_bytes=left)))
         while left:
             chunk = state.read(min(CHUNK, left))
             if not chunk:
                 raise OSError("the process has withdrawn its state")
-            digest.update(chunk)
+            checksum = zlib.crc32(chunk, checksum)
             writer.write(chunk)
             await writer.drain()
             left -= len(chunk)
-    writer.write(digest.digest())
+    writer.write(CHECKSUM.pack(checksum))
     await writer.drain()
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING
+import struct
 
 import msgspec
 
-if TYPE_CHECKING:
-    from hashlib import blake2b
-
 CHUNK = 1 << 20
-DIGEST_SIZE = 32
+CHECKSUM = struct.Struct("<I")
+"""CRC-32 of the bytes: against damage on the way, at twice the speed of any other here; not against malice."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +31,3 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 def line(message: Request | Head) -> bytes:
     """As it is sent."""
     return msgspec.json.encode(message) + b"\n"
-
-
-def checksum() -> blake2b:
-    """Of the bytes of a state."""
-    return hashlib.blake2b(digest_size=DIGEST_SIZE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch_agent.core.seen import Takeover
 from torch_agent.core.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import PageReading
-from torch_agent.moving.protocol import CHUNK, DIGEST_SIZE, Head, Request, checksum, line
+from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
 from torch_agent.telemetry import living_pages
 
 log = logging.getLogger(__name__)
@@ -128,17 +129,17 @@ async def _receive(source: StateSource, request: Request, target: Path) -> None:
             raise Refused(f"{source.node_id}: {head.error}")
         if not head.state_bytes:
             raise EOFError("the connection was closed")
-        left, digest = head.state_bytes, checksum()
+        left, checksum = head.state_bytes, 0
         with target.open("wb") as file:
             target.chmod(0o600)
             while left:
                 chunk = await reader.read(min(CHUNK, left))
                 if not chunk:
                     raise EOFError(f"{left} bytes are missing")
-                digest.update(chunk)
+                checksum = zlib.crc32(chunk, checksum)
                 file.write(chunk)
                 left -= len(chunk)
-        if await reader.readexactly(DIGEST_SIZE) != digest.digest():
+        if CHECKSUM.unpack(await reader.readexactly(CHECKSUM.size)) != (checksum,):
             raise OSError("the state has arrived damaged")
     finally:
         writer.close()
