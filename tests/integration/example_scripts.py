@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 LOSSES = str(Path(__file__).with_name("losses.py"))
-SCRIPTS = ("mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py")
+ALL = ("mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py")
+SCRIPTS = ALL if "SANJAYA_THOROUGH" in os.environ else ("mlp.py", "transformer.py")
+"""Those that are compared to the bit; all of them take some minutes."""
 STEPS = 160
 
 

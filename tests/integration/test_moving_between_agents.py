@@ -157,7 +157,7 @@ async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
     assert list(tmp_path.rglob("state.rank-*")) == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS if "SANJAYA_THOROUGH" in os.environ else ("mlp.py", "transformer.py"))
+@pytest.mark.parametrize("script", SCRIPTS)
 async def test_losses_are_the_same_to_the_bit(moving: Moving, undisturbed: Path, tmp_path: Path, script: str):
     chance = random.Random(script)
     moving.script = script

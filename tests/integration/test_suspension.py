@@ -20,7 +20,7 @@ from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, launch, state_letter
-from tests.integration.example_scripts import EXAMPLES, LOSSES, STEPS, losses_in, losses_of
+from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, STEPS, losses_in, losses_of
 
 SUSPENSIONS = 10
 
@@ -39,7 +39,7 @@ async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
         await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("script", ["mlp.py", "transformer.py"])
+@pytest.mark.parametrize("script", SCRIPTS)
 async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Path, tmp_path: Path, script: str):
     chance = random.Random(script)
     await agent.order(launch("a", *losses_of(tmp_path, script), env={"PAUSE_S": "0.01"}))
