@@ -249,13 +249,23 @@ async def test_a_source_that_does_not_stand_still_yet_is_waited_for(moving: Movi
     await ends_well(moving, tmp_path, undisturbed)
 
 
+TRAINS = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+while True:
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
 async def test_a_script_that_does_not_hand_over_its_state_is_not_started_twice(moving: Moving, tmp_path: Path):
     script = tmp_path / "plain.py"
-    script.write_text("print('trains')\n")
+    script.write_text(TRAINS)
     await moving.agents.order(launch("a", sys.executable, str(script), node_id="n2", attempt=2, restores=True))
     await moving.agents.fact(JobStarted)
     exited = await moving.agents.fact(JobExited)
-    assert exited.outcome == "restore_failed" and "before it had taken over a state" in exited.stderr_tail
+    assert exited.outcome == "restore_failed" and "trains without a Job" in exited.stderr_tail
 
 
 async def test_a_gang_moves_together(moving: Moving, tmp_path: Path):

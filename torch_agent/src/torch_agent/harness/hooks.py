@@ -94,8 +94,11 @@ class Harness:
 
     def _boundary(self) -> None:
         minibatches = self._recorder.boundary()
-        if not self._ending and not self._has_job:
-            self._stand_still_if_asked(minibatches)
+        if self._ending or self._has_job:
+            return
+        if os.environ.get(RESTORES):
+            raise SystemExit("sanjaya: this process is to take over a state, and trains without a Job")
+        self._stand_still_if_asked(minibatches)
 
     def _stand_still_if_asked(self, number: int) -> None:
         if self._suspending().boundary(number, self._recorder.page):
