@@ -118,8 +118,9 @@ class MovingJob:
             self.until(lambda: self.seen(kind, before))
             self.kill(victim, source)
         self.until(lambda: self.seen("node.drained.v1", before))
-        self.client.undrain(source)
+        # Who was killed after the move starts again, and cannot come back here before the node is used again.
         self.until(lambda: self.client.job(self.job_id)["state"] == "RUNNING" and self.node() == OTHER[source])
+        self.client.undrain(source)
         written = self.losses.stat().st_size
         self.until(lambda: self.losses.stat().st_size > written)
 

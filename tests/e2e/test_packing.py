@@ -22,7 +22,7 @@ from libs.testing.leftovers import nothing_left_of
 from services.roster import SERVICES
 from tests.e2e.test_rounds import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 TRIAL_S = 20.0
 TRAINING = """
@@ -64,7 +64,8 @@ def test_a_pair_that_gains_is_kept_and_a_pair_that_loses_is_undone(tmp_path: Pat
         client.set_setting("placement", "pack_trial_s", TRIAL_S)
         client.set_policy("gandiva")
         jobs = [submitted(client, tmp_path, name) for name in ("friendly-1", "hostile-1", "friendly-2", "hostile-2")]
-        wait_until(lambda: {"pack.succeeded.v1", "job.unpacked.v1"} <= {event["type"] for event in client.events()})
+        verdicts = {"pack.succeeded.v1", "job.unpacked.v1"}
+        wait_until(lambda: verdicts <= {event["type"] for event in client.events()}, within_s=180)
         suspensions = count(client, "job.suspended.v1")
         wait_until(lambda: count(client, "job.suspended.v1") >= suspensions + 2)  # they take turns again
         for job in jobs:
