@@ -92,7 +92,7 @@ def test_what_waits_says_why_and_goes_when_cancelled(cell: Cell):
 
 
 def test_pause_resume_and_priority(cell: Cell):
-    job = submitted(cell, "-n", "held", "--", "sleep", "1")
+    job = submitted(cell, "-n", "held", "--", "sleep", "8")
     assert sanjaya(cell, "pause", job).returncode == 0
     assert sanjaya(cell, "set", job, "--priority", "7").returncode == 0
     assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["priority"] == 7

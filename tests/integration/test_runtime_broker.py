@@ -61,7 +61,7 @@ async def test_a_core_goes_on_after_the_broker_was_killed(broker: LocalBroker, b
         await give(bus, 100 * (number + 1), [arrival(f"j{number}-{job}") for job in range(JOBS)])
         await until(lambda: decided(shell, 1))
         await kill_and_restart(broker)
-    await until(lambda: decided(shell, 2 * JOBS), 90.0)
+    await until(lambda: decided(shell, 2 * JOBS), 200.0)
     assert shell.stats.phase is Phase.LIVE
     stop.set()
     await running
