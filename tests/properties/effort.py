@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 _MORE = os.environ.get("SANJAYA_EXAMPLES")
 
 whole_system = settings(
-    max_examples=int(_MORE or 50),
+    max_examples=int(_MORE or 30),
     derandomize=_MORE is None,
     deadline=None,
     database=None,
