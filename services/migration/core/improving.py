@@ -71,8 +71,8 @@ def _may_move(seat: Seat, now_s: float) -> bool:
 
 def _go_on(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
     """Who waits for its turn goes on where GPUs are free, the one that has waited longest first."""
-    waiting = [(seat.suspended_since_s, job_id) for job_id, seat in candidates.items() if not seat.holds]
-    for _, job_id in sorted((since_s or 0.0, job_id) for since_s, job_id in waiting):
+    since = {job_id: s for job_id, seat in candidates.items() if (s := seat.suspended_since_s) is not None}
+    for job_id in sorted(since, key=lambda job_id: (since[job_id], job_id)):
         seat = candidates[job_id]
         for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
             message = f"it waits for its turn, and {seat.width} GPUs of {node_id} are free"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.placement import LaunchTask, StopTask
+from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
-from services.placement.core.state import Job, State
+from services.placement.core.state import Job, Move, State
 
 
 def launch_orders(
@@ -59,4 +59,37 @@ def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:
     return [
         StopTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt, grace_s=grace_s, reason=reason)
         for node_id in job.live_nodes()
+    ]
+
+
+def suspend_orders(job: Job) -> list[SuspendTask]:
+    """One order per task that has not ended: stand still."""
+    return [SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt) for node_id in job.live_nodes()]
+
+
+def resume_orders(job: Job) -> list[ResumeTask]:
+    """One order per task that has not ended: go on where you are."""
+    return [
+        ResumeTask(node_id=task.node_id, job_id=job.job_id, attempt=job.attempt, gpu_indices=task.gpu_indices)
+        for task in job.gang
+        if task.node_id not in job.exits
+    ]
+
+
+def restore_orders(state: State, job: Job, move: Move) -> list[RestoreTask]:
+    """Every task of the destination learns where the states of all ranks are, and takes those of its own."""
+    sources = [
+        StateSource(
+            node_id=task.node_id,
+            address=state.nodes[task.node_id].address,
+            port=state.nodes[task.node_id].state_port,
+            first_rank=task.first_rank,
+        )
+        for task in job.gang
+    ]
+    return [
+        RestoreTask(
+            node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, from_attempt=job.attempt, sources=sources
+        )
+        for task in move.gang
     ]

@@ -16,11 +16,12 @@ from libs.contracts.gateway import (
     ThroughputsProvided,
 )
 from libs.contracts.introspection import JobProfiled
-from libs.contracts.placement import OWNER, JobQueued, SuspendTask
+from libs.contracts.placement import OWNER, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
-from services.placement.core.moving.abandoning import abandon, resume_orders
+from services.placement.core.moving.abandoning import abandon
+from services.placement.core.orders import resume_orders, suspend_orders
 from services.placement.core.placing import stop_all, withdraw
 from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
@@ -78,8 +79,8 @@ def pause(state: State, event: JobPauseRequested, turn: Turn[State]) -> None:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
         schedule(state, turn)
     elif job.phase is Phase.ACTIVE and not job.stopping:
-        for node_id in job.live_nodes():
-            turn.emit(SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+        for order in suspend_orders(job):
+            turn.emit(order)
         if state.policy in SLICING_POLICIES:
             schedule(state, turn)
 

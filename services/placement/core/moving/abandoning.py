@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from libs.contracts.placement import MoveAbandoned, ResumeTask, StopTask
+from libs.contracts.placement import MoveAbandoned, StopTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.orders import resume_orders
 from services.placement.core.state import Job, State
 from services.placement.core.table import machine
 
@@ -26,15 +27,6 @@ def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> No
     if goes_on and move.halted and not job.suspended and not job.held:
         for resume in resume_orders(job):
             turn.emit(resume)
-
-
-def resume_orders(job: Job) -> list[ResumeTask]:
-    """One order per task: go on where you are."""
-    return [
-        ResumeTask(node_id=task.node_id, job_id=job.job_id, attempt=job.attempt, gpu_indices=task.gpu_indices)
-        for task in job.gang
-        if task.node_id not in job.exits
-    ]
 
 
 @machine.evolves(MoveAbandoned)

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, JobSuspended
 from libs.contracts.gateway import SLICING_POLICIES
-from libs.contracts.placement import JobMoved, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
+from libs.contracts.placement import JobMoved, RestoreTask, ResumeTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from services.placement.core.moving.abandoning import abandon, resume_orders
+from services.placement.core.moving.abandoning import abandon
+from services.placement.core.orders import restore_orders, resume_orders, stop_orders, suspend_orders
 from services.placement.core.placing import preempt
 from services.placement.core.rounds.ledger import charge, settle
 from services.placement.core.scheduling import schedule
 from services.placement.core.slicing.service_time import begins, ends
-from services.placement.core.state import Job, State
+from services.placement.core.state import Job, Move, State
 from services.placement.core.table import machine
 
 
-def moving(state: State, job_id: str, attempt: int) -> Job | None:
-    """The job, if this attempt of it is the one that is to take over."""
+def move_to(state: State, job_id: str, attempt: int) -> Move | None:
+    """The job's move, if this attempt is the one that is to take over."""
     job = state.jobs.get(job_id)
-    return job if job is not None and job.move is not None and job.move.attempt == attempt else None
+    move = job.move if job is not None else None
+    return move if move is not None and move.attempt == attempt else None
 
 
 def give_up(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
@@ -39,39 +41,38 @@ def give_up(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
 
 @machine.evolves(JobReady)
 def destination_ready(state: State, event: JobReady, now_s: float) -> None:
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None and job.move is not None:
-        job.move.ready.append(event.node_id)
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.ready.append(event.node_id)
 
 
 @machine.evolves(JobRestored)
 def destination_restored(state: State, event: JobRestored, now_s: float) -> None:
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None and job.move is not None:
-        job.move.restored.append(event.node_id)
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.restored.append(event.node_id)
 
 
 def destination_started(state: State, event: JobStarted) -> None:
     """Note the start of a task that is to take over, if it is one."""
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None and job.move is not None:
-        job.move.started.append(event.node_id)
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.started.append(event.node_id)
 
 
 def destination_ended(state: State, event: JobExited) -> None:
     """Note the end of a task that was to take over, if it was one."""
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None and job.move is not None:
-        job.move.gone[event.node_id] = None
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.gone[event.node_id] = None
 
 
 def destination_failed(state: State, event: JobExited, turn: Turn[State]) -> None:
     """A task that was to take over has ended; nothing happens when it was none."""
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None:
+    if move_to(state, event.job_id, event.attempt) is not None:
         why = event.stderr_tail.strip().splitlines()[-1:] or [event.outcome]
         message = f"the new task on {event.node_id} has ended: {why[0]}"
-        give_up(state, job, Reason(code="DestinationFailed", message=message), turn)
+        give_up(state, state.jobs[event.job_id], Reason(code="DestinationFailed", message=message), turn)
         schedule(state, turn)
 
 
@@ -82,12 +83,12 @@ def hand_over(state: State, event: JobReady | JobSuspended, turn: Turn[State]) -
     if job is None or job.move is None or job.move.fetching or not job.move.is_ready:
         return
     if not (job.move.halted or job.suspended or job.held):
-        for node_id in job.live_nodes():
-            turn.emit(SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt))
+        for suspend in suspend_orders(job):
+            turn.emit(suspend)
     # Agents say nothing when they are told to suspend what has not gone on since: then it stands still already.
     if all(task.node_id in job.still for task in job.gang):
-        for order in _restore_orders(state, job):
-            turn.emit(order)
+        for restore in restore_orders(state, job, job.move):
+            turn.emit(restore)
 
 
 @machine.evolves(SuspendTask)
@@ -99,20 +100,22 @@ def halted(state: State, event: SuspendTask, now_s: float) -> None:
 
 @machine.evolves(RestoreTask)
 def fetching(state: State, event: RestoreTask, now_s: float) -> None:
-    job = moving(state, event.job_id, event.attempt)
-    if job is not None and job.move is not None:
-        job.move.fetching = True
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.fetching = True
 
 
 @machine.decides(JobRestored)
 def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> None:
     """The last task of the destination has its state: from here on the job is there."""
-    job = moving(state, event.job_id, event.attempt)
-    if job is None or job.move is None or not job.move.is_restored:
+    move = move_to(state, event.job_id, event.attempt)
+    if move is None or not move.is_restored:
         return
-    move, before, sources = job.move, job.attempt, job.live_nodes()
+    job = state.jobs[event.job_id]
+    before = job.attempt
     where = ", ".join(task.node_id for task in move.gang)
     reason = Reason(code="StateTakenOver", message=f"goes on on {where} with the state of attempt {before}")
+    stops = stop_orders(job, 0.0, reason)
     turn.emit(
         JobMoved(
             migration_id=move.migration_id,
@@ -123,11 +126,11 @@ def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> None:
             reason=reason,
         )
     )
-    for node_id in sources:
-        turn.emit(StopTask(node_id=node_id, job_id=job.job_id, attempt=before, grace_s=0.0, reason=reason))
+    for stop in stops:
+        turn.emit(stop)
     if not job.held:
-        for order in resume_orders(job):
-            turn.emit(order)
+        for resume in resume_orders(job):
+            turn.emit(resume)
     schedule(state, turn)
 
 
@@ -152,28 +155,3 @@ def not_halted(state: State, event: ResumeTask, now_s: float) -> None:
     job = state.jobs[event.job_id]
     if job.move is not None:
         job.move.halted = False
-
-
-def _restore_orders(state: State, job: Job) -> list[RestoreTask]:
-    """Every task of the destination learns where the states of all ranks are, and takes those of its own."""
-    if job.move is None:
-        return []
-    sources = [
-        StateSource(
-            node_id=task.node_id,
-            address=state.nodes[task.node_id].address,
-            port=state.nodes[task.node_id].state_port,
-            first_rank=task.first_rank,
-        )
-        for task in job.gang
-    ]
-    return [
-        RestoreTask(
-            node_id=task.node_id,
-            job_id=job.job_id,
-            attempt=job.move.attempt,
-            from_attempt=job.attempt,
-            sources=sources,
-        )
-        for task in job.move.gang
-    ]

@@ -12,6 +12,7 @@ from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
 from libs.contracts.placement import SliceSeat as Resumed
 from libs.kernel.machine import Turn
 from services.placement.core import gangs
+from services.placement.core.orders import suspend_orders
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
 from services.placement.core.slicing.domains import Domain, domains
@@ -145,8 +146,7 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
 
 def _orders(suspended: list[Job], resumed: list[Seat]) -> Iterator[SuspendTask | ResumeTask]:
     for job in suspended:
-        for node_id in job.live_nodes():
-            yield SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt)
+        yield from suspend_orders(job)
     for seat in resumed:
         for task in seat.gang:
             yield ResumeTask(
