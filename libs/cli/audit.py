@@ -39,13 +39,12 @@ def opened(source: str | None, cell: str | None, gateway: str | None) -> Iterato
     """The log to look at; a live cell's is fetched from its gateway first."""
     from libs.bus.port import BusError
     from libs.inspect.sources import open_log
-    from services.roster import SERVICES
+    from services.roster import NAMES
 
     name = configured("cell", cell).value
-    names = [service.name for service in SERVICES]
     try:
         if source is not None:
-            with open_log(source, cell=name, sessions=names) as log:
+            with open_log(source, cell=name, sessions=NAMES) as log:
                 yield log
             return
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:

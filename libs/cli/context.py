@@ -19,7 +19,10 @@ TIMED_OUT, INTERRUPTED, CANCELLED = 124, 130, 143
 
 CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: FAILED, 412: FAILED, 429: FAILED}
 """{status of the gateway's answer: exit code}; of others, the 4xx are bad input and the 5xx failures."""
-HINTS = {401: "SANJAYA_TOKEN=… sanjaya …, or a token in a context of the configuration", 404: "sanjaya jobs"}
+HINTS = {
+    401: "SANJAYA_TOKEN=… sanjaya …, or a token in a context of the configuration",
+    404: "sanjaya jobs, or sanjaya sweeps",
+}
 
 Gateway = Annotated[str | None, typer.Option(help="URL of the gateway.", rich_help_panel="Connection")]
 

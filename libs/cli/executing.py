@@ -10,6 +10,7 @@ from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
 from libs.contracts.gateway import TenantConfigured
 from libs.sim.clusters import parse_cluster
 from libs.sim.experiments.runs import RunSpec
+from libs.sim.learning import no_surface
 from libs.sim.outcomes import Outcome, Outcomes
 from libs.sim.report.holdings import intervals_of
 from libs.sim.report.intervals import to_rows
@@ -37,7 +38,11 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
         TenantConfigured(tenant=tenant, gpu_limit=None, weight=weight, requested_by=OPERATOR)
         for tenant, weight in spec.tenant_weights.items()
     ]
-    simulation = simulation_of(jobs, rates, spec, requests=tenants, keep_log=spec.keep_intervals)
+    asked = spec.workload.requests(spec.seed) if spec.workload is not None else []
+    surface = spec.workload.surface if spec.workload is not None else no_surface
+    simulation = simulation_of(
+        jobs, rates, spec, requests=[*tenants, *asked], surface=surface, keep_log=spec.keep_intervals
+    )
     began = time.perf_counter()
     simulation.run()
     document = document_of(simulation, spec, time.perf_counter() - began)

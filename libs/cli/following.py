@@ -24,7 +24,7 @@ WAITS = ("QUEUED", "STARTING")
 """States before there is any output."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-Timeout = Annotated[str | None, typer.Option(help="30s, 10m, 2h; then exit code 124. The job goes on.")]
+Timeout = Annotated[str | None, typer.Option(help="30s, 10m, 2h; then exit code 124, and nothing is cancelled.")]
 PassOn = Annotated[bool, typer.Option("--exit-code", help="End with the job's own exit code.")]
 
 
@@ -64,7 +64,7 @@ def wait(
     """Wait until a job has ended, and say meanwhile what it waits for. Exit code 0: it succeeded."""
     with client(gateway) as cell:
         job_id = id_of(cell, job)
-        with deadline(timeout, job_id):
+        with deadline(timeout, job_id, f"sanjaya why {job_id}"):
             done = until(cell, job_id, ended, tell)
         if as_json:
             show_document(done, Form.JSON)
@@ -105,15 +105,20 @@ def tell(sentence: str) -> None:
 
 
 @contextmanager
-def deadline(timeout: str | None, job_id: str) -> Iterator[None]:
-    """End the process with 124 when the time is over, whatever it is waiting for."""
+def deadline(timeout: str | None, what: str, hint: str) -> Iterator[None]:
+    """End the process with 124 when the time is over, whatever it is waiting for.
+
+    Args:
+        what: the job or the sweep that should have ended.
+        hint: how to find out why it has not.
+    """
     if timeout is None:
         yield
         return
     limit_s = seconds(timeout)
 
     def over(*_: object) -> None:
-        fail(f"{job_id} has not ended within {limit_s:g} s", TIMED_OUT, f"sanjaya why {job_id}")
+        fail(f"{what} has not ended within {limit_s:g} s", TIMED_OUT, hint)
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 1e-3))

@@ -22,6 +22,7 @@ from libs.cli import (
     running,
     settings,
     submit,
+    sweeps,
 )
 from libs.cli.context import DONE, FAILED, INTERRUPTED, USAGE, fail, speaking
 
@@ -34,7 +35,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for group in (submit, jobs, following, changes, cluster, audit, profiling, planning, experiment, running, settings):
+for group in (
+    submit,
+    jobs,
+    following,
+    changes,
+    sweeps,
+    cluster,
+    audit,
+    profiling,
+    planning,
+    experiment,
+    running,
+    settings,
+):
     group.register(app)
 
 

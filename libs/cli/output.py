@@ -110,6 +110,11 @@ STATE_STYLES = {
     "STOPPING": "cyan",
     "MIGRATING": "cyan",
     "CANCELLED": "dim",
+    "COMPLETED": "green",
+    "TARGET_REACHED": "green",
+    "EXHAUSTED": "green",
+    "PRUNED": "dim",
+    "STOPPED": "dim",
     "UP": "green",
     "LOST": "red",
 }

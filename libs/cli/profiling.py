@@ -10,7 +10,7 @@ import typer
 from libs.cli.audit import Cell, opened
 from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
 from libs.cli.output import bytes_of, duration, rate
-from libs.cli.writing import check_writable
+from libs.cli.writing import check_picture, write_picture
 
 if TYPE_CHECKING:
     from libs.contracts.introspection import JobProfiled
@@ -38,9 +38,7 @@ def profile(
     from libs.inspect.profile import profile_of
 
     if out is not None:
-        if out.suffix not in (".svg", ".png"):
-            fail(f"--out {out}: expected a name that ends in .svg or .png", USAGE)
-        check_writable(out)
+        check_picture(out)
     with opened(log, cell, gateway) as found:
         known = profile_of(found.control(), job)
     if known is None:
@@ -50,8 +48,7 @@ def profile(
     if out is not None:
         if not known.points:
             fail(f"nothing was measured of {job} yet: there is nothing to draw", USAGE)
-        picture = drawing(job, known)
-        out.write_bytes(picture.svg() if out.suffix == ".svg" else picture.png())
+        write_picture(drawing(job, known), out)
         typer.echo(str(out), err=True)
 
 

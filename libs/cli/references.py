@@ -1,8 +1,9 @@
-"""How users name jobs: an id, the beginning of one, a name, or `last`."""
+"""How users name jobs and sweeps: an id, the beginning of one, a name, or `last`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -11,22 +12,32 @@ from libs.cli.context import NOT_FOUND, client, fail
 from libs.client import Client, ClientError
 from libs.contracts.bad_input import BadInput
 
+Row = dict[str, Any]
 LAST = "last"
 OFFERED = 50
-"""Most jobs that completion offers."""
+"""Most jobs or sweeps that completion offers."""
 
 
 def completions(beginning: str) -> list[tuple[str, str]]:
-    """Ids, names and `last` that begin so, for the shell; nothing when no cell answers."""
+    """Ids, names and `last` of jobs that begin so, for the shell; nothing when no cell answers."""
+    return _offered(beginning, "job", lambda cell: cell.jobs(limit=OFFERED))
+
+
+def sweep_completions(beginning: str) -> list[tuple[str, str]]:
+    """As `completions`, of sweeps."""
+    return _offered(beginning, "sweep", lambda cell: cell.sweeps(limit=OFFERED))
+
+
+def _offered(beginning: str, word: str, newest: Callable[[Client], Iterator[Row]]) -> list[tuple[str, str]]:
     try:
         configured("gateway")
         with client() as cell:
-            jobs = [job for job, _ in zip(cell.jobs(), range(OFFERED), strict=False)]
+            rows = list(newest(cell))
     except (ClientError, BadInput):
         return []
-    offered = [(job["id"], f"{job['name']} {job['state']}") for job in jobs] + [(LAST, "the newest job")]
-    offered += [(name, "") for name in dict.fromkeys(job["name"] for job in jobs)]
-    return [(word, hint) for word, hint in offered if word.startswith(beginning)]
+    offered = [(row["id"], f"{row['name']} {row['state']}") for row in rows] + [(LAST, f"the newest {word}")]
+    offered += [(name, "") for name in dict.fromkeys(row["name"] for row in rows)]
+    return [(text, hint) for text, hint in offered if text.startswith(beginning)]
 
 
 Job = Annotated[
@@ -38,6 +49,12 @@ SomeJobs = Annotated[
 AnyJobs = Annotated[
     list[str] | None, typer.Argument(help="Ids, names, or `last`.", autocompletion=completions, metavar="[JOB...]")
 ]
+Sweep = Annotated[
+    str,
+    typer.Argument(
+        help="Id, the beginning of one, a name, or `last`.", autocompletion=sweep_completions, metavar="SWEEP"
+    ),
+]
 
 
 def resolve(cell: Client, job: str) -> str:
@@ -47,6 +64,16 @@ def resolve(cell: Client, job: str) -> str:
     newest = next(cell.jobs(limit=1), None)
     if newest is None:
         fail("there are no jobs yet", NOT_FOUND, "sanjaya submit -- python train.py")
+    return str(newest["id"])
+
+
+def resolve_sweep(cell: Client, sweep: str) -> str:
+    """As `resolve`, for sweeps."""
+    if sweep != LAST:
+        return sweep
+    newest = next(cell.sweeps(limit=1), None)
+    if newest is None:
+        fail("there are no sweeps yet", NOT_FOUND, "sanjaya sweep -f sweep.yaml")
     return str(newest["id"])
 
 

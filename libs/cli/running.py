@@ -58,13 +58,16 @@ def up(
 def demo(
     bus: Bus = "embedded",
     keep: Annotated[Path | None, typer.Option(help="Keep the state, with the log, in this directory.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Have every job that can succeed train so many steps: 20 is quick.")
+    ] = None,
 ) -> None:
     """A whole cell, a dozen real training jobs, their story, and the audit."""
     from libs.cli.cell import CellError
     from libs.cli.demo import run
 
     try:
-        sys.exit(run(kafka_servers(bus), keep))
+        sys.exit(run(kafka_servers(bus), keep, steps))
     except CellError as error:
         fail(str(error), FAILED)
 

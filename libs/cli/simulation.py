@@ -20,6 +20,7 @@ from libs.inspect.logs import simulated
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn
+from libs.sim.learning import Surface, no_surface
 from libs.sim.options import Options
 from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
@@ -39,10 +40,11 @@ def simulation_of(
     choice: Choice,
     *,
     requests: Iterable[Event] = (),
+    surface: Surface = no_surface,
     keep_log: bool = False,
     warn: Warn | None = None,
 ) -> Simulation:
-    """A run that has not begun; `requests` are an operator's, before the first job.
+    """A run that has not begun; `requests` come before the first job, `surface` says what jobs report.
 
     Raises:
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
@@ -72,6 +74,7 @@ def simulation_of(
         move_delay_s=choice.move_delay_s,
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
+        surface=surface,
         measure=choice.measure,
         keep_log=keep_log,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import sys
 import tarfile
 from fnmatch import fnmatch
@@ -15,6 +16,14 @@ from libs.cli.scripts import Request, from_script
 from libs.contracts.bad_input import BadInput
 
 ALWAYS_IGNORED = (".git", "__pycache__", "*.pyc", ".venv")
+EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+
+
+class Yaml(yaml.SafeLoader):
+    """Reads `1e-4` as a number, as YAML 1.2 says; by itself PyYAML wants `1.0e-4`, and takes the rest for text."""
+
+
+Yaml.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
 
 
 def from_file(path: str) -> Request:
@@ -23,20 +32,41 @@ def from_file(path: str) -> Request:
     Raises:
         BadInput: the file is not there, or is no such document; the message says where and what was expected.
     """
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(path, str(error), "a job file or a script") from None
+    text = _read(path, "a job file or a script")
     if text.startswith("#!"):
         if path == "-":
             return from_script(text, "standard input", ["/bin/bash", "-c", text], "script")
         return from_script(text, path, ["/bin/bash", str(Path(path).absolute())], Path(path).stem)
+    return _document(text, path, "an object with at least `command`")
+
+
+def sweep_from_file(path: str) -> Request:
+    """A sweep from YAML or JSON (`-`: standard input).
+
+    Raises:
+        BadInput: the file is not there, or is no such document; the message says where and what was expected.
+    """
+    expected = "an object with `trial`, `space`, `objective` and `trials`"
+    sweep = _document(_read(path, "a sweep file"), path, expected)
+    if not isinstance(sweep.get("trial"), dict):
+        raise BadInput(f"{path}: trial", f"{sweep.get('trial')!r:.100}", "a job: an object with at least `command`")
+    return sweep
+
+
+def _read(path: str, expected: str) -> str:
     try:
-        document = yaml.safe_load(text)
+        return sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(path, str(error), expected) from None
+
+
+def _document(text: str, path: str, expected: str) -> Request:
+    try:
+        document = yaml.load(text, Yaml)
     except yaml.YAMLError as error:
         raise BadInput(path, str(error).replace("\n", " "), "YAML or JSON") from None
     if not isinstance(document, dict):
-        raise BadInput(path, f"a {type(document).__name__}", "an object with at least `command`")
+        raise BadInput(path, f"a {type(document).__name__}", expected)
     return document
 
 

@@ -143,7 +143,7 @@ def run(
             typer.echo(job_id)
             return
         tell(f"{job_id} accepted")
-        with deadline(timeout, job_id):
+        with deadline(timeout, job_id, f"sanjaya why {job_id}"):
             until(cell, job_id, has_output, tell)
             write(cell, job_id, follow=True)
             job = until(cell, job_id, ended)
@@ -189,12 +189,22 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
             request[field] = {**request.get(field, {}), **spec.pairs(texts, f"--{field}")}
     if given["workdir"]:
         request.pop("working_dir", None)
-        archive = spec.pack(given["workdir"])
-        tell(f"uploading {given['workdir']} ({len(archive) / 1024:.0f} KiB)")
-        request["code_id"] = cell.upload_code(archive)
-    if not configured("token").value and (user := _user()):
-        request.setdefault("user", user)
-    return request
+        request["code_id"] = uploaded(cell, given["workdir"])
+    return signed(request)
+
+
+def uploaded(cell: Client, workdir: Path) -> str:
+    """The id of a directory that is sent now."""
+    archive = spec.pack(workdir)
+    tell(f"uploading {workdir} ({len(archive) / 1024:.0f} KiB)")
+    return cell.upload_code(archive)
+
+
+def signed(request: dict[str, Any]) -> dict[str, Any]:
+    """The job request with who asks; a cell that knows its users by their tokens does not need to be told."""
+    if configured("token").value or not (user := _user()):
+        return request
+    return {"user": user, **request}
 
 
 def _script(words: list[str], workdir: Path | None) -> dict[str, Any]:
@@ -211,7 +221,6 @@ def _script(words: list[str], workdir: Path | None) -> dict[str, Any]:
 
 
 def _user() -> str | None:
-    """Who asks; a cell that knows its users by their tokens does not need to be told."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from libs.cli.context import USAGE, fail
 from libs.contracts.bad_input import BadInput
+
+if TYPE_CHECKING:
+    from libs.sim.report.drawing import Drawing
 
 EXPECTED = "a file that can be written"
 
@@ -37,3 +42,19 @@ def check_writable(out: str | Path) -> None:
         raise BadInput(str(out), f"there is no directory {path.parent}", EXPECTED)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise BadInput(str(out), "writing is not permitted", EXPECTED)
+
+
+def check_picture(out: Path) -> None:
+    """Before anything is asked: ends the process with 2 for another form than SVG and PNG.
+
+    Raises:
+        BadInput: `write_picture` will not be able to write the file.
+    """
+    if out.suffix not in (".svg", ".png"):
+        fail(f"--out {out}: expected a name that ends in .svg or .png", USAGE)
+    check_writable(out)
+
+
+def write_picture(picture: Drawing, out: Path) -> None:
+    """Write to a file, in the form that its name asks for."""
+    out.write_bytes(picture.svg() if out.suffix == ".svg" else picture.png())

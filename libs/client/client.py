@@ -20,6 +20,8 @@ from libs.client.streams import NOT_NOW, followed, lines
 PAGE = 500
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 """States that a job does not leave."""
+SWEEP_OVER = ("TARGET_REACHED", "EXHAUSTED", "CANCELLED")
+"""States that a sweep does not leave."""
 IN_DOUBT_S = 10.0
 """How long a submission is repeated whose answer has not come."""
 REPEAT_EVERY_S = 0.5
@@ -41,12 +43,15 @@ class Client(Connection):
         Raises:
             Unreachable: nobody answers; the message says the key when it may have been accepted.
         """
+        return self._submit("/v1/jobs", job, idempotency_key)
+
+    def _submit(self, path: str, body: Json, idempotency_key: str | None) -> Json:
         key = idempotency_key or uuid.uuid4().hex
         until_s = time.monotonic() + IN_DOUBT_S
         sent = False
         while True:
             try:
-                return self._ask("POST", "/v1/jobs", json=job, headers={"Idempotency-Key": key})
+                return self._ask("POST", path, json=body, headers={"Idempotency-Key": key})
             except Unreachable as error:
                 sent = sent or not isinstance(error.__cause__, _NOT_SENT)
                 if not sent:
@@ -86,7 +91,7 @@ class Client(Connection):
         return self._ask("GET", _job(job, "story"))
 
     def metrics(self, job: str) -> Json:
-        """Its curves: rate, loss, memory over time."""
+        """Its curves: rate, loss, memory over time, and what its script has reported."""
         return self._ask("GET", _job(job, "metrics"))
 
     def cancel(self, job: str, *, grace_s: float = 10.0, note: str = "") -> Json:
@@ -129,6 +134,31 @@ class Client(Connection):
             filters["from_offset"] = self.status()["next_offset"]
         for sent in followed(lambda last: self._stream("/v1/events", {**filters, "follow": True}, last)):
             yield json.loads(sent.data)
+
+    def submit_sweep(self, sweep: Json, *, idempotency_key: str | None = None) -> Json:
+        """Accept a sweep; as `submit`, once or not at all.
+
+        Raises:
+            Unreachable: nobody answers; the message says the key when it may have been accepted.
+        """
+        return self._submit("/v1/sweeps", sweep, idempotency_key)
+
+    def sweeps(self, *, limit: int | None = None, state: list[str] | None = None) -> Iterator[Json]:
+        """Sweeps, newest first."""
+        page = min(limit or PAGE, PAGE)
+        yield from islice(self._pages("/v1/sweeps", {"state": state, "limit": page}), limit)
+
+    def sweep(self, sweep: str) -> Json:
+        """One sweep with its trials, by id, name, or the beginning of its id."""
+        return self._ask("GET", _sweep(sweep))
+
+    def sweep_curves(self, sweep: str, *, limit: int | None = None) -> Json:
+        """What its trials have reported of the objective, and the best value so far; `limit`: most points."""
+        return self._ask("GET", _sweep(sweep, "curves"), params={"limit": limit})
+
+    def cancel_sweep(self, sweep: str, *, note: str = "") -> Json:
+        """Ask for its end, with that of all its trials."""
+        return self._ask("POST", _sweep(sweep, "cancel"), json={"note": note})
 
     def nodes(self) -> list[Json]:
         """All nodes."""
@@ -196,5 +226,13 @@ class Client(Connection):
 
 
 def _job(job: str, view: str = "") -> str:
-    path = f"/v1/jobs/{quote(job, safe='')}"
+    return _path("jobs", job, view)
+
+
+def _sweep(sweep: str, view: str = "") -> str:
+    return _path("sweeps", sweep, view)
+
+
+def _path(collection: str, reference: str, view: str) -> str:
+    path = f"/v1/{collection}/{quote(reference, safe='')}"
     return f"{path}/{view}" if view else path

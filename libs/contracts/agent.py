@@ -138,6 +138,19 @@ class JobRestored(Event, frozen=True, kw_only=True):
     """To load it, of the slowest process."""
 
 
+@event("metrics.reported.v1", owner=OWNER, subject="job_id")
+class MetricsReported(Event, frozen=True, kw_only=True):
+    """The job's script says how good it is. Of several reports within a second the last one alone is passed on."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    step: float
+    """As the script counts: epochs, mini-batches; grows within an attempt."""
+    values: dict[str, float]
+    """{name: finite number}, at most 16."""
+
+
 @event("job.exited.v1", owner=OWNER, subject="job_id")
 class JobExited(Event, frozen=True, kw_only=True):
     """The node's task has ended: none of its processes is left."""

@@ -12,6 +12,7 @@ from libs.contracts import (
     placement,
     quota,
     runtime,
+    sweeps,
 )
 from libs.contracts.base import Event, event_classes
 
@@ -23,6 +24,7 @@ OWNERS = (
     introspection.OWNER,
     migration.OWNER,
     failure_analysis.OWNER,
+    sweeps.OWNER,
     agent.OWNER,
     runtime.TimerFired.owner,
 )

@@ -1,4 +1,7 @@
-"""Requests of users and operators, as accepted by the gateway. All are appended by the gateway alone."""
+"""Requests of users and operators, as accepted by the gateway.
+
+All are appended by the gateway alone, but for those that a sweep makes for its trials (`Service.requests`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import msgspec
 from libs.contracts.base import Event, event
 from libs.contracts.jobs import JobSpec
 from libs.contracts.reasons import Number
+from libs.contracts.searching import SweepSpec
 
 OWNER = "gateway"
 
@@ -79,6 +83,26 @@ class JobPriorityChanged(Event, frozen=True, kw_only=True):
     job_id: str
     priority: int
     requested_by: str
+
+
+@event("sweep.arrived.v1", owner=OWNER, subject="sweep_id")
+class SweepArrived(Event, frozen=True, kw_only=True):
+    """A valid sweep was accepted. Its trials become jobs one by one, or all at once."""
+
+    sweep_id: str
+    spec: SweepSpec
+    submitted_by: str
+    request_digest: str = ""
+    """As in JobArrived."""
+
+
+@event("sweep.cancel_requested.v1", owner=OWNER, subject="sweep_id")
+class SweepCancelRequested(Event, frozen=True, kw_only=True):
+    """Somebody wants the sweep to end, with all its trials."""
+
+    sweep_id: str
+    requested_by: str
+    note: str = ""
 
 
 @event("tenant.configured.v1", owner=OWNER, subject="tenant")

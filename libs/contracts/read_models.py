@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from libs.contracts.reasons import Number
+from libs.contracts.searching import Value
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -314,6 +315,103 @@ class SettingRow(Row, kw_only=True):
     version: int = 0
 
 
+class ReportRow(Row, kw_only=True):
+    """One number that a job's script has reported (`MetricsReported`): a point of a learning curve."""
+
+    table = "reports"
+    key = ("job_id", "attempt", "name", "step")
+
+    job_id: str
+    attempt: int
+    name: str
+    """Of the metric."""
+    step: float
+    value: float
+    time_s: float
+    log_offset: int
+
+
+class SweepState(StrEnum):
+    """The one state of a sweep, as users see it."""
+
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    """Somebody has asked for its end."""
+    TARGET_REACHED = "TARGET_REACHED"
+    EXHAUSTED = "EXHAUSTED"
+    """All its trials are over."""
+    CANCELLED = "CANCELLED"
+
+
+FINAL_SWEEP_STATES = (SweepState.TARGET_REACHED, SweepState.EXHAUSTED, SweepState.CANCELLED)
+"""A sweep in one of these starts no more trials."""
+
+
+class SweepRow(Row, kw_only=True):
+    """A sweep as of its last event."""
+
+    table = "sweeps"
+    key = ("id",)
+
+    id: str
+    name: str
+    spec: dict[str, Any]
+    """The specification, as in `SweepArrived`."""
+    submitted_by: str
+    state: SweepState = SweepState.RUNNING
+    reason: str = ""
+    """CamelCase token: why it is in this state."""
+    message: str = ""
+    best_trial: int | None = None
+    """None: no trial has reported anything yet. A trial that has reached the target trains on, and may become better
+    after the sweep has ended."""
+    best_value: float | None = None
+    best_parameters: dict[str, Value] = {}
+    submitted_s: float = 0.0
+    ended_s: float | None = None
+    arrived_offset: int = 0
+    version: int = 0
+
+
+class TrialState(StrEnum):
+    """The one state of a trial; how its job is, is the job's state."""
+
+    RUNNING = "RUNNING"
+    """Its job is not over."""
+    PRUNED = "PRUNED"
+    """It was found hopeless; its job is being cancelled, or over."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    """From outside, or by the end of the sweep."""
+
+
+class TrialRow(Row, kw_only=True):
+    """One trial of a sweep."""
+
+    table = "trials"
+    key = ("job_id",)
+
+    job_id: str
+    sweep_id: str
+    number: int
+    parameters: dict[str, Value]
+    state: TrialState = TrialState.RUNNING
+    favourite: bool = False
+    """It goes before the others now."""
+    reason: str = ""
+    """CamelCase token: why it was promoted, demoted or pruned last; empty when it never was."""
+    message: str = ""
+    reports: int = 0
+    """Of the objective's metric; a step that an attempt repeats does not count."""
+    best_value: float | None = None
+    last_step: float | None = None
+    last_value: float | None = None
+    started_s: float = 0.0
+    ended_s: float | None = None
+    version: int = 0
+
+
 ROW_TYPES: tuple[type[Row], ...] = (
     JobRow,
     AttemptRow,
@@ -325,6 +423,9 @@ ROW_TYPES: tuple[type[Row], ...] = (
     EventCountRow,
     ProfileRow,
     SettingRow,
+    ReportRow,
+    SweepRow,
+    TrialRow,
 )
 
 CHECKPOINT_TABLE = "checkpoint"

@@ -15,6 +15,7 @@ from libs.contracts import (
     placement,
     quota,
     runtime,
+    sweeps,
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
@@ -90,6 +91,17 @@ def _(e: gateway.JobResumeRequested) -> str:
 @_on(gateway.JobPriorityChanged)
 def _(e: gateway.JobPriorityChanged) -> str:
     return f"{e.requested_by or 'somebody'} sets its priority to {e.priority}"
+
+
+@_on(gateway.SweepArrived)
+def _(e: gateway.SweepArrived) -> str:
+    spec, best = e.spec, "highest" if e.spec.objective.maximize else "lowest"
+    return f"{e.submitted_by or 'somebody'} looks for the {best} {spec.objective.metric} with {spec.trials} trials"
+
+
+@_on(gateway.SweepCancelRequested)
+def _(e: gateway.SweepCancelRequested) -> str:
+    return f"{e.requested_by or 'somebody'} wants the sweep cancelled{f' ({e.note})' if e.note else ''}"
 
 
 @_on(gateway.TenantConfigured)
@@ -329,6 +341,11 @@ def _(e: agent.JobResumed) -> str:
     return f"attempt {e.attempt} goes on, on {e.node_id}{gpus_now}"
 
 
+@_on(agent.MetricsReported)
+def _(e: agent.MetricsReported) -> str:
+    return f"at step {e.step:g}: " + ", ".join(f"{name} {value:.4g}" for name, value in e.values.items())
+
+
 @_on(agent.JobExited)
 def _(e: agent.JobExited) -> str:
     steps = f", {e.minibatches_total} mini-batches" if e.minibatches_total else ""
@@ -391,3 +408,39 @@ def _(e: failure_analysis.JobAbandoned) -> str:
 @_on(runtime.TimerFired)
 def _(e: runtime.TimerFired) -> str:
     return f"{e.service} is woken, as it asked"
+
+
+@_on(sweeps.TrialStarted)
+def _(e: sweeps.TrialStarted) -> str:
+    return f"trial {e.number} tries " + ", ".join(f"{name} {_short(value)}" for name, value in e.parameters.items())
+
+
+@_on(sweeps.TrialPromoted)
+def _(e: sweeps.TrialPromoted) -> str:
+    return f"trial {e.number} goes before the others: {e.reason.message}"
+
+
+@_on(sweeps.TrialDemoted)
+def _(e: sweeps.TrialDemoted) -> str:
+    return f"trial {e.number} no longer goes before the others: {e.reason.message}"
+
+
+@_on(sweeps.TrialPruned)
+def _(e: sweeps.TrialPruned) -> str:
+    return f"trial {e.number} is given up: {e.reason.message}"
+
+
+@_on(sweeps.TrialEnded)
+def _(e: sweeps.TrialEnded) -> str:
+    best = "" if e.value is None else f", at best {e.value:.4g}"
+    return f"trial {e.number} is over: {e.outcome} after {e.reports} reports{best}"
+
+
+@_on(sweeps.SweepEnded)
+def _(e: sweeps.SweepEnded) -> str:
+    best = "" if e.best_value is None else f"; the best was trial {e.best_trial} with {e.best_value:.4g}"
+    return f"the sweep is over, {e.outcome.replace('_', ' ')}: {e.reason.message}{best}"
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

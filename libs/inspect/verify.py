@@ -78,6 +78,7 @@ class Verifier:
         self._header = header
         self.replicas = {service.name: Replica(service) for service in services}
         self._deciders = {cls: service.name for service in services for cls in service.emits}
+        self._requesters = {(service.name, cls) for service in services for cls in service.requests}
         self._awaiting: dict[str, Expectations] = {}
         """{event id: where it is expected} of derived decisions that the log has not shown yet."""
         self._decisions = {service.name: Expectations(service.name, self._awaiting) for service in services}
@@ -132,13 +133,19 @@ class Verifier:
             sentence = f"{name_of(envelope)}: event id {envelope.id} stands on the log already"
             self._differences.append(wrong(Kind.REPEATED, message, sentence, envelope=envelope))
             return
-        decider = self._deciders.get(type(envelope.event))
+        decider = self._decider(envelope)
         if decider is not None and decider in self._alive:
             self._meet(decider, envelope, found, message)
         elif decider is None and found.difference is None:
             self._differences += self._facts.check(envelope, message)
         if found.difference is None:
             self._check_headers(envelope, message)
+
+    def _decider(self, envelope: Envelope) -> str | None:
+        """The service that has decided this, None for a fact or a request from outside."""
+        if (envelope.source, type(envelope.event)) in self._requesters:
+            return envelope.source
+        return self._deciders.get(type(envelope.event))
 
     def _meet(self, decider: str, envelope: Envelope, found: Read, message: Message) -> None:
         self._mend(envelope, message)

@@ -46,6 +46,7 @@ class Replica(Generic[S]):
 
     def __init__(self, service: Service[S]) -> None:
         self.service = service
+        self._decided = frozenset((*service.emits, *service.requests))
         self.state: S = service.state_type()
         self.next_offset = 0
         self.now_s = 0.0
@@ -79,7 +80,7 @@ class Replica(Generic[S]):
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
-        if type(event) not in self.service.emits:
+        if type(event) not in self._decided:
             raise UndeclaredOutput(f"{self.service.name} emitted {type(event).__name__}, which it does not declare")
         return Envelope(
             id=derived_id(self.service.name, cause.id, ordinal),

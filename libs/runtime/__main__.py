@@ -20,9 +20,8 @@ from services import roster
 
 def main(arguments: list[str]) -> int:
     """Run the named service; returns the exit code (`libs.runtime.exits`)."""
-    names = ", ".join(service.name for service in roster.SERVICES)
     if len(arguments) != 1:
-        print(f"usage: python -m libs.runtime SERVICE\nservices: {names}", file=sys.stderr)
+        print(f"usage: python -m libs.runtime SERVICE\nservices: {', '.join(roster.NAMES)}", file=sys.stderr)
         return exits.USAGE
     try:
         service = roster.service(arguments[0])

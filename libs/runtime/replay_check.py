@@ -26,7 +26,7 @@ class ReplayCheck:
     """
 
     def __init__(self, service: Service[Any]) -> None:
-        self._own_types = frozenset(cls.wire_type.encode() for cls in service.emits)
+        self._own_types = frozenset(cls.wire_type.encode() for cls in (*service.emits, *service.requests))
         self._expected: dict[bytes, bytes] = {}
         self._differences = 0
         self._first = ""

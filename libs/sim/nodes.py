@@ -14,6 +14,7 @@ from libs.contracts.agent import (
     JobResumed,
     JobStarted,
     JobSuspended,
+    MetricsReported,
     NodeLeft,
 )
 from libs.contracts.base import Event
@@ -114,6 +115,10 @@ class Node:
     def reachable(self) -> bool:
         """Whether it hears and is heard."""
         return self._link.open
+
+    def report(self, key: Key, step: float, values: dict[str, float]) -> None:
+        """A task's script says how good it is."""
+        self._link.tell(MetricsReported(job_id=key[0], attempt=key[1], node_id=self.node_id, step=step, values=values))
 
     def join(self) -> None:
         """The agent comes up (again): it delivers what it had journalled, names its tasks, and looks after them."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from libs.sim.learning import Surface, no_surface
+
 
 class FaultKind(StrEnum):
     """What can happen to a node."""
@@ -118,6 +120,8 @@ class Options:
     """How often a running job's rate is reported (`JobProfiled`); None: never."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, for the reports; models that are missing: unknown."""
+    surface: Surface = no_surface
+    """What jobs report of how good they are."""
     interleaving: int | None = None
     """Seed of an order in which services take their turns with some lag; None: everyone is always up to date."""
     keep_log: bool = True

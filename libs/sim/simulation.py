@@ -21,6 +21,7 @@ from libs.sim.log import Log
 from libs.sim.options import Options
 from libs.sim.outcomes import Outcomes
 from libs.sim.results import result
+from libs.sim.searches import Searches
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
 from libs.sim.workloads import Planned, Workload
 from libs.sim.world import World
@@ -59,7 +60,7 @@ class Simulation:
         self.cluster, self.workload, self.seed = cluster, workload, seed
         self.agenda = Agenda()
         self.world = World(cluster, self.agenda, self.options, throughputs, seed)
-        self.outcomes = Outcomes(cluster)
+        self.outcomes, self.searches = Outcomes(cluster), Searches()
         self.log = Log(self._appended, self.world.order, keep=self.options.keep_log)
         self.dispatcher = self._dispatcher(services)
         self._requests = 0
@@ -157,16 +158,19 @@ class Simulation:
         event = wire.decode_data(planned.event.wire_type, wire.encode_data(planned.event))
         key = event.job_id if isinstance(event, JobArrived) else f"request/{self._requests}"
         self._requests += 1
-        if isinstance(event, JobArrived):
-            self.world.arrived(event)
         self.dispatcher.append(
             Envelope(id=request_id(GATEWAY, key), source=GATEWAY, time_s=self.agenda.now_s, event=event)
         )
 
     def _appended(self, envelope: Envelope) -> None:
-        """Count what is on the control log."""
+        """Count what is on the control log. A job that a service has submitted is awaited as well."""
         event = envelope.event
+        if isinstance(event, JobArrived):
+            self.world.arrived(event)
+            if envelope.source != GATEWAY:
+                self._awaited_jobs[event.job_id] = None
         self.outcomes.take(event, envelope.time_s)
+        self.searches.take(event, envelope.time_s)
         if event.subject_field == "job_id":
             self._idle_steps = 0
         if isinstance(event, TERMINAL):
@@ -209,7 +213,7 @@ class Simulation:
         wall_s: float | None = None,
     ) -> dict[str, Any]:
         """The `simulation-result/1` document of the run so far; see `results.result`."""
-        return result(
+        document = result(
             self.outcomes,
             self.cluster,
             policy=policy,
@@ -221,3 +225,4 @@ class Simulation:
             cost_per_hour=cost_per_hour,
             wall_s=wall_s,
         )
+        return document | {"sweeps": self.searches.rows()} if self.searches.sweeps else document

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from libs.contracts.jobs import JobSpec
+from libs.sim.learning import LearningCurve
 from libs.sim.throughputs import Throughputs
 
 EARLY_STEPS = 100.0
@@ -15,9 +16,27 @@ EARLY_STEPS = 100.0
 class Job:
     """One job's work, over all of its attempts. Measured in steps where its rate is known, else in seconds."""
 
-    __slots__ = ("_rates", "config", "done", "gpus", "in_steps", "job_id", "model", "steps_100_s", "total")
+    __slots__ = (
+        "_rates",
+        "config",
+        "curve",
+        "done",
+        "gpus",
+        "in_steps",
+        "job_id",
+        "model",
+        "reported",
+        "steps_100_s",
+        "total",
+    )
 
-    def __init__(self, job_id: str, spec: JobSpec, throughputs: Throughputs) -> None:
+    def __init__(
+        self, job_id: str, spec: JobSpec, throughputs: Throughputs, curve: LearningCurve | None = None
+    ) -> None:
+        self.curve = curve
+        """What it reports of itself; None: nothing."""
+        self.reported = 0
+        """The last step that it has reported, in whichever attempt."""
         work = spec.simulated
         config = (work.model, work.batch_size, spec.gpus.count) if work is not None else None
         self.job_id, self.gpus, self.config = job_id, spec.gpus.count, config
@@ -110,8 +129,11 @@ class Attempt:
 
     def steps_at(self, now_s: float) -> int:
         """Whole steps done by now, while there is progress."""
-        going_s = 0.0 if self._going_since_s is None else now_s - self._going_since_s
-        return int(self.done + going_s * self.rate + 1e-6) if self.job.in_steps else 0
+        return int(self.done_by(now_s) + 1e-6) if self.job.in_steps else 0
+
+    def done_by(self, now_s: float) -> float:
+        """Work done by now."""
+        return self.done + (0.0 if self._going_since_s is None else (now_s - self._going_since_s) * self.rate)
 
     def go(self, now_s: float) -> float:
         """Progress begins. Returns the seconds until the attempt is done or fails; jobs that do not fit on a GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
@@ -55,7 +56,8 @@ class World:
 
     def arrived(self, event: JobArrived) -> None:
         """A job has been submitted: its work is known from now on."""
-        self.jobs[event.job_id] = Job(event.job_id, event.spec, self._throughputs)
+        curve = self._options.surface(event.spec)
+        self.jobs[event.job_id] = Job(event.job_id, event.spec, self._throughputs, curve)
 
     def order(self, event: Event) -> None:
         """An order for a node is on the log."""
@@ -185,6 +187,7 @@ class World:
             self._agenda.at(self._agenda.now_s + left_s, self._end, key, attempt, attempt.turn, awaited=False)
         if self._options.profile_every_s is not None:
             self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
+        self._plan_report(key, attempt)
 
     def _refuse(self, key: Key, attempt: Attempt, turn: int) -> None:
         """The throughput table says that the job cannot run here: it ends badly at once."""
@@ -205,6 +208,28 @@ class World:
             return
         for node_id in list(attempt.nodes):
             self.nodes[node_id].finish(key)
+
+    def _plan_report(self, key: Key, attempt: Attempt) -> None:
+        """The gang makes progress: its script says how good it is at the next step of its curve."""
+        job = attempt.job
+        if job.curve is None or attempt.rate <= 0:
+            return
+        step = job.reported + 1
+        if step <= job.curve.reports:
+            left = job.curve.done_at(step, job.total) - attempt.done_by(self._agenda.now_s)
+            due_s = self._agenda.now_s + max(0.0, left) / attempt.rate
+            # Not awaited, as its end: whoever stops the job needs no more reports.
+            self._agenda.at(due_s, self._report_metrics, key, attempt, attempt.turn, step, awaited=False)
+
+    def _report_metrics(self, key: Key, attempt: Attempt, turn: int, step: int) -> None:
+        if attempt.turn != turn:
+            return
+        curve = attempt.job.curve
+        assert curve is not None
+        attempt.job.reported = step
+        value = curve.value(step, random.Random(f"{self._seed}/report/{key[0]}/{step}"))
+        self.nodes[next(iter(attempt.nodes))].report(key, float(step), {curve.metric: value})
+        self._plan_report(key, attempt)
 
     def _profile(self, key: Key, attempt: Attempt, turn: int) -> None:
         every_s = self._options.profile_every_s

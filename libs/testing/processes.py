@@ -57,7 +57,7 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.
     """Wait for another process, which has no event that could be awaited here."""
     async with asyncio.timeout(timeout_s):
         while not await condition():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)  # a condition may read a whole log
 
 
 async def give(bus: Bus, first: int, events: Sequence[Event]) -> None:

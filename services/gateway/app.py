@@ -20,10 +20,12 @@ from services.gateway.api import (
     log_export,
     page,
     status,
+    sweeps,
 )
 from services.gateway.api.guard import Guard
 from services.gateway.door import Gateway
 from services.gateway.models.answers import ANSWERS
+from services.gateway.models.sweep_answers import SWEEP_ANSWERS
 
 DESCRIPTION = """Submit jobs to a cell of Sanjaya, see where they are and why, follow what happens.
 
@@ -84,7 +86,7 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (jobs, job_changes, job_views, job_logs, cluster, events, log_export, code, status, page):
+    for module in (jobs, job_changes, job_views, job_logs, sweeps, cluster, events, log_export, code, status, page):
         app.include_router(module.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
@@ -95,7 +97,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        _, answers = msgspec.json.schema_components(ANSWERS, ref_template="#/components/schemas/{name}")
+        _, answers = msgspec.json.schema_components(
+            (*ANSWERS, *SWEEP_ANSWERS), ref_template="#/components/schemas/{name}"
+        )
         schemas |= answers | {"Problem": _PROBLEM}
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)

@@ -67,11 +67,15 @@ class Gateway:
         """The envelope of a request that is named by a key."""
         return Envelope(id=request_id(OWNER, key), source=OWNER, time_s=whole_microseconds(self.now()), event=event)
 
-    def lock(self, job_id: str) -> asyncio.Lock:
-        """Held while a change of the job is decided and appended: two with the same `If-Match` must not both pass."""
-        lock = self._locks.get(job_id)
+    def lock(self, subject: str) -> asyncio.Lock:
+        """Held while a change of a job or a sweep is decided and appended: two with one `If-Match` must not both pass.
+
+        Args:
+            subject: id of the job or the sweep.
+        """
+        lock = self._locks.get(subject)
         if lock is None:
-            lock = self._locks[job_id] = asyncio.Lock()
+            lock = self._locks[subject] = asyncio.Lock()
         return lock
 
     @asynccontextmanager

@@ -55,6 +55,8 @@ TABLES: dict[type[Row], sa.Table] = {row_type: _table(row_type) for row_type in 
 
 jobs = TABLES[read_models.JobRow]
 events = TABLES[read_models.EventRow]
+sweeps = TABLES[read_models.SweepRow]
+trials = TABLES[read_models.TrialRow]
 
 sa.Index(None, jobs.c.state, jobs.c.arrived_offset)
 sa.Index(None, jobs.c.tenant, jobs.c.arrived_offset)
@@ -66,6 +68,10 @@ sa.Index(None, events.c.type, events.c.log_offset)
 sa.Index(None, events.c.id)
 sa.Index(None, TABLES[read_models.LabelRow].c.name, TABLES[read_models.LabelRow].c.value)
 sa.Index(None, TABLES[read_models.GpuRow].c.job_id)
+sa.Index(None, sweeps.c.state, sweeps.c.arrived_offset)
+sa.Index(None, sweeps.c.arrived_offset)
+sa.Index(None, sweeps.c.name)
+sa.Index(None, trials.c.sweep_id, trials.c.number)
 
 checkpoint = sa.Table(
     CHECKPOINT_TABLE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.contracts import gateway
 from libs.contracts.base import event_classes
 from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES
 from services.placement.core.policies import QUEUE_POLICIES
@@ -86,6 +87,7 @@ def test_every_decision_is_emitted_by_its_owner_alone():
         assert all(cls.owner == service.name for cls in service.emits)
         own = {cls for cls in event_classes() if cls.owner == service.name}
         assert own == {*service.emits, *service.observes}, service.name
+        assert all(cls.owner == gateway.OWNER for cls in service.requests), service.name
 
 
 def test_the_policies_that_can_be_asked_for_are_those_that_exist():

@@ -85,3 +85,13 @@ async def test_what_retention_has_deleted_is_said_and_the_rest_can_be_read(kafka
         await lost.next_batch(5, 10.0)
     assert texts(await take(bus, {PROFILES: 0}, 2)) == ["3", "4"]
     await log.close()
+
+
+async def test_who_has_looked_up_an_end_does_not_go_on_reading(kafka_bootstrap: str) -> None:
+    log = SharedBroker(kafka_bootstrap)
+    bus = await log.connect()
+    await bus.append([text(Topic.PROFILES, "k", "0")])
+    assert await bus.end_offset(PROFILES) == 1
+    assert isinstance(bus, KafkaBus) and bus._ends is not None
+    assert not bus._ends._committed.assignment()
+    await log.close()

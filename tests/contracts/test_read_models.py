@@ -20,7 +20,7 @@ from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import NodeDrainRequested, SettingChanged, TenantConfigured
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import JobSucceeded
-from libs.contracts.read_models import ROW_TYPES, JobRow, Row
+from libs.contracts.read_models import ROW_TYPES, JobRow, ReportRow, Row, SweepRow, TrialRow
 from libs.testing.core_case import arrival
 from services.projection.adapters.engine import without_nul
 from services.projection.adapters.store import MIGRATIONS, AnotherWriter, Checkpoint, Store, WrongCell
@@ -28,6 +28,7 @@ from services.projection.core import Rows, apply, prefetch
 from services.projection.core.rows import key_of
 from services.projection.tables import TABLES, checkpoint, metadata
 from tests.unit.projection.story import Story, exited
+from tests.unit.projection.sweep_story import promoted, pruned, report, sweep_arrived, trial
 
 pytest_plugins = ["libs.testing.postgres"]
 
@@ -79,6 +80,15 @@ def whole_story() -> Story:
         exited("n1"),
         exited("n2"),
         JobSucceeded(job_id="j", attempt=1),
+        sweep_arrived(),
+        *trial(0),
+        *trial(1, optimizer="a\0b", nested=True, hidden=64),
+        report(0, 1, 0.5, loss=1e-12),
+        report(0, 1, 0.5, loss=1e-12),
+        report(1, 2.5, 0.7),
+        report(0, 2, 0.6, attempt=2),
+        promoted(0),
+        pruned(1),
     )
 
 
@@ -163,7 +173,7 @@ def test_a_reset_leaves_nothing(store: Store) -> None:
     assert store.checkpoint() == Checkpoint(0, "")
     assert all(stored(store, row_type) == [] for row_type in ROW_TYPES)
     keep(store, whole_story())
-    assert len(stored(store, JobRow)) == 2
+    assert len(stored(store, JobRow)) == 4
 
 
 def test_the_revisions_make_the_tables_that_the_rows_need(store: Store) -> None:
@@ -181,6 +191,20 @@ def test_the_revisions_can_be_undone(store: Store) -> None:
         assert set(sa.inspect(connection).get_table_names()) <= {"alembic_version"}
     store.migrate()
     assert store.checkpoint() == Checkpoint(0, "")
+
+
+def test_an_older_database_is_brought_up_and_keeps_its_rows(store: Store) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    keep(store, whole_story())
+    before = stored(store, JobRow)
+    with store.engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        assert "sweeps" not in sa.inspect(connection).get_table_names()
+    store.migrate()
+    assert stored(store, JobRow) == before
+    assert stored(store, SweepRow) == stored(store, TrialRow) == stored(store, ReportRow) == []
 
 
 def test_a_migration_that_breaks_off_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     environment = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP_SERVERS"}
     with (folder / "printed").open("wb") as out:
         status = subprocess.run(
-            [SANJAYA, "demo", "--bus", request.param, "--keep", str(folder / "state")],
+            [SANJAYA, "demo", "--bus", request.param, "--steps", "20", "--keep", str(folder / "state")],
             stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -87,7 +87,7 @@ def running(client: Client) -> int:
 
 
 def preemptions(client: Client) -> int:
-    return sum(1 for event in client.events() if event["type"] == "job.preempted.v1")
+    return sum(1 for _ in client.events(type="job.preempted.v1"))
 
 
 def wait_until(holds: object, within_s: float = 90.0) -> None:

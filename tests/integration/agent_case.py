@@ -18,7 +18,8 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.placement import LaunchTask
 
-FACT_WITHIN_S = 30.0
+FACT_WITHIN_S = 90.0
+"""A script that imports torch is slow to begin on a busy machine."""
 
 
 class AgentCase:

@@ -6,6 +6,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+if sys.argv[1] not in ("plain", "compiled"):  # those meet torch as it is
+    import libs.testing.quick_torch  # noqa: F401
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = nn.Linear(4, 1)

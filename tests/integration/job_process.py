@@ -62,7 +62,7 @@ class JobProcess:
         while not condition():
             ended = [rank.returncode for rank in self._ranks if rank.poll() is not None]
             assert not ended and time.monotonic() < deadline, (ended, self.stderr.read_text())
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def stops_after(self, number: int) -> None:
         """Wait until it has trained on so many batches, and waits."""

@@ -18,6 +18,8 @@ from sanjaya_job import Job
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
+import libs.testing.quick_torch  # noqa: F401
+
 EPOCHS, SAMPLES, BATCH = 3, 40, 4
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
@@ -52,7 +54,7 @@ def stop_after(number):
     if number in STOPS:
         (folder / f"stopped-{number}.{RANK}").touch()
         while not (folder / f"go-{number}").exists():
-            time.sleep(0.002)
+            time.sleep(0.01)
 
 
 def train():

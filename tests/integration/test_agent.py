@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch_agent.folders import lives
 
 from libs.bus import codec
-from libs.contracts.agent import JobExited, JobLogged, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
-from libs.contracts.base import Topic
+from libs.bus.port import Partition
+from libs.contracts.agent import (
+    JobExited,
+    JobLogged,
+    JobResumed,
+    JobStarted,
+    JobSuspended,
+    MetricsReported,
+    NodeJoined,
+    NodeLeft,
+)
+from libs.contracts.base import Event, Topic
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, launch, state_letter
+from tests.integration.example_scripts import EXAMPLES
 
 
 @pytest.fixture
@@ -123,6 +137,67 @@ async def test_orders_given_while_the_agent_was_away_are_carried_out_once(agent:
     assert (await agent.fact(JobStarted, JobExited)).job_id == "b"
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.03])
+async def test_a_script_reports_the_last_of_each_second_and_the_last_of_all(pause_s: float, agent: AgentCase):
+    script = f"""
+import sys, time
+from sanjaya_job import report
+for step in range(1, 51):
+    report(step, accuracy=step / 50)
+    time.sleep({pause_s})
+sys.exit("torch" in sys.modules)
+"""
+    await agent.order(launch("a", "python", "-c", script, gpus=2))  # of both ranks, rank 0 reports
+    await agent.fact(JobStarted)
+    reports, exited = await until(agent, JobExited)
+    assert exited.exit_code == 0
+    assert reports[-1] == MetricsReported(job_id="a", attempt=1, node_id="n1", step=50.0, values={"accuracy": 1.0})
+    assert (agent.task_folder("a") / "reports.jsonl").read_text().count("\n") == 50
+    times_s = await reported_at_s(agent)
+    assert len(times_s) == len(reports)
+    assert all(later - earlier >= 1.0 - 1e-5 for earlier, later in pairwise(times_s[:-1]))
+
+
+async def reported_at_s(agent: AgentCase) -> list[float]:
+    reader = await agent.bus.reader({Partition(Topic.CONTROL, 0): 0})
+    envelopes = [codec.record(message).envelope for message in await reader.next_batch(100, 10.0)]
+    await reader.close()
+    return [envelope.time_s for envelope in envelopes if isinstance(envelope.event, MetricsReported)]
+
+
+@pytest.mark.parametrize(("last_step", "told_then"), [(2, [MetricsReported]), (1, [])])
+async def test_while_the_agent_is_away_no_report_is_lost_and_none_is_told_again(
+    last_step: int, told_then: list[type[Event]], agent: AgentCase, tmp_path: Path
+):
+    script = """
+import sys
+from sanjaya_job import report
+report(1, loss=1.0)
+open(sys.argv[1]).read()
+if sys.argv[2] == "2":
+    report(2, loss=0.5)
+"""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await agent.order(launch("a", "python", "-c", script, str(gate), str(last_step)))
+    pid = (await agent.fact(JobStarted)).pid
+    assert (await agent.fact(MetricsReported)).step == 1
+    agent.kill()
+    gate.write_text("go on")
+    has_ended(pid)
+    agent.start()
+    await agent.fact(NodeJoined, *told_then, JobExited)
+
+
+def has_ended(pid: int) -> None:
+    """Wait for it."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        assert select.select([descriptor], [], [], 30.0)[0], f"{pid} has not ended"
+    finally:
+        os.close(descriptor)
+
+
 async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentCase):
     await agent.order(launch("a", "sleep", "60"))
     pid = (await agent.fact(JobStarted)).pid
@@ -147,3 +222,26 @@ async def test_a_second_agent_on_the_same_directory_is_refused(agent: AgentCase)
     assert agent.processes["n1"].wait(30) == 2
     assert "another agent" in (agent.folder / "agent.log").read_text()
     agent.processes["n1"] = first
+
+
+async def test_the_example_for_sweeps_reports_its_epochs_also_after_a_suspension(agent: AgentCase):
+    command = ["python", str(EXAMPLES / "digits_sweep.py"), "--epochs", "4", "--pause", "0.01"]
+    await agent.order(launch("a", *command, env={"SANJAYA_TRIAL_PARAMS": '{"lr": 0.05, "hidden": 32}'}))
+    first = await agent.fact(JobStarted, MetricsReported)
+    assert sorted(first.values) == ["accuracy", "loss"]
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await until(agent, JobSuspended)
+    await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
+    await until(agent, JobResumed)
+    reports, exited = await until(agent, JobExited)
+    assert exited.exit_code == 0
+    assert reports[-1].step == 4 and reports[-1].values["accuracy"] > 0.9
+
+
+async def until(agent: AgentCase, last: type[Event]) -> tuple[list[MetricsReported], Any]:
+    """The reports before a fact of this type, and that fact."""
+    reports: list[MetricsReported] = []
+    while isinstance(fact := await agent.next(), MetricsReported):
+        reports.append(fact)
+    assert type(fact) is last, fact
+    return reports, fact

@@ -18,6 +18,9 @@ from libs.testing.leftovers import nothing_left_of
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 Run = subprocess.CompletedProcess[str]
 
+UNTIL_MOVED = "[ $SANJAYA_ATTEMPT = 2 ] || exec sleep 600"
+"""A script that ends in its second attempt only."""
+
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
@@ -91,17 +94,19 @@ def test_what_waits_says_why_and_goes_when_cancelled(cell: Cell):
     assert sanjaya(cell, "wait", first, "--exit-code").returncode == 143
 
 
-def test_pause_resume_and_priority(cell: Cell):
-    job = submitted(cell, "-n", "held", "--", "sleep", "8")
+def test_pause_resume_and_priority(cell: Cell, tmp_path: Path):
+    end = tmp_path / "end"
+    job = submitted(cell, "-n", "held", "--", "sh", "-c", f"until [ -e {end} ]; do sleep 0.1; done")
     assert sanjaya(cell, "pause", job).returncode == 0
     assert sanjaya(cell, "set", job, "--priority", "7").returncode == 0
     assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["priority"] == 7
     assert sanjaya(cell, "resume", job).returncode == 0
+    end.touch()
     assert sanjaya(cell, "wait", job).returncode == 0
 
 
 def test_draining_a_node_moves_its_job(cell: Cell):
-    job = submitted(cell, "-n", "moving", "--", "sleep", "4")
+    job = submitted(cell, "-n", "moving", "--", "sh", "-c", UNTIL_MOVED)
     while not (where := json.loads(sanjaya(cell, "show", job, "--json").stdout))["started_s"]:
         assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
     node = where["placement"][0]["node_id"]

@@ -22,6 +22,7 @@ from services.gateway.adapters.tokens import Tokens
 from services.gateway.app import openapi_document
 from tests.integration.gateway_cell import CONTROL, Cell, running_cell
 from tests.unit.projection.story import grant, placed, started
+from tests.unit.projection.sweep_story import report, sweep_arrived, trial
 
 TOKEN = "the-admin's-token"
 
@@ -53,6 +54,7 @@ class ServedCell:
         await self.cell.submit(name="waits")
         await self.cell.say(JobSucceeded(job_id=done, attempt=1), grant(runs), placed(runs))
         await self.cell.say(started("n1", job_id=runs), started("n2", job_id=runs))
+        await self.cell.say(sweep_arrived(), *trial(0), report(0, 1, 0.5), report(0, 2, 0.6))
         await self.cell.get("/v1/jobs")
 
     def end_offset(self) -> int:
@@ -128,7 +130,8 @@ def test_every_operation_says_what_it_does_and_how_it_fails() -> None:
 
 def test_every_body_has_an_example() -> None:
     components = document()["components"]["schemas"]
-    for name in ("JobRequest", "CancelRequest", "JobPatch", "DrainRequest", "TenantRequest", "PolicyRequest"):
+    names = ("JobRequest", "CancelRequest", "JobPatch", "DrainRequest", "TenantRequest", "PolicyRequest")
+    for name in (*names, "SweepRequest", "CancelSweepRequest"):
         assert components[name]["examples"], name
 
 

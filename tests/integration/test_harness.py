@@ -37,21 +37,18 @@ def run(folder: Path, *command: str, **environment: str) -> tuple[int, list[Page
         ("no_loader", 20),
     ],
 )
-def test_mini_batches_are_counted_right(case: str, minibatches: int, tmp_path: Path):
+def test_mini_batches_are_counted_right_and_the_loss_is_found(case: str, minibatches: int, tmp_path: Path):
     status, [page] = run(tmp_path, sys.executable, CASES, case)
     assert (status, page.minibatches_total, page.rank) == (0, minibatches, 0)
     assert page.memory_peak_bytes >= page.memory_min_bytes > 0
+    if case == "plain":
+        assert page.loss is not None and 0 < page.loss < 10
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_a_compiled_model_is_counted_right(tmp_path: Path):
     status, [page] = run(tmp_path, sys.executable, CASES, "compiled")
     assert (status, page.minibatches_total) == (0, 20)
-
-
-def test_the_loss_is_found(tmp_path: Path):
-    _, [page] = run(tmp_path, sys.executable, CASES, "plain")
-    assert page.loss is not None and 0 < page.loss < 10
 
 
 def test_the_exit_code_is_the_scripts_own(tmp_path: Path):

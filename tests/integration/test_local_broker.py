@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,45 +21,67 @@ from libs.bus.local_broker import LocalBroker, LocalBrokerError, fetch_jars
 from libs.bus.local_broker.network import serves
 
 ROOT = Path(__file__).parents[2]
-TOPIC = TopicPartition("kept", 0)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """Started by a thread that has ended."""
+    broker = LocalBroker(tmp_path_factory.mktemp("shared") / "broker")
+    asyncio.run(asyncio.to_thread(broker.start))  # ends the event loop's threads as well
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(tmp_path / "broker") as running:
-        yield running
+def broker(shared: LocalBroker) -> LocalBroker:
+    """It runs, whatever the test before has done to it."""
+    if not serves(shared.port):
+        shared.kill()
+        shared.start()
+    return shared
+
+
+@pytest.fixture
+def topic() -> TopicPartition:
+    """The test's own."""
+    return TopicPartition(f"kept-{uuid.uuid4().hex}", 0)
+
+
+def test_it_outlives_the_thread_that_started_it(shared: LocalBroker) -> None:
+    shared.check()
+    assert serves(shared.port)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("end", [LocalBroker.stop, LocalBroker.kill], ids=["stop", "kill"])
 async def test_a_restart_continues_on_the_same_port_and_data(
-    broker: LocalBroker, end: Callable[[LocalBroker], None]
+    broker: LocalBroker, topic: TopicPartition, end: Callable[[LocalBroker], None]
 ) -> None:
     address = broker.bootstrap
-    await _create_topic(address)
-    await _commit_record(address, b"before")
+    await _create_topic(address, topic)
+    await _commit_record(address, topic, b"before")
     await asyncio.to_thread(end, broker)
     assert not serves(broker.port)
 
     await asyncio.to_thread(broker.start)
 
     assert broker.bootstrap == address
-    await _commit_record(address, b"after")
-    assert await _committed_values(address, 2) == [b"before", b"after"]
+    await _commit_record(address, topic, b"after")
+    assert await _committed_values(address, topic, 2) == [b"before", b"after"]
 
 
 @pytest.mark.asyncio
-async def test_a_producer_continues_across_a_crash_of_the_broker(broker: LocalBroker) -> None:
-    await _create_topic(broker.bootstrap)
+async def test_a_producer_continues_across_a_crash_of_the_broker(broker: LocalBroker, topic: TopicPartition) -> None:
+    await _create_topic(broker.bootstrap, topic)
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="steady") as producer:
         async with producer.transaction():
-            await producer.send(TOPIC.topic, b"before")
+            await producer.send(topic.topic, b"before")
         await asyncio.to_thread(broker.kill)
         restart = asyncio.create_task(asyncio.to_thread(broker.start))
         async with producer.transaction():
-            await producer.send(TOPIC.topic, b"after")
+            await producer.send(topic.topic, b"after")
         await restart
-    assert await _committed_values(broker.bootstrap, 2) == [b"before", b"after"]
+    assert await _committed_values(broker.bootstrap, topic, 2) == [b"before", b"after"]
 
 
 def test_stop_and_kill_are_harmless_when_it_does_not_run(tmp_path: Path) -> None:
@@ -76,16 +99,6 @@ def test_check_tells_of_a_broker_that_died(broker: LocalBroker) -> None:
         for _ in range(100):
             broker.check()
             time.sleep(0.05)
-
-
-def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
-    broker = LocalBroker(tmp_path)
-    asyncio.run(asyncio.to_thread(broker.start))  # ends the event loop's threads as well
-    try:
-        broker.check()
-        assert serves(broker.port)
-    finally:
-        broker.stop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a child's life to its parent's")
@@ -168,26 +181,26 @@ def test_the_fixture_fails_when_there_is_no_broker(tmp_path: Path) -> None:
     assert "1 error" in done.stdout
 
 
-async def _create_topic(address: str) -> None:
+async def _create_topic(address: str, topic: TopicPartition) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
-    await admin.create_topics([NewTopic(TOPIC.topic, 1, 1)])
+    await admin.create_topics([NewTopic(topic.topic, 1, 1)])
     await admin.close()
 
 
-async def _commit_record(address: str, value: bytes) -> None:
+async def _commit_record(address: str, topic: TopicPartition, value: bytes) -> None:
     async with (
         AIOKafkaProducer(bootstrap_servers=address, transactional_id="writer") as producer,
         producer.transaction(),
     ):
-        await producer.send(TOPIC.topic, value)
+        await producer.send(topic.topic, value)
 
 
-async def _committed_values(address: str, count: int) -> list[bytes]:
+async def _committed_values(address: str, topic: TopicPartition, count: int) -> list[bytes]:
     consumer = AIOKafkaConsumer(bootstrap_servers=address, isolation_level="read_committed")
     async with consumer:
-        consumer.assign([TOPIC])
-        consumer.seek(TOPIC, 0)
+        consumer.assign([topic])
+        consumer.seek(topic, 0)
         return [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(count)]
 
 

@@ -56,7 +56,7 @@ class Moving:
         """Let the job train so far, where it waits in the middle of a mini-batch."""
         self._open_gate(losses)
         while self.losses <= losses:
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
 
     @property
     def losses(self) -> int:
@@ -74,7 +74,7 @@ class Moving:
         await self.agents.order(SuspendTask(node_id=self.node_id, job_id="a", attempt=self.attempt))
         pages = self.agents.task_folder("a", self.attempt, self.node_id) / "pages"
         while not suspends(current_turn(pages)):
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
         self._open_gate(MANY)
         suspended = await self.agents.fact(JobSuspended)
         assert suspended.parked and suspended.left_bytes < suspended.parked_bytes / 100

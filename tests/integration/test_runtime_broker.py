@@ -71,7 +71,8 @@ async def test_a_core_goes_on_after_the_broker_was_killed(broker: LocalBroker, b
 
 
 async def decided(shell: Shell, number: int) -> bool:
-    """Whether so many decisions are committed."""
+    """Whether so many decisions are committed, as long as the shell runs."""
+    assert shell.stats.phase is not Phase.STOPPED
     return shell.stats.decisions >= number and shell.stats.commits > 0 and not shell.stats.log_away
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from torch_agent.folders import lives
+from torch_agent.harness.control import current_turn, suspends
 from torch_agent.telemetry import minibatches_done, pages
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
@@ -36,7 +37,7 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
 async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
     """Until the job has done so many."""
     while minibatches_done(agent.task_folder(job_id) / "pages") < minibatches:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -76,8 +77,8 @@ async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
     assert (await agent.fact(JobExited)).exit_code == 0
 
 
-SLOW = """
-import time, torch
+TRAINS = """
+import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 1)
 optimizer = torch.optim.Adam(model.parameters())
@@ -86,30 +87,52 @@ for _ in range(24):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.25)
 """
 
 
+async def waits(agent: AgentCase, script: Path) -> int:
+    """Launch it so that it waits in the middle of its third mini-batch. Returns its pid."""
+    script.write_text(TRAINS)
+    open_gate(script.parent, 2)
+    gate = {"GATE": str(script.parent / "gate")}
+    await agent.order(launch("a", sys.executable, LOSSES, str(script.parent), str(script), env=gate))
+    pid = int((await agent.fact(JobStarted)).pid)
+    losses = agent.folder / f"{script.name}.losses"
+    while not losses.exists() or len(losses.read_text().split()) < 3:
+        await asyncio.sleep(0.01)
+    return pid
+
+
+def open_gate(folder: Path, losses: int) -> None:
+    """Let it come to so many losses."""
+    (folder / "gate.new").write_text(str(losses))
+    (folder / "gate.new").rename(folder / "gate")
+
+
+async def goes_to_the_boundary(agent: AgentCase) -> None:
+    """It is told to stand still there, and goes there."""
+    while not suspends(current_turn(agent.task_folder("a") / "pages")):
+        await asyncio.sleep(0.01)
+    open_gate(agent.folder, sys.maxsize)
+
+
 async def test_an_agent_that_is_killed_in_the_middle_of_it_finishes_what_it_began(agent: AgentCase, tmp_path: Path):
-    script = tmp_path / "slow.py"
-    script.write_text(SLOW)
-    fast = tmp_path / "fast.py"
-    fast.write_text(SLOW.replace("time.sleep(0.25)", "pass"))
+    alone = tmp_path / "alone.py"
+    alone.write_text(TRAINS)
     subprocess.run(
-        [sys.executable, LOSSES, str(tmp_path), str(fast)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True
+        [sys.executable, LOSSES, str(tmp_path), str(alone)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True
     )
-    await agent.order(launch("a", sys.executable, LOSSES, str(tmp_path), str(script)))
-    await agent.fact(JobStarted)
-    await reaches(agent, "a", 2)
+    await waits(agent, tmp_path / "disturbed.py")
     await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
     await reborn(agent)  # before the boundary
+    await goes_to_the_boundary(agent)
     await agent.fact(JobSuspended)
     await reborn(agent)  # while it stands still
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[3]))
     await reborn(agent)  # on its way back
     assert (await agent.fact(JobResumed)).gpu_indices == [3]
     assert (await agent.fact(JobExited)).exit_code == 0
-    assert losses_in(tmp_path, "slow.py") == losses_in(tmp_path, "fast.py")
+    assert losses_in(tmp_path, "disturbed.py") == losses_in(tmp_path, "alone.py")
 
 
 async def reborn(agent: AgentCase) -> None:
@@ -123,12 +146,9 @@ async def reborn(agent: AgentCase) -> None:
 async def test_a_task_or_shim_that_is_killed_while_it_stands_still_leaves_nothing(
     agent: AgentCase, tmp_path: Path, victim: str
 ):
-    script = tmp_path / "slow.py"
-    script.write_text(SLOW)
-    await agent.order(launch("a", sys.executable, str(script)))
-    pid = (await agent.fact(JobStarted)).pid
-    await reaches(agent, "a", 2)
+    pid = await waits(agent, tmp_path / "disturbed.py")
     await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await goes_to_the_boundary(agent)
     await agent.fact(JobSuspended)
     shim = json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"]
     os.kill(pid if victim == "task" else shim, signal.SIGKILL)

@@ -8,9 +8,13 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def digit_batches(batch_size):
+def digits():
+    """Images with pixels from 0 to 1, and labels."""
     # The file itself: scikit-learn would take longer to be imported than many a job here takes to train.
     file = Path(find_spec("sklearn").origin).parent / "datasets" / "data" / "digits.csv.gz"
     data = torch.tensor(numpy.loadtxt(file, delimiter=",", dtype=numpy.float32))
-    images, labels = data[:, :-1].reshape(-1, 8, 8) / 16.0, data[:, -1].long()
-    return DataLoader(TensorDataset(images, labels), batch_size, shuffle=True, drop_last=True)
+    return data[:, :-1].reshape(-1, 8, 8) / 16.0, data[:, -1].long()
+
+
+def digit_batches(batch_size):
+    return DataLoader(TensorDataset(*digits()), batch_size, shuffle=True, drop_last=True)

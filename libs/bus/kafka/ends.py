@@ -74,9 +74,12 @@ class Ends:
         self._committed.assign([place])
         self._committed.seek(place, start)
         last: int | None = None
-        while await self._committed.position(place) < end:
-            for records in (await self._committed.getmany(timeout_ms=100)).values():
-                last = records[-1].offset
+        try:
+            while await self._committed.position(place) < end:
+                for records in (await self._committed.getmany(timeout_ms=100)).values():
+                    last = records[-1].offset
+        finally:
+            self._committed.unsubscribe()  # else it would go on fetching, a hundred times a second
         return last
 
     async def close(self) -> None:

@@ -25,24 +25,25 @@ async def committed(connection: Connection, group: str, place: TopicPartition) -
         BusUnavailable: Kafka cannot be reached.
     """
     async with reaching_kafka(f"read the position of {group}"), admin_client(connection) as admin:
-        offsets = await asyncio.wait_for(_offsets(admin, group, place), ANSWER_TIMEOUT_S)
-    found = offsets.get(place)
-    if found is None or found.offset < 0:
-        return Position(0)
-    return Position(found.offset, found.metadata or "")
+        found = await asyncio.wait_for(offset(admin, group, place), ANSWER_TIMEOUT_S)
+    return Position(found.offset, found.metadata or "") if found.offset >= 0 else Position(0)
 
 
-async def _offsets(
-    admin: AIOKafkaAdminClient, group: str, place: TopicPartition
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Ask until the group's coordinator is there: it is elected when the first group is asked for."""
+async def offset(admin: AIOKafkaAdminClient, group: str, place: TopicPartition) -> OffsetAndMetadata:
+    """Ask until the group's coordinator is there, and has read what it keeps; -1 when the group has no offset.
+
+    A coordinator is elected when the first group is asked for, and loads its groups after a restart. While it
+    loads, its answer is an error for the group as a whole, which the client drops: what is left is an answer
+    without the partition, where one with -1 would say that there is no offset.
+    """
     while True:
         try:
-            offsets: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
-                group, partitions=[place]
-            )
-            return offsets
+            offsets = await admin.list_consumer_group_offsets(group, partitions=[place])
         except KafkaError as error:
             if not error.retriable:
                 raise
-            await asyncio.sleep(COORDINATOR_BACKOFF_S)
+        else:
+            if place in offsets:
+                found: OffsetAndMetadata = offsets[place]
+                return found
+        await asyncio.sleep(COORDINATOR_BACKOFF_S)

@@ -23,6 +23,10 @@ class ClassArchive:
             return f"-XX:SharedArchiveFile={self._path}"
         return f"-XX:ArchiveClassesAtExit={self._draft}"
 
+    def reading_flags(self) -> tuple[str, ...]:
+        """JVM flags for another program of the same jars: they use the archive where there is one."""
+        return (f"-XX:SharedArchiveFile={self._path}",) if self._path.exists() else ()
+
     def publish(self) -> None:
         """Call after a JVM ended in order: from now on others use what it wrote, if it did."""
         if self._draft.exists():

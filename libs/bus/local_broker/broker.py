@@ -81,9 +81,9 @@ class LocalBroker:
             raise LocalBrokerError(f"port {self.port} is in use")
         java, libs = find_java(), fetch_jars(self._cache_dir)
         self._write_properties()
-        if not (self._log_dir / "meta.properties").exists():
-            self._format(java, libs)
         self._archive = ClassArchive(java, libs)
+        if not (self._log_dir / "meta.properties").exists():
+            self._format(java, libs, *self._archive.reading_flags())
         jvm = _java_command(java, libs, *_BROKER_HEAP, self._archive.flag())
         self._process = spawn([*jvm, "kafka.Kafka", str(self._properties)], self.log_file)
         try:
@@ -136,8 +136,8 @@ class LocalBroker:
         values = {"port": self.port, "controller_port": self._controller_port, "log_dir": self._log_dir}
         self._properties.write_text(template.substitute(values))
 
-    def _format(self, java: Java, libs: Path) -> None:
-        tool = [*_java_command(java, libs, *_FORMAT_HEAP), "kafka.tools.StorageTool", "format"]
+    def _format(self, java: Java, libs: Path, *flags: str) -> None:
+        tool = [*_java_command(java, libs, *_FORMAT_HEAP, *flags), "kafka.tools.StorageTool", "format"]
         process = spawn([*tool, "--cluster-id", _new_cluster_id(), "--config", str(self._properties)], self.log_file)
         if process.wait() != 0:
             raise LocalBrokerError(f"formatting {self._log_dir} failed\n{self._log_tail()}")

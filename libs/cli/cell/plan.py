@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.roster import SERVICES
+from services.roster import NAMES
 
 BROKER, GATEWAY = "broker", "gateway"
 PORTS_PER_AGENT = 50
@@ -79,9 +79,9 @@ class CellPlan:
 
     def services(self) -> list[Command]:
         """Every service, the gateway last."""
-        cores = [self._python(service.name, "libs.runtime", service.name) for service in SERVICES]
-        others = [self._python(name, f"services.{name}") for name in ("introspection", "projection", GATEWAY)]
-        return [*(core for core in cores if core.name not in {o.name for o in others}), *others]
+        others = ("introspection", "projection", GATEWAY)
+        cores = [self._python(name, "libs.runtime", name) for name in NAMES if name not in others]
+        return [*cores, *(self._python(name, f"services.{name}") for name in others)]
 
     def agent_commands(self) -> list[Command]:
         """One agent per node, `n1`, `n2`, …"""

@@ -30,12 +30,13 @@ LOG = "log.jsonl"
 AGENTS, GPUS = 2, 4
 
 
-def run(kafka: str | None, keep: Path | None) -> int:
+def run(kafka: str | None, keep: Path | None, steps: int | None = None) -> int:
     """Run the demonstration.
 
     Args:
         kafka: None for the embedded log; the brokers; or an empty text for a broker of the cell's own.
         keep: where the state stays; None: in a temporary directory that is removed.
+        steps: how long jobs train that are expected to succeed; None: as long as it takes to see them at work.
 
     Returns:
         0 when every job ended as expected and the audit found no difference, else 1.
@@ -51,13 +52,13 @@ def run(kafka: str | None, keep: Path | None) -> int:
         gateway_port=free_port(),
     )
     try:
-        return _run(plan, console)
+        return _run(plan, console, steps)
     finally:
         if keep is None:
             shutil.rmtree(state_dir, ignore_errors=True)
 
 
-def _run(plan: CellPlan, console: Console) -> int:
+def _run(plan: CellPlan, console: Console, steps: int | None) -> int:
     news: list[str] = []
 
     def say(text: str) -> None:
@@ -68,7 +69,7 @@ def _run(plan: CellPlan, console: Console) -> int:
     console.print(f"starting a cell with {AGENTS} nodes of {GPUS} virtual GPUs on {_bus_name(plan)} …")
     with Cell(plan, say) as cell, Client(cell.plan.gateway_url) as client:
         console.print(f"page: {cell.plan.gateway_url}")
-        expected = _submit(client)
+        expected = _submit(client, steps)
         began = time.monotonic()
         _follow(client, expected, console, news, began)
         jobs = {job["id"]: client.job(job["id"]) for job in client.jobs()}
@@ -88,9 +89,9 @@ def _bus_name(plan: CellPlan) -> str:
     return "the embedded log" if plan.kafka is None else "Apache Kafka"
 
 
-def _submit(client: Client) -> dict[str, str]:
+def _submit(client: Client, steps: int | None) -> dict[str, str]:
     """Set the tenants' limits and submit everything. Returns {job id: expected final state}."""
-    work = workload.read()
+    work = workload.read(steps=steps)
     for name, gpus in work.tenants.items():
         client.set_tenant(name, gpus)
     return {client.submit(job.request)["id"]: job.expect for job in work.jobs}

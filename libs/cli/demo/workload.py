@@ -33,11 +33,18 @@ class Workload:
     jobs: list[DemoJob]
 
 
-def read(folder: Path = EXAMPLES) -> Workload:
-    """Read `workload.yaml`; the scripts are run where they lie."""
+def read(folder: Path = EXAMPLES, steps: int | None = None) -> Workload:
+    """Read `workload.yaml`; the scripts are run where they lie.
+
+    Args:
+        steps: how long jobs train that are expected to succeed; None: as the file and their scripts have it.
+    """
     document = yaml.safe_load((folder / "workload.yaml").read_text())
     jobs = []
     for job in document["jobs"]:
         request = {**job, "working_dir": str(folder), "user": "demo"}
-        jobs.append(DemoJob(request, request.pop("expect")))
+        expect = request.pop("expect")
+        if steps is not None and expect == "SUCCEEDED":
+            request["command"] = [*request["command"], "--steps", str(steps)]
+        jobs.append(DemoJob(request, expect))
     return Workload({tenant["name"]: tenant["gpus"] for tenant in document["tenants"]}, jobs)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from libs.contracts.base import Event
+from libs.sim.learning import Surface, no_surface
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
 
 
 class DrawnWorkload(ABC):
     """Jobs that a seed draws. Implementations are frozen dataclasses: the fields are what is drawn from."""
+
+    surface: Surface = staticmethod(no_surface)
+    """What the jobs report of how good they are."""
 
     jobs_per_hour: float
     """Mean rate of arrivals, where they arrive."""
@@ -30,3 +35,7 @@ class DrawnWorkload(ABC):
         Raises:
             BadInput: the table has no rate that is needed.
         """
+
+    def requests(self, seed: int) -> list[Event]:
+        """What users ask for beside jobs, at time 0."""
+        return []

@@ -17,8 +17,10 @@ from libs.contracts.read_models import (
     JobRow,
     JobState,
     ProfileRow,
+    ReportRow,
 )
-from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, rows_of
+from services.gateway.adapters.named import JOB, by_id
+from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, reports, rows_of
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,7 @@ class JobFilter:
 
 def job(connection: sa.Connection, job_id: str) -> JobRow | None:
     """One job by its id."""
-    found = rows_of(JobRow, connection.execute(sa.select(jobs).where(jobs.c.id == job_id)))
-    return found[0] if found else None
-
-
-def like_named(connection: sa.Connection, reference: str, limit: int = 10) -> list[JobRow]:
-    """Jobs whose id begins with the reference, else those that have it as their name; newest first."""
-    for condition in (jobs.c.id.startswith(reference, autoescape=True), jobs.c.name == reference):
-        query = sa.select(jobs).where(condition).order_by(jobs.c.arrived_offset.desc()).limit(limit)
-        if found := rows_of(JobRow, connection.execute(query)):
-            return found
-    return []
+    return by_id(connection, JOB, job_id)
 
 
 def page(
@@ -146,6 +138,12 @@ def profiles_of(connection: sa.Connection, job_id: str, limit: int) -> list[Prof
     """The newest points of the job's curves, oldest first."""
     query = sa.select(profiles).where(profiles.c.job_id == job_id).order_by(profiles.c.log_offset.desc()).limit(limit)
     return rows_of(ProfileRow, connection.execute(query))[::-1]
+
+
+def reports_of(connection: sa.Connection, job_id: str, limit: int) -> list[ReportRow]:
+    """The newest numbers that the job's script has reported, oldest first."""
+    query = sa.select(reports).where(reports.c.job_id == job_id).order_by(reports.c.log_offset.desc()).limit(limit)
+    return rows_of(ReportRow, connection.execute(query))[::-1]
 
 
 def events_of(connection: sa.Connection, job_id: str, *, measurements: bool = False) -> list[EventRow]:

@@ -13,20 +13,15 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from libs.bus.port import BusUnavailable, MessageTooLarge
 from libs.contracts.base import Event
-from libs.contracts.read_models import JobRow
-from services.gateway.adapters import job_queries
 from services.gateway.adapters.database import TooFarBehind, position_of
 from services.gateway.adapters.intake import CONTROL, KeyReused, NotTaken, OutcomeInDoubt, Taken
 from services.gateway.adapters.tokens import ANYBODY, Principal, Scope
 from services.gateway.door import Gateway
-from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, not_found, shown, unavailable
+from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, shown, unavailable
 
 T = TypeVar("T")
 
 OFFSET_HEADER = "Sanjaya-Offset"
-_OWN_WRITE_WAIT_S = 5.0
-"""A job that this gateway has accepted is waited for, even when nobody asks to."""
-
 REFERENCE = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$"
 
 
@@ -92,6 +87,10 @@ IdempotencyKey = Annotated[
 JobReference = Annotated[
     str,
     Path(pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c"]),
+]
+SweepReference = Annotated[
+    str,
+    Path(pattern=REFERENCE, description="A sweep's id, the beginning of one, or its name.", examples=["s-3k7q2m5c7f"]),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
@@ -226,38 +225,14 @@ async def append(gateway: Gateway, key: str, event: Event) -> Taken:
         raise unavailable(f"{error}; nothing was appended") from None
 
 
-async def find_job(gateway: Gateway, reference: str) -> JobRow:
-    """The job that a reference means: its id, the beginning of its id, or its name.
-
-    A job that was accepted a moment ago is waited for.
+def require_code(gateway: Gateway, code_id: str | None, pointer: str) -> None:
+    """Refuse a request for code that nobody has uploaded.
 
     Raises:
-        Problem: 404, or 409 when the reference is ambiguous.
+        Problem: 422, at `pointer`.
     """
-    row = await gateway.database.read(lambda connection: job_queries.job(connection, reference))
-    arrival = gateway.intake.index.arrival_of(reference)
-    if row is None and arrival is not None:
-        try:
-            await gateway.database.wait_for(arrival + 1, _OWN_WRITE_WAIT_S)
-        except TooFarBehind as error:
-            raise unavailable(f"job {reference} was accepted; {error}", 1) from None
-        row = await gateway.database.read(lambda connection: job_queries.job(connection, reference))
-    if row is not None:
-        return row
-    found = await gateway.database.read(lambda connection: job_queries.like_named(connection, reference))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = [candidate.id for candidate in found]
-        detail = f'"{shown(reference)}" means {len(ids)} jobs: {", ".join(ids)}'
-        raise Problem("conflict", detail, more={"candidates": ids})
-    known = await gateway.database.read(_recent_names)
-    raise not_found("job", reference, known)
-
-
-def _recent_names(connection: sa.Connection) -> list[str]:
-    rows = job_queries.page(connection, job_queries.JobFilter(), limit=200, after=None, newest_first=True)
-    return [name for row in rows for name in (row.id, row.name)]
+    if code_id is not None and gateway.code.path(code_id) is None:
+        raise invalid(pointer, "no such upload; send it with POST /v1/code first", code_id)
 
 
 def cursor_of(offset: int) -> str:

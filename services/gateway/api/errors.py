@@ -33,7 +33,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(request: Request, error: RequestValidationError) -> Response:
-        return _respond(request, from_validation(request, error.errors()))
+        return _respond(request, from_validation(request, error.errors(), error.body))
 
     @app.exception_handler(ReadModelsAway)
     async def read_models_away(request: Request, error: ReadModelsAway) -> Response:
@@ -67,9 +67,9 @@ def _no_route(app: FastAPI, request: Request) -> Problem:
     return not_found("path", path, list(app.openapi()["paths"]))
 
 
-def from_validation(request: Request, found: Sequence[Any]) -> Problem:
+def from_validation(request: Request, found: Sequence[Any], body: Any = None) -> Problem:
     """One problem for all that a request has wrong, each with its place."""
-    errors = [_error(request, item) for item in found[:_SHOWN_ERRORS]]
+    errors = [_error(request, item, body) for item in found[:_SHOWN_ERRORS]]
     first = errors[0]
     place = first["pointer"] or first["in"]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -78,9 +78,11 @@ def from_validation(request: Request, found: Sequence[Any]) -> Problem:
     return Problem("invalid", f"{place}: {first['message']}{hint}{more}", errors=errors, did_you_mean=meant)
 
 
-def _error(request: Request, item: dict[str, Any]) -> dict[str, Any]:
+def _error(request: Request, item: dict[str, Any], body: Any) -> dict[str, Any]:
     where, *path = item["loc"]
     path = [part for part in path if part != "[key]"]
+    if where == "body":
+        path = _in_body(path, body, is_missing=item["type"] == "missing")
     pointer = "".join(f"/{shown(str(part)).replace('~', '~0').replace('/', '~1')}" for part in path)
     message = str(item["msg"]).removeprefix("Value error, ")
     error: dict[str, Any] = {
@@ -94,6 +96,18 @@ def _error(request: Request, item: dict[str, Any]) -> dict[str, Any]:
         if near := nearest(str(path[-1]), _members(request, path[:-1])):
             error["did_you_mean"] = near
     return error
+
+
+def _in_body(path: Sequence[Any], body: Any, *, is_missing: bool) -> list[Any]:
+    """The path without the words by which pydantic tells the forms of an object apart: no member has these names."""
+    found: list[Any] = []
+    for place, part in enumerate(path):
+        absent = isinstance(body, dict) and part not in body
+        if absent and not (is_missing and place == len(path) - 1):
+            continue
+        found.append(part)
+        body = body[part] if isinstance(body, dict) and not absent else None
+    return found
 
 
 def _members(request: Request, path: Sequence[Any]) -> list[str]:

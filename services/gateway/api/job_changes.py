@@ -25,10 +25,10 @@ from services.gateway.api.common import (
     Submitter,
     answer,
     append,
-    find_job,
     responses,
     scoped,
 )
+from services.gateway.api.finding import find_job
 from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested

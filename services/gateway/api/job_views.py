@@ -8,15 +8,16 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
 
-from libs.contracts.read_models import EventRow, JobRow, JobState, ProfileRow
+from libs.contracts.read_models import EventRow, JobRow, JobState, ProfileRow, ReportRow
 from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
-from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, find_job, look, responses
+from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, look, responses
+from services.gateway.api.finding import find_job
 from services.gateway.core import views
 from services.gateway.core.records import records_of
 from services.gateway.core.why import checks
-from services.gateway.models.answers import Check, JobMetrics, Point, Story, Why
+from services.gateway.models.answers import Check, JobMetrics, Point, ReportedPoint, Story, Why
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
@@ -88,12 +89,22 @@ async def metrics(
     gateway: Door,
     who: Reader,
     job: JobReference,
-    limit: Annotated[int, Query(ge=1, le=20_000, description="Newest points.")] = 2000,
+    limit: Annotated[int, Query(ge=1, le=20_000, description="Newest points, and newest reports.")] = 2000,
 ) -> Response:
-    """The job's curves: rate, loss and memory over time."""
+    """The job's curves: rate, loss and memory over time, and what its script has reported."""
     job_id = (await find_job(gateway, job)).id
-    rows, offset = await look(gateway, lambda connection: job_queries.profiles_of(connection, job_id, limit))
-    return answer(JobMetrics(job_id=job_id, points=[_point(row) for row in rows]), offset=offset)
+
+    def query(connection: sa.Connection) -> tuple[list[ProfileRow], list[ReportRow]]:
+        profiles = job_queries.profiles_of(connection, job_id, limit)
+        return profiles, job_queries.reports_of(connection, job_id, limit)
+
+    (profiles, reports), offset = await look(gateway, query)
+    reported: dict[str, list[ReportedPoint]] = {}
+    for row in reports:
+        point = ReportedPoint(attempt=row.attempt, step=row.step, value=row.value, time_s=row.time_s)
+        reported.setdefault(row.name, []).append(point)
+    found = JobMetrics(job_id=job_id, points=[_point(row) for row in profiles], reported=reported)
+    return answer(found, offset=offset)
 
 
 def _point(row: ProfileRow) -> Point:

@@ -27,20 +27,20 @@ from services.gateway.api.common import (
     answer,
     append,
     cursor_of,
-    find_job,
     look,
     offset_of,
     one_of,
+    require_code,
     responses,
     scoped,
 )
+from services.gateway.api.finding import find_job
 from services.gateway.core import views
 from services.gateway.core.fit import Forecast, forecast
 from services.gateway.core.idempotency import request_digest
 from services.gateway.door import Gateway
 from services.gateway.models.answers import DryRun, Job, JobDetail, JobList, Submitted
 from services.gateway.models.job_request import JobRequest
-from services.gateway.problems import invalid
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
@@ -65,8 +65,7 @@ async def submit(
 
     With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`.
     """
-    if body.code_id is not None and gateway.code.path(body.code_id) is None:
-        raise invalid("/code_id", "no such upload; send it with POST /v1/code first", body.code_id)
+    require_code(gateway, body.code_id, "/code_id")
     spec = body.spec(who.name)
     if dry_run:
         return await _dry_run(gateway, spec)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import OWNER, JobArrived
+from libs.contracts.gateway import OWNER, JobArrived, SweepArrived
 from libs.contracts.wire import encode_data
 
 
@@ -32,17 +32,17 @@ class Index:
         """An event of the gateway stands at this offset."""
         if envelope.source == OWNER and envelope.id not in self._accepted:
             self._accepted[envelope.id] = Accepted(offset, digest_of(envelope.event))
-            if isinstance(envelope.event, JobArrived):
-                self._arrivals[envelope.event.job_id] = offset
+            if isinstance(envelope.event, JobArrived | SweepArrived):
+                self._arrivals[envelope.event.subject] = offset
         self.next_offset = max(self.next_offset, offset + 1)
 
     def get(self, event_id: str) -> Accepted | None:
         """The event with this id, if it is on the log."""
         return self._accepted.get(event_id)
 
-    def arrival_of(self, job_id: str) -> int | None:
-        """Where the job's JobArrived stands, None for a job that never arrived."""
-        return self._arrivals.get(job_id)
+    def arrival_of(self, subject: str) -> int | None:
+        """Where the arrival of a job or a sweep stands, None for one that this gateway has not accepted."""
+        return self._arrivals.get(subject)
 
     def __len__(self) -> int:
         return len(self._accepted)
@@ -50,11 +50,11 @@ class Index:
 
 def digest_of(event: Event) -> bytes:
     """What two requests with the same key are compared by (16 bytes)."""
-    if isinstance(event, JobArrived) and event.request_digest:
+    if isinstance(event, JobArrived | SweepArrived) and event.request_digest:
         return bytes.fromhex(event.request_digest)
     return hashlib.blake2b(event.wire_type.encode() + b"\0" + encode_data(event), digest_size=16).digest()
 
 
 def request_digest(canonical_body: bytes) -> str:
-    """32 hex digits over a request's canonical body, for `JobArrived.request_digest`."""
+    """32 hex digits over a request's canonical body, for the `request_digest` of an arrival."""
     return hashlib.blake2b(canonical_body, digest_size=16).hexdigest()

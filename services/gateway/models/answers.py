@@ -187,11 +187,22 @@ class Point(Answer):
     memory_min_bytes: int
 
 
+class ReportedPoint(Answer):
+    """One number that the job's script has reported."""
+
+    attempt: int
+    step: float
+    value: float
+    time_s: float
+
+
 class JobMetrics(Answer):
     """A job's curves."""
 
     job_id: str
     points: list[Point]
+    reported: dict[str, list[ReportedPoint]]
+    """{metric: what the script has reported of it, oldest first}"""
 
 
 class Node(Answer):

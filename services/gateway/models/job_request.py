@@ -51,6 +51,10 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_max_length=131_072)
 
+    def canonical(self) -> bytes:
+        """The same bytes for the same request, in whatever order and form it was written."""
+        return msgspec.json.encode(self.model_dump(mode="json", by_alias=True, exclude_unset=True), order="sorted")
+
 
 class Gpus(Strict):
     """How many GPUs, and of which types."""
@@ -153,10 +157,6 @@ class JobRequest(Strict):
         if value and wanted and not value.min_gpus <= wanted.count <= value.max_gpus:
             raise ValueError(f"{value.min_gpus}:{value.max_gpus} does not hold the {wanted.count} GPUs asked for")
         return value
-
-    def canonical(self) -> bytes:
-        """The same bytes for the same request, in whatever order and form it was written."""
-        return msgspec.json.encode(self.model_dump(mode="json", by_alias=True, exclude_unset=True), order="sorted")
 
     def spec(self, user: str) -> JobSpec:
         """The specification that goes on the log.

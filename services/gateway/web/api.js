@@ -22,6 +22,15 @@ export async function get(path, more = {}) {
   return body;
 }
 
+// What is answered to a request. Throws an Error with the problem's detail when it is refused.
+export async function post(path, request = {}) {
+  const answer = await fetch(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(request) });
+  if (answer.status === 401) { await askToken(); return post(path, request); }
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.detail || answer.statusText);
+  return body;
+}
+
 // Follow a stream of server-sent events for ever, resuming behind the last one after every interruption.
 export async function follow(path, { onEvent, onState }) {
   let last = null;

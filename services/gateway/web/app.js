@@ -5,23 +5,27 @@ import { drawNodes, drawTenants } from "/web/cluster.js";
 import { clock, el } from "/web/dom.js";
 import { drawJobs } from "/web/jobs.js";
 import { drawPanel } from "/web/panel.js";
+import { drawSweep } from "/web/sweep.js";
+import { drawSweeps } from "/web/sweeps.js";
 
 const $ = (id) => document.getElementById(id);
 const view = { filter: "all", text: "", chosen: null, jobs: [], paused: false };
 const EVENTS_SHOWN = 150;
-const QUIET = ["job.profiled.v1", "timer.fired.v1"];
+const QUIET = ["job.profiled.v1", "metrics.reported.v1", "timer.fired.v1"];
 
 async function refresh() {
   const wait = { Prefer: "wait=2" };
-  const [status, nodes, gpus, jobs, tenants] = await Promise.all([
-    get("/v1/status", wait), get("/v1/nodes", wait), get("/v1/gpus", wait), get("/v1/jobs?limit=300", wait), get("/v1/tenants", wait),
+  const [status, nodes, gpus, jobs, tenants, sweeps] = await Promise.all([
+    get("/v1/status", wait), get("/v1/nodes", wait), get("/v1/gpus", wait), get("/v1/jobs?limit=300", wait), get("/v1/tenants", wait), get("/v1/sweeps?limit=20", wait),
   ]);
   view.jobs = jobs.items;
   drawStatus(status);
   drawTenants($("tenants"), tenants.items);
   drawNodes($("nodes"), nodes.items, gpus.items, jobs.items, view.chosen, open);
   drawTable();
-  if (view.chosen) await drawPanel($("panel"), view.chosen, close);
+  $("no-sweeps").hidden = drawSweeps($("sweeps"), sweeps.items, view.chosen, open) > 0;
+  if (view.chosen?.startsWith("s-")) await drawSweep($("panel"), view.chosen, close, open);
+  else if (view.chosen) await drawPanel($("panel"), view.chosen, close);
 }
 
 function drawTable() {
@@ -79,9 +83,8 @@ function showEvent(type, event) {
   if (view.paused || QUIET.includes(type)) return;
   const reason = event.data.reason?.message ?? event.data.note ?? "";
   const name = type.replace(/\.v\d+$/, "").replace(/[._]/g, " ");
-  const subject = event.data.job_id
-    ? el("a", { href: `#${event.data.job_id}`, onclick: () => open(event.data.job_id) }, event.data.job_id)
-    : el("span", {}, event.subject);
+  const about = event.data.job_id ?? event.data.sweep_id;
+  const subject = about ? el("a", { href: `#${about}`, onclick: () => open(about) }, about) : el("span", {}, event.subject);
   $("events").prepend(el("li", { class: "fresh", title: reason },
     el("time", {}, clock(Date.parse(event.time) / 1000)),
     el("span", {}, el("b", {}, name), " ", subject, event.data.node_id && event.data.job_id ? ` on ${event.data.node_id}` : "")));

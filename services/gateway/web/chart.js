@@ -1,4 +1,4 @@
-// A small curve over wall time, with a mark wherever a new attempt began.
+// Small curves: one over wall time, with a mark wherever a new attempt began, or several over whatever they share.
 
 import { el, figure, span } from "/web/dom.js";
 
@@ -6,27 +6,37 @@ const WIDTH = 300, HEIGHT = 120, PAD = 4;
 const SVG = "http://www.w3.org/2000/svg";
 
 export function chart(title, points, value) {
+  const begins = points.filter((point, index) => index > 0 && point.attempt !== points[index - 1].attempt);
+  return curves(title, [{ points: points.map((point) => [point.time_s, value(point)]) }], {
+    said: points.length ? figure(value(points[points.length - 1])) : "",
+    marks: begins.map((point) => point.time_s),
+  });
+}
+
+// Lines are `{ points: [[x, y], …], kind }`, later ones above earlier ones; `level` is a value to be reached.
+export function curves(title, lines, { said = "", marks = [], level = null, along = (first, last) => span(last - first) } = {}) {
+  const points = lines.flatMap((line) => line.points);
   if (!points.length) return el("figure", { class: "chart" }, el("figcaption", {}, title, el("span", {}, "not measured")));
-  const values = points.map(value), times = points.map((point) => point.time_s);
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const [first, last] = [times[0], times[times.length - 1]];
-  const x = (time) => PAD + ((time - first) / (last - first || 1)) * (WIDTH - 2 * PAD);
+  const [first, last] = ends(points.map(([x]) => x));
+  const [low, high] = ends([...points.map(([, y]) => y), ...(level === null ? [] : [level])]);
+  const x = (place) => PAD + ((place - first) / (last - first || 1)) * (WIDTH - 2 * PAD);
   const y = (number) => HEIGHT - PAD - ((number - low) / (high - low || 1)) * (HEIGHT - 2 * PAD);
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
-  for (const part of [0, 0.5, 1]) {
-    const level = PAD + part * (HEIGHT - 2 * PAD);
-    drawing.append(svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: level, y2: level }));
+  const across = (kind, height) => drawing.append(svg("line", { class: kind, x1: 0, x2: WIDTH, y1: height, y2: height }));
+  for (const part of [0, 0.5, 1]) across("grid", PAD + part * (HEIGHT - 2 * PAD));
+  if (level !== null) across("level", y(level));
+  for (const place of marks) drawing.append(svg("line", { class: "mark", x1: x(place), x2: x(place), y1: 0, y2: HEIGHT }));
+  for (const line of lines) {
+    const path = line.points.map(([place, number]) => `${x(place).toFixed(1)},${y(number).toFixed(1)}`).join(" ");
+    drawing.append(svg("polyline", { class: `curve ${line.kind ?? ""}`, points: path }));
   }
-  for (let index = 1; index < points.length; index += 1) {
-    if (points[index].attempt !== points[index - 1].attempt) {
-      const place = x(times[index]);
-      drawing.append(svg("line", { class: "mark", x1: place, x2: place, y1: 0, y2: HEIGHT }));
-    }
-  }
-  drawing.append(svg("polyline", { class: "curve", points: points.map((_, index) => `${x(times[index]).toFixed(1)},${y(values[index]).toFixed(1)}`).join(" ") }));
   return el("figure", { class: "chart" },
-    el("figcaption", {}, title, el("b", {}, figure(values[values.length - 1]))), drawing,
-    el("figcaption", {}, `${figure(low)} … ${figure(high)}`, el("span", {}, span(last - first))));
+    el("figcaption", {}, title, el("b", {}, said)), drawing,
+    el("figcaption", {}, `${figure(low)} … ${figure(high)}`, el("span", {}, along(first, last))));
+}
+
+function ends(numbers) {
+  return numbers.reduce(([least, most], number) => [Math.min(least, number), Math.max(most, number)], [Infinity, -Infinity]);
 }
 
 function svg(tag, attributes) {

@@ -34,7 +34,7 @@ export function span(seconds) {
 export function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
   if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1);
-  return Number(value.toPrecision(digits)).toLocaleString("en");
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
 export function count(value) {

@@ -17,7 +17,7 @@ export async function drawPanel(target, id, close) {
       el("h2", {}, job.name), el("span", { class: "id muted" }, job.id),
       el("span", { class: `chip ${job.state}` }, job.state), el("button", { onclick: close, "aria-label": "close" }, "✕")),
     because(why), facts(job), el("h3", {}, "What each service said"), checks(why),
-    ...(metrics.points.length ? [el("h3", {}, "Curves"), curves(metrics.points)] : []),
+    ...(metrics.points.length || Object.keys(metrics.reported).length ? [el("h3", {}, "Curves"), curves(metrics)] : []),
     ...(job.attempts.length ? [el("h3", {}, "Attempts"), attempts(job.attempts)] : []),
     el("h3", {}, "Story"), tell(story), el("h3", {}, "Output"), output(logs.items));
   const log = target.querySelector("pre.log");
@@ -57,10 +57,13 @@ function checks(why) {
     el("td", {}, check.offset === null ? "" : offset(check.offset))))));
 }
 
-function curves(points) {
-  return el("div", { class: "charts" },
+function curves({ points, reported }) {
+  const measured = points.length ? [
     chart("loss", points.filter((point) => point.loss !== null), (point) => point.loss),
-    chart("mini-batches/s", points, (point) => point.rate_per_s));
+    chart("mini-batches/s", points, (point) => point.rate_per_s),
+  ] : [];
+  const told = Object.entries(reported).map(([name, reports]) => chart(`${name} (reported)`, reports, (report) => report.value));
+  return el("div", { class: "charts" }, ...measured, ...told);
 }
 
 function attempts(rows) {

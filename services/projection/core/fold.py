@@ -1,7 +1,7 @@
 """The fold: one control record, applied to the rows.
 
 `apply` keeps the event itself and then asks the handler of its type, if there is one, to change what the
-event is about. Handlers are in `arrivals`, `attempts`, `outcomes` and `cluster`, by subject.
+event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
 from libs.contracts.envelope import Record
-from libs.contracts.read_models import EventCountRow, EventRow, JobRow, NodeRow
+from libs.contracts.read_models import EventCountRow, EventRow, JobRow, NodeRow, ReportRow, SweepRow, TrialRow
 from libs.contracts.reasons import Reason
 from services.projection.core.rows import Rows
 
@@ -87,9 +88,20 @@ def _count(rows: Rows, event: Event, at: At) -> None:
 def prefetch(rows: Rows, records: Sequence[Record]) -> None:
     """Load what a batch is about in a few queries, before it is folded one by one."""
     events = [record.envelope.event for record in records]
-    rows.fetch(JobRow, [(event.job_id,) for event in events if hasattr(event, "job_id")])
+    jobs = [(event.job_id,) for event in events if hasattr(event, "job_id")]
+    rows.fetch(JobRow, jobs)
+    trials = rows.fetch(TrialRow, jobs)
+    sweeps = [event.sweep_id for event in events if hasattr(event, "sweep_id")]
+    rows.fetch(SweepRow, [(sweep_id,) for sweep_id in [*sweeps, *(trial.sweep_id for trial in trials)]])
+    reports = [event for event in events if isinstance(event, MetricsReported)]
+    rows.fetch(ReportRow, [key for event in reports for key in report_keys(event)])
     rows.fetch(NodeRow, [(event.node_id,) for event in events if hasattr(event, "node_id")])
     rows.fetch(EventCountRow, [(record.envelope.source, record.envelope.event.wire_type) for record in records])
+
+
+def report_keys(event: MetricsReported) -> list[tuple[str, int, str, float]]:
+    """Primary keys of the rows that the report's numbers become."""
+    return [(event.job_id, event.attempt, name, event.step) for name in event.values]
 
 
 def explain(job: JobRow, reason: Reason, at: At) -> None:

@@ -39,6 +39,41 @@ def test_a_submission_without_an_answer_is_repeated_under_its_key():
     assert len(keys) == 3 and len(set(keys)) == 1
 
 
+def test_a_sweep_is_submitted_once_too():
+    asked = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.method, request.url.path, request.headers["Idempotency-Key"]))
+        if len(asked) == 1:
+            raise httpx2.ReadError("connection reset", request=request)
+        return httpx2.Response(201, json={"id": "s-1"})
+
+    assert client_of(answer).submit_sweep({"trials": 3}, idempotency_key="k")["id"] == "s-1"
+    assert asked == [("POST", "/v1/sweeps", "k")] * 2
+
+
+def test_sweeps_are_asked_for_where_they_are():
+    asked = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.method, str(request.url.raw_path, "ascii"), request.content))
+        return httpx2.Response(200, json={"items": [{"id": "s-1"}, {"id": "s-2"}], "next_cursor": None})
+
+    cell = client_of(answer)
+    assert [sweep["id"] for sweep in cell.sweeps(limit=1, state=["RUNNING", "STOPPING"])] == ["s-1"]
+    cell.sweep("a b")
+    cell.sweep_curves("s-1", limit=500)
+    cell.sweep_curves("s-1")
+    cell.cancel_sweep("s-1", note="why")
+    assert asked == [
+        ("GET", "/v1/sweeps?state=RUNNING&state=STOPPING&limit=1", b""),
+        ("GET", "/v1/sweeps/a%20b", b""),
+        ("GET", "/v1/sweeps/s-1/curves?limit=500", b""),
+        ("GET", "/v1/sweeps/s-1/curves", b""),
+        ("POST", "/v1/sweeps/s-1/cancel", b'{"note":"why"}'),
+    ]
+
+
 def test_a_gateway_that_is_not_there_is_not_waited_for():
     asked = []
 

@@ -24,6 +24,7 @@ from services.gateway.core.cloudevent import structured, structured_row
 from services.gateway.core.idempotency import Index, digest_of, request_digest
 from services.gateway.problems import KINDS, Problem, nearest, shown
 from tests.unit.projection.story import Story
+from tests.unit.projection.sweep_story import sweep_arrived
 
 
 def envelope(event_id: str, event: Any, source: str = "gateway") -> Envelope:
@@ -39,6 +40,16 @@ class TestIndex:
         assert accepted is not None and accepted.offset == 4
         assert (index.get("b"), index.next_offset, len(index)) == (None, 8, 1)
         assert (index.arrival_of("j"), index.arrival_of("k")) == (4, None)
+
+    def test_it_knows_where_sweeps_have_arrived_and_whose_jobs_are_not_its_own(self) -> None:
+        index = Index()
+        index.add(envelope("a", sweep_arrived("s")), 4)
+        index.add(envelope("b", arrival("j"), "sweeps"), 5)
+        assert (index.arrival_of("s"), index.arrival_of("j"), len(index)) == (4, None, 1)
+        first, second = sweep_arrived(seed=1), sweep_arrived(seed=2)
+        told = {"request_digest": request_digest(b"{}")}
+        assert digest_of(first) != digest_of(second)
+        assert digest_of(msgspec.structs.replace(first, **told)) == digest_of(msgspec.structs.replace(second, **told))
 
     def test_a_digest_is_of_the_request_and_not_of_its_name(self) -> None:
         spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=1))

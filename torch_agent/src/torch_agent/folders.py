@@ -35,6 +35,11 @@ class TaskFolder:
         """Where the harness leaves its pages."""
         return self.path / "pages"
 
+    @property
+    def reports(self) -> Path:
+        """What the script reports, a line each; not there before its first report."""
+        return self.path / "reports.jsonl"
+
     def make(self) -> None:
         """Create the folders."""
         for folder in (self.path, self.work, self.pages):

@@ -63,6 +63,7 @@ class Launcher:
             rendezvous=_rendezvous(order),
             checkpoint_dir=str(checkpoints),
             harness_dir=str(folder.pages),
+            reports=str(folder.reports),
             inject_path=inject_path(),
             interpreter_dir=str(Path(sys.executable).parent),
             gpu_memory_bytes=gpus[0].memory_bytes,

@@ -17,6 +17,7 @@ import msgspec
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
 from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
+from torch_agent.core.reports import report_due
 from torch_agent.core.seen import Seen
 from torch_agent.core.task import Order, Status, Task, Want, apply_order
 from torch_agent.folders import TaskFolder
@@ -26,6 +27,7 @@ from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.obedience import with_obedience
 from torch_agent.output import logged, read_lines
+from torch_agent.reports import last_report
 from torch_agent.telemetry import living_pages, minibatches_done
 
 log = logging.getLogger(__name__)
@@ -34,9 +36,9 @@ STARTING_LOOK_S = 0.05
 TURNING_LOOK_S = 0.005
 """While a task is being suspended or resumed: others wait for its GPUs."""
 ACTIVE_LOOK_S = 0.25
-"""Also how often output is read."""
+"""Also how often output and reports are read."""
 BACKLOG_LIMIT = 5_000
-"""Facts that may wait for the log before output is left in its files."""
+"""Facts that may wait for the log before output and reports are left in their files."""
 KEEP_ENDED_S = 3600.0
 
 SIGNALS: dict[Action, tuple[int, ...]] = {
@@ -129,14 +131,17 @@ class Supervision:
         seen = self._see(task, folder)
         if seen.pid is not None and seen.ended is None:
             self._watch(task, folder)
-        step = advance(task, seen, time.time())
+        now_s = time.time()
+        seen, report_tails = self._with_report(seen, task, folder, now_s)
+        step = advance(task, seen, now_s)
         for action in step.actions:
             self._act(action, task, folder)
-        lines, tails = self._output(task, folder)
+        lines, output_tails = self._output(task, folder)
+        tails = {**report_tails, **output_tails}
         facts: list[Event] = [logged(task.order, lines)] if lines else []
         facts += step.facts
-        if facts or task.status is not before:
-            self._journal.record([task], facts, time_s=time.time(), tails=tails)
+        if facts or tails or task.status is not before:
+            self._journal.record([task], facts, time_s=now_s, tails=tails)
             self._on_facts()
         if task.status is Status.EXITED:
             self._ended(task)
@@ -157,6 +162,17 @@ class Supervision:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
             seen = msgspec.structs.replace(seen, ended=ended)
         return seen
+
+    def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, now_s: float) -> tuple[Seen, dict[str, int]]:
+        """What was seen, the script's last report where it is due, and the place behind it in its file."""
+        ended, path = seen.ended is not None, folder.reports
+        if not report_due(task, ended=ended, now_s=now_s) or (self._journal.backlog > BACKLOG_LIMIT and not ended):
+            return seen, {}
+        offset = self._journal.tail(str(path))
+        report, new_offset = last_report(path, offset)
+        if new_offset == offset:
+            return seen, {}
+        return msgspec.structs.replace(seen, report=report), {str(path): new_offset}
 
     def _gpus_taken(self, task: Task) -> bool:
         """Whether another task has not left the GPUs yet: it is being stopped or suspended, or was thought lost.
@@ -248,7 +264,7 @@ class Supervision:
         for key, task in list(self.tasks.items()):
             if task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S:
                 folder = self.folder(task)
-                self._journal.forget(key, [str(path) for path in folder.outputs()])
+                self._journal.forget(key, [str(path) for path in (*folder.outputs(), folder.reports)])
                 shutil.rmtree(folder.path, ignore_errors=True)
                 del self.tasks[key], self._ended_at_s[key]
 

@@ -16,6 +16,7 @@ from libs.contracts.agent import (
     JobSuspended,
 )
 from libs.contracts.base import Event
+from torch_agent.core.reports import passed_on
 from torch_agent.core.seen import Ended, Seen
 from torch_agent.core.task import Status, Task, Want
 
@@ -56,7 +57,13 @@ def advance(task: Task, seen: Seen, now_s: float) -> Step:
     if task.status is Status.EXITED:
         return Step()
     if seen.ended is not None:
-        return _end(task, seen.ended, seen.pid, now_s, seen.takeover.failed)
+        return _end(task, seen.ended, seen, now_s)
+    reports = passed_on(task, seen.report, now_s)
+    step = _come_closer(task, seen, now_s)
+    return Step(actions=step.actions, facts=[*reports, *step.facts])
+
+
+def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
     if task.status is Status.ACCEPTED:
         return _begin(task, seen, now_s)
     if task.want is Want.STOP:
@@ -152,7 +159,7 @@ def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
     if not seen.launched:
         if task.want is Want.STOP:
-            return _end(task, Ended(exit_code=None, signal=None, outcome="stopped"), None, now_s)
+            return _end(task, Ended(exit_code=None, signal=None, outcome="stopped"), seen, now_s)
         return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
     if seen.pid is None:
         return Step()
@@ -170,22 +177,20 @@ def _stop(task: Task, now_s: float) -> Step:
     return Step()
 
 
-def _end(task: Task, ended: Ended, pid: int | None, now_s: float, failed: str = "") -> Step:
-    """Report the end, and before it the start when that has not been reported yet.
-
-    Args:
-        failed: why it could not be given the state that it was to take over.
-    """
+def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
+    """Report the end, and before it the start when that has not been reported yet, and what the script said last."""
     facts: list[Event] = []
-    if task.status is Status.ACCEPTED and pid is not None:
+    if task.status is Status.ACCEPTED and seen.pid is not None:
         task.started_s = now_s
-        facts.append(_started(task, pid))
+        facts.append(_started(task, seen.pid))
+    facts += passed_on(task, seen.report, now_s)
     clean = ended.outcome == "exited" and ended.exit_code == 0
     outcome, tail = ended.outcome, ended.stderr_tail
     if task.want is Want.STOP and not clean and outcome in ("exited", "signalled"):
         outcome = "stopped"
     elif task.status in TAKING_OVER and outcome in ("exited", "signalled"):
-        outcome, tail = "restore_failed", failed or tail or "the script ended before it had taken over a state"
+        tail = seen.takeover.failed or tail or "the script ended before it had taken over a state"
+        outcome = "restore_failed"
     facts.append(
         JobExited(
             job_id=task.order.job_id,

@@ -15,6 +15,7 @@ def rank_environments(
     rendezvous: tuple[str, int],
     checkpoint_dir: str,
     harness_dir: str,
+    reports: str,
     inject_path: str,
     interpreter_dir: str,
     gpu_memory_bytes: int,
@@ -27,6 +28,7 @@ def rank_environments(
         rendezvous: host and port where the gang meets.
         checkpoint_dir: kept over the job's attempts.
         harness_dir: where the harness leaves its pages.
+        reports: the file that the script's reports are appended to.
         inject_path: put first on PYTHONPATH, so that every Python process of the task gets the harness.
         interpreter_dir: put first on PATH: `python` is the interpreter that the agent runs on.
         gpu_memory_bytes: of one GPU.
@@ -52,6 +54,7 @@ def rank_environments(
         "SANJAYA_TENANT": order.tenant,
         "SANJAYA_CHECKPOINT_DIR": checkpoint_dir,
         "SANJAYA_HARNESS_DIR": harness_dir,
+        "SANJAYA_REPORTS": reports,
         "SANJAYA_GPU_MEMORY_LIMIT_BYTES": str(gpu_memory_bytes),
         "SLURM_JOB_ID": order.job_id,
         "SLURM_NTASKS": str(order.world_size),

@@ -44,6 +44,14 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     load_s: float = 0.0
 
 
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a script says of how good it is."""
+
+    step: float
+    values: dict[str, float]
+    """{name: finite number}, at least one."""
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What can be observed of a task right now."""
 
@@ -63,3 +71,5 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     movable: bool = False
     """All of them can hand over their state."""
     takeover: Takeover = Takeover()
+    report: Report | None = None
+    """Its script's last report, where it is due and there is a new one."""

@@ -63,6 +63,10 @@ class Task(msgspec.Struct, kw_only=True):
     """That its processes can hand over their state has been reported."""
     restore: RestoreTask | None = None
     """Where the state is that it is to take over, once that is known."""
+    reported_at_s: float | None = None
+    """When its script's last report was passed on; None: none was."""
+    reported_step: float | None = None
+    """The step of that report."""
 
     @property
     def occupies(self) -> bool:

@@ -7,6 +7,7 @@ inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (hears
                                          │                     recorder.py (what is measured) ─> page.py (for the agent)
                                          └ suspending.py (control.py: what the agent wants) ─> parking/ (out and in)
 inject/sanjaya_job.py ─> job.py (what the script has) ─> moving/ (state and place) ─> mover.py (to another process)
+                         └ reporting.py (what a sweep tries, and how good that is), without torch
 inject/sanjaya_lease.py, job.py ─> leaving.py (when the task is stopped), gang.py (all ranks at once)
 """
 

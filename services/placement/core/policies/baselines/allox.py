@@ -15,7 +15,6 @@ from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from services.placement.core.policies.allocation.problem import Job, Problem, Share, Solution
 
@@ -74,6 +73,8 @@ def _assigned(costs: Floats) -> Ints | None:
     """The column of each row in a cheapest matching; None: there are too few columns for some rows."""
     if costs.shape[1] < costs.shape[0]:
         return None
+    from scipy.optimize import linear_sum_assignment  # here, because it takes long, and few ask for this policy
+
     try:
         columns: Ints = linear_sum_assignment(costs)[1]
     except ValueError:

@@ -1,4 +1,6 @@
-"""Three lines in a training script that let it be moved to another process in the middle of an epoch.
+"""What a training script says to the scheduler, and learns from it.
+
+Three lines let it be moved to another process in the middle of an epoch:
 
     from sanjaya_job import Job
 
@@ -8,10 +10,29 @@
             ...
 
 The other process runs the same script up to `Job(...)`, gets the state there, and goes on with the next batch: to the
-bit as if nothing had been. Every process of a task can import this module, because its folder is on their PYTHONPATH;
-without an agent the loops are plain loops.
+bit as if nothing had been. Two lines let a sweep try parameters with it, with or without a Job, with or without torch:
+
+    from sanjaya_job import parameters, report
+
+    lr = parameters().get("lr", 0.01)         # what this trial is to try; empty where there is no sweep
+    ...
+    report(epoch, accuracy=accuracy, loss=loss)
+
+Every process of a task can import this module, because its folder is on their PYTHONPATH; without an agent the loops
+are plain loops, and reports go nowhere.
 """
+
+from typing import Any
 
 from sanjaya_harness import part
 
-Job = part("job").Job
+_reporting = part("reporting")
+parameters = _reporting.parameters
+report = _reporting.Reporter().report
+
+
+def __getattr__(name: str) -> Any:
+    """Loads `Job` when it is first asked for: it needs torch, which a script that only reports may do without."""
+    if name == "Job":
+        return part("job").Job
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,22 @@
+"""Import in a script of a test that trains, before its first step: torch then does not import its compiler.
+
+An optimizer's first step imports all of `torch._dynamo`, only to keep it away from functions that are not being
+compiled. That takes as long as everything else that a short script does. Scripts of several ranks (which ask the
+compiler for a setting), of torch.compile, and of the demonstration have the real one.
+"""
+
+import os
+import sys
+from types import ModuleType
+
+
+def without_compiler() -> None:
+    """Put a module in the compiler's place that knows what optimizers ask of it."""
+    stand_in = ModuleType("torch._dynamo")
+    stand_in.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
+    stand_in.graph_break = lambda *_, **__: None  # type: ignore[attr-defined]
+    sys.modules.setdefault("torch._dynamo", stand_in)
+
+
+if int(os.environ.get("WORLD_SIZE", "1")) == 1 and "SANJAYA_THOROUGH" not in os.environ:
+    without_compiler()

@@ -1,0 +1,50 @@
+"""What users refer to by its id, the beginning of its id, or its name: jobs and sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import sqlalchemy as sa
+
+from libs.contracts.read_models import JobRow, SweepRow
+from services.gateway.adapters.tables import jobs, rows_of, sweeps
+
+N = TypeVar("N", JobRow, SweepRow)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[N]):
+    """One kind of named things, in a table with `id`, `name` and `arrived_offset`."""
+
+    word: str
+    """What users call it."""
+    row_type: type[N]
+    table: sa.TableClause
+
+
+JOB = Kind("job", JobRow, jobs)
+SWEEP = Kind("sweep", SweepRow, sweeps)
+
+
+def by_id(connection: sa.Connection, kind: Kind[N], subject: str) -> N | None:
+    """The one with this id."""
+    found = rows_of(kind.row_type, connection.execute(sa.select(kind.table).where(kind.table.c.id == subject)))
+    return found[0] if found else None
+
+
+def like_named(connection: sa.Connection, kind: Kind[N], reference: str, limit: int = 10) -> list[N]:
+    """Those whose id begins with the reference, else those that have it as their name; newest first."""
+    columns = kind.table.c
+    for condition in (columns.id.startswith(reference, autoescape=True), columns.name == reference):
+        query = sa.select(kind.table).where(condition).order_by(columns.arrived_offset.desc()).limit(limit)
+        if found := rows_of(kind.row_type, connection.execute(query)):
+            return found
+    return []
+
+
+def recent_names(connection: sa.Connection, kind: Kind[N], limit: int = 200) -> list[str]:
+    """Ids and names of the newest."""
+    columns = kind.table.c
+    query = sa.select(columns.id, columns.name).order_by(columns.arrived_offset.desc()).limit(limit)
+    return [word for row in connection.execute(query) for word in row]

@@ -1,0 +1,194 @@
+"""Sweeps: submitted, found, watched, ended."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Annotated
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Query, Response
+
+from libs.contracts.gateway import SweepArrived, SweepCancelRequested
+from libs.contracts.read_models import FINAL_SWEEP_STATES, SweepRow, SweepState
+from libs.kernel.ids import short_id
+from services.gateway.adapters import sweep_queries
+from services.gateway.adapters.sweep_queries import Told, TrialOfJob
+from services.gateway.api.common import (
+    Cursor,
+    Door,
+    Fresh,
+    IdempotencyKey,
+    Limit,
+    Reader,
+    Submitter,
+    SweepReference,
+    answer,
+    append,
+    cursor_of,
+    look,
+    offset_of,
+    require_code,
+    responses,
+    scoped,
+)
+from services.gateway.api.finding import find_sweep
+from services.gateway.core import sweep_views
+from services.gateway.core.idempotency import request_digest
+from services.gateway.models.answers import Requested
+from services.gateway.models.sweep_answers import (
+    CurvePoint,
+    Improvement,
+    Sweep,
+    SweepCurves,
+    SweepDetail,
+    SweepList,
+    SweepSubmitted,
+    Trial,
+    TrialCurve,
+)
+from services.gateway.models.sweep_request import CancelSweepRequest, SweepRequest
+from services.gateway.problems import Problem
+from services.gateway.strict import StrictRoute
+
+router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=StrictRoute)
+
+
+@router.post(
+    "", operation_id="submitSweep", status_code=201, responses=responses("SweepSubmitted", 400, 413, 415, status=201)
+)
+async def submit(gateway: Door, who: Submitter, body: SweepRequest, key: IdempotencyKey = None) -> Response:
+    """Accept a sweep. Its trials become jobs, each with parameters from the space that is searched."""
+    require_code(gateway, body.trial.code_id, "/trial/code_id")
+    spec = body.spec(who.name)
+    key = scoped(key, who)
+    sweep_id = short_id("s", key)
+    digest = request_digest(body.canonical())
+    event = SweepArrived(sweep_id=sweep_id, spec=spec, submitted_by=who.name, request_digest=digest)
+    taken = await append(gateway, key, event)
+    accepted = SweepSubmitted(
+        id=sweep_id,
+        name=spec.name,
+        tenant=spec.trial.tenant,
+        state=SweepState.RUNNING,
+        offset=taken.offset,
+        url=f"/v1/sweeps/{sweep_id}",
+    )
+    headers = {"Location": accepted.url} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
+    return answer(accepted, 201, offset=taken.offset, headers=headers)
+
+
+@router.get("", operation_id="listSweeps", dependencies=[Fresh], responses=responses("SweepList"))
+async def list_sweeps(
+    gateway: Door,
+    who: Reader,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    state: Annotated[list[SweepState], Query(description="Repeat for alternatives.")] = [],  # noqa: B006
+) -> Response:
+    """Sweeps, newest first, page by page."""
+    after = offset_of(cursor)
+
+    def query(connection: sa.Connection) -> tuple[list[SweepRow], dict[str, dict[str, int]]]:
+        rows = sweep_queries.page(connection, state, limit=limit + 1, after=after)
+        return rows, sweep_queries.counts(connection, [row.id for row in rows[:limit]])
+
+    (rows, counts), offset = await look(gateway, query)
+    items = [Sweep(**sweep_views.sweep(row, counts[row.id])) for row in rows[:limit]]
+    next_cursor = cursor_of(rows[limit - 1].arrived_offset) if len(rows) > limit else None
+    headers = {"Link": f'</v1/sweeps?cursor={next_cursor}&limit={limit}>; rel="next"'} if next_cursor else None
+    return answer(SweepList(items=items, next_cursor=next_cursor), offset=offset, headers=headers)
+
+
+@router.get("/{sweep}", operation_id="getSweep", dependencies=[Fresh], responses=responses("SweepDetail", 404, 409))
+async def get_sweep(gateway: Door, who: Reader, sweep: SweepReference) -> Response:
+    """One sweep with all its trials."""
+    sweep_id = (await find_sweep(gateway, sweep)).id
+
+    def query(connection: sa.Connection) -> tuple[SweepRow | None, dict[str, int], list[TrialOfJob]]:
+        counts = sweep_queries.counts(connection, [sweep_id])[sweep_id]
+        return sweep_queries.sweep(connection, sweep_id), counts, sweep_queries.trials_of(connection, sweep_id)
+
+    (row, counts, trials), offset = await look(gateway, query)
+    assert row is not None, "a sweep does not vanish"
+    found = SweepDetail(
+        **sweep_views.sweep(row, counts),
+        spec=row.spec,
+        submitted_by=row.submitted_by,
+        trials=[Trial(**sweep_views.trial(trial.row, trial.job_state, trial.priority)) for trial in trials],
+    )
+    return answer(found, offset=offset)
+
+
+@router.get(
+    "/{sweep}/curves",
+    operation_id="readSweepCurves",
+    dependencies=[Fresh],
+    responses=responses("SweepCurves", 404, 409),
+)
+async def read_curves(
+    gateway: Door,
+    who: Reader,
+    sweep: SweepReference,
+    limit: Annotated[
+        int, Query(ge=100, le=200_000, description="Most points of all curves together; longer ones are thinned out.")
+    ] = 20_000,
+) -> Response:
+    """What each trial has reported of the objective, and the best value so far over time."""
+    row = await find_sweep(gateway, sweep)
+
+    def query(connection: sa.Connection) -> tuple[list[Told], list[Told]]:
+        started = sum(sweep_queries.counts(connection, [row.id])[row.id].values())
+        most = max(1, limit // max(1, started))
+        return sweep_queries.curves(connection, row, most=most), sweep_queries.improvements(connection, row)
+
+    (told, better), offset = await look(gateway, query)
+    found = SweepCurves(
+        sweep_id=row.id,
+        **sweep_views.objective(row),
+        trials=[
+            TrialCurve(number=number, job_id=job_id, points=[_point(report, row) for report in reports])
+            for (number, job_id), reports in groupby(told, key=lambda report: (report.number, report.job_id))
+        ],
+        best=[
+            Improvement(number=report.number, step=report.step, value=report.value, time_s=_since(report, row))
+            for report in better
+        ],
+    )
+    return answer(found, offset=offset)
+
+
+def _point(report: Told, row: SweepRow) -> CurvePoint:
+    return CurvePoint(step=report.step, value=report.value, time_s=_since(report, row))
+
+
+def _since(report: Told, row: SweepRow) -> float:
+    return report.time_s - row.submitted_s
+
+
+@router.post(
+    "/{sweep}/cancel",
+    operation_id="cancelSweep",
+    status_code=202,
+    responses=responses("Requested", 400, 404, 409, 413, 415, status=202, also="Requested"),
+)
+async def cancel(
+    gateway: Door,
+    who: Submitter,
+    sweep: SweepReference,
+    body: CancelSweepRequest | None = None,
+    key: IdempotencyKey = None,
+) -> Response:
+    """End a sweep with all its trials. 200 when that was asked for before, 409 when it has ended."""
+    row = await find_sweep(gateway, sweep)
+    event = SweepCancelRequested(sweep_id=row.id, requested_by=who.name, note=body.note if body else "")
+    key = scoped(key, who)
+    async with gateway.lock(row.id):
+        if gateway.intake.index.get(gateway.envelope(key, event).id) is None:
+            if row.state in FINAL_SWEEP_STATES:
+                raise Problem("conflict", f"sweep {row.id} has ended ({row.state.value})")
+            if row.state is SweepState.STOPPING:
+                return answer(Requested(id=row.id, event=None, offset=None), 200)
+        taken = await append(gateway, key, event)
+    requested = Requested(id=row.id, event=event.wire_type, offset=taken.offset)
+    headers = {"Location": f"/v1/sweeps/{row.id}"} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
+    return answer(requested, 202, offset=taken.offset, headers=headers)

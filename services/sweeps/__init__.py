@@ -1,0 +1,1 @@
+"""Sweeps: which trial is next, and which is hopeless?"""

@@ -1,0 +1,27 @@
+"""The door plate of sweeps."""
+
+from __future__ import annotations
+
+from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPriorityChanged
+from libs.contracts.sweeps import (
+    OWNER,
+    SweepEnded,
+    TrialDemoted,
+    TrialEnded,
+    TrialPromoted,
+    TrialPruned,
+    TrialStarted,
+)
+from libs.kernel.service import Service
+from services.sweeps.core.machine import machine
+from services.sweeps.core.state import State, check
+
+SERVICE = Service(
+    name=OWNER,
+    question="Which trial is next, which promises most, and which is hopeless?",
+    machine=machine,
+    state_type=State,
+    emits=(TrialStarted, TrialPromoted, TrialDemoted, TrialPruned, TrialEnded, SweepEnded),
+    requests=(JobArrived, JobPriorityChanged, JobCancelRequested),
+    check=check,
+)

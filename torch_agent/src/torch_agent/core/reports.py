@@ -1,0 +1,45 @@
+"""When a script's reports are passed on: the last one of each second, and the last one of all."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import MetricsReported
+from libs.contracts.base import Event
+from torch_agent.core.seen import Report
+from torch_agent.core.task import Status, Task
+
+REPORT_EVERY_S = 1.0
+
+
+def report_due(task: Task, *, ended: bool, now_s: float) -> bool:
+    """Whether a new report may be passed on now; until then it waits, and a later one may take its place.
+
+    A task that is to take over has nothing to say yet: its script repeats what it has reported in the attempt before.
+    """
+    if task.status is Status.ACCEPTED:
+        return ended
+    if task.status not in (Status.RUNNING, Status.SUSPENDED):
+        return False
+    at_s = task.reported_at_s
+    # A clock that has been set back must not silence the script.
+    return ended or at_s is None or not at_s <= now_s < at_s + REPORT_EVERY_S
+
+
+def passed_on(task: Task, report: Report | None, now_s: float) -> list[Event]:
+    """The fact that carries a report, if there is one, and a note on the task of when it was passed on.
+
+    A step below the last one comes from another process of the script that is behind, and is dropped. The same step
+    again may have other metrics.
+    """
+    if report is None or (task.reported_step is not None and report.step < task.reported_step):
+        return []
+    task.reported_at_s, task.reported_step = now_s, report.step
+    order = task.order
+    return [
+        MetricsReported(
+            job_id=order.job_id,
+            attempt=order.attempt,
+            node_id=order.node_id,
+            step=report.step,
+            values=report.values,
+        )
+    ]
