@@ -2,7 +2,7 @@
 
 An optimizer's first step imports all of `torch._dynamo`, only to keep it away from functions that are not being
 compiled. That takes as long as everything else that a short script does. Scripts of several ranks (which ask the
-compiler for a setting), of torch.compile, and of the demonstration have the real one.
+compiler for a setting) and the one that uses torch.compile have the real one, and all with SANJAYA_THOROUGH.
 """
 
 import os

@@ -15,7 +15,7 @@ from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES
 from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.policies.allocation.table import ALLOCATION_POLICIES
 from services.placement.core.policies.baselines.table import BASELINES
-from services.roster import SERVICES
+from services.roster import NAMES, SERVICES
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +78,10 @@ def test_a_clock_or_a_dice_in_a_core_is_noticed(copy: Path, line: str):
     with (copy / module).open("a") as file:
         file.write(f"\n{line}\n")
     assert "TID251" in ruff(copy, module)
+
+
+def test_the_rosters_names_are_those_of_its_services():
+    assert tuple(service.name for service in SERVICES) == NAMES
 
 
 def test_every_decision_is_emitted_by_its_owner_alone():

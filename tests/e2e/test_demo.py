@@ -1,4 +1,4 @@
-"""The demonstration on both logs: real training jobs, the same ends, a log that replays and shows what was altered."""
+"""The demonstration (on both logs, if thorough): real training, the same ends, a log that replays and shows changes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived
 from libs.inspect.sources import open_log
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import cases
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 
 
-@pytest.fixture(scope="module", params=["embedded", "kafka"])
+@pytest.fixture(scope="module", params=cases("embedded", thorough=("kafka",)))
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
     """(bus, exported log, what it printed) of one run."""
     folder = tmp_path_factory.mktemp(f"demo-{request.param}")

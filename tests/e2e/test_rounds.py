@@ -19,6 +19,7 @@ from libs.inspect.conservation import conservation
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import cases
 from services.roster import SERVICES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
@@ -49,7 +50,7 @@ for _ in lease:
 """
 
 
-@pytest.mark.parametrize("bus", ["embedded", "kafka"])
+@pytest.mark.parametrize("bus", cases("kafka", thorough=("embedded",)))
 def test_jobs_share_gpus_in_rounds_and_policies_are_switched_under_way(bus: str, tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
+from libs.testing.thorough import cases
+
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 LOSSES = str(Path(__file__).with_name("losses.py"))
-ALL = ("mlp.py", "cnn.py", "autoencoder.py", "lstm.py", "transformer.py")
-SCRIPTS = ALL if "SANJAYA_THOROUGH" in os.environ else ("mlp.py", "transformer.py")
+SCRIPTS = cases("mlp.py", "transformer.py", thorough=("cnn.py", "autoencoder.py", "lstm.py"))
 """Those that are compared to the bit; all of them take some minutes."""
 STEPS = 160
 

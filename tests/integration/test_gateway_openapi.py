@@ -96,7 +96,7 @@ schema = schemathesis.openapi.from_dict(without_security()).exclude(operation_id
 
 @schema.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=12,
     derandomize=True,
     database=None,
     deadline=None,

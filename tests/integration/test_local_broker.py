@@ -174,7 +174,8 @@ def test_the_fixture_fails_when_there_is_no_broker(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         'pytest_plugins = ("libs.testing.kafka",)\ndef test_it(kafka_bootstrap): pass\n'
     )
-    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": ""}
+    changes = {"JAVA_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **changes}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

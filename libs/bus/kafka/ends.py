@@ -79,7 +79,7 @@ class Ends:
                 for records in (await self._committed.getmany(timeout_ms=100)).values():
                     last = records[-1].offset
         finally:
-            self._committed.unsubscribe()  # else it would go on fetching, a hundred times a second
+            self._committed.pause(place)  # else it would go on fetching, a hundred times a second
         return last
 
     async def close(self) -> None:
