@@ -140,7 +140,11 @@ class JobRestored(Event, frozen=True, kw_only=True):
 
 @event("metrics.reported.v1", owner=OWNER, subject="job_id")
 class MetricsReported(Event, frozen=True, kw_only=True):
-    """The job's script says how good it is. Of several reports within a second the last one alone is passed on."""
+    """The job's script says how good it is.
+
+    Of several reports within a second (or within a hundredth of the attempt's time so far) the last one alone is
+    passed on, and the last one of all in any case.
+    """
 
     job_id: str
     attempt: int

@@ -121,6 +121,16 @@ def test_a_clock_that_is_set_back_silences_nobody():
     assert script.steps(10.0) == [2]
 
 
+def test_long_attempts_are_heard_less_often():
+    script = Script()
+    script.look(0.0)
+    passed = 0
+    for now_s in range(1, 20_000):
+        script.reports(now_s)
+        passed += len(script.steps(float(now_s)))
+    assert 400 < passed < 650, "100 (1 + ln 200) = 630 in theory, less for the whole seconds here"
+
+
 @given(st.lists(st.tuples(st.floats(0.0, 1.5), st.booleans()), min_size=1, max_size=40))
 def test_at_most_one_a_second_and_never_without_the_last(moments: list[tuple[float, bool]]):
     script, now_s, step = Script(), 0.0, 0
