@@ -74,6 +74,9 @@ class Publisher:
                 await self.open()
                 return True
             await self._commit(facts)
+        except asyncio.CancelledError:
+            self._session = None  # the commit may happen all the same: whoever goes on asks the log first
+            raise
         except OutcomeUnknown as error:
             log.warning("the outcome of a commit is unknown: %s", error)
             await self._give_up_session()

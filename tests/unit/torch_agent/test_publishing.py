@@ -1,0 +1,56 @@
+"""Facts come to the log once, also when whoever brings them is stopped in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from torch_agent.journal import Journal
+from torch_agent.ordering import orders_partition
+from torch_agent.publishing import Publisher
+
+from libs.bus import codec
+from libs.bus.memory import MemoryBus, MemorySession
+from libs.bus.port import Outgoing, Partition, Position, TopicLayout
+from libs.contracts.agent import GpuRecovered
+from libs.contracts.base import Topic
+from libs.testing.shells import messages
+
+
+class Answerless(MemorySession):
+    """Commits, and never says so."""
+
+    committed = asyncio.Event()
+
+    async def commit(
+        self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
+    ) -> list[int]:
+        await super().commit(outputs, positions)
+        self.committed.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+
+async def test_a_commit_that_was_cancelled_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bus = MemoryBus("lab")
+    await bus.create_topics(TopicLayout())
+    journal = Journal(tmp_path / "journal.db")
+    publisher = Publisher(bus, "n1", await orders_partition(bus, "n1"), journal)
+    await publisher.open()
+    assert isinstance(publisher._session, MemorySession)
+    monkeypatch.setattr(publisher._session, "__class__", Answerless)
+    journal.record(facts=[GpuRecovered(node_id="n1", index=0)], time_s=1.0)
+    publishing = asyncio.create_task(publisher.publish())
+    await Answerless.committed.wait()
+    publishing.cancel()
+    await asyncio.gather(publishing, return_exceptions=True)
+    journal.record(facts=[GpuRecovered(node_id="n1", index=1)], time_s=2.0)
+    while journal.backlog:
+        await publisher.publish()
+    said = [codec.record(message).envelope.event for message in await messages(bus, Topic.CONTROL)]
+    assert [event.index for event in said if isinstance(event, GpuRecovered)] == [0, 1]
+    await publisher.close()
+    await bus.close()
+    journal.close()
