@@ -12,7 +12,7 @@ from libs.cli.context import Gateway, client
 from libs.cli.described import description
 from libs.cli.following import seconds
 from libs.cli.listing import AsJson, NoHeaders, Output, Sort, Watch, asked, listed
-from libs.cli.output import Column, Form, age, count, loss, rate, show_document
+from libs.cli.output import Column, Form, age, count, loss, rate, show_document, show_one
 from libs.cli.references import Job, resolve
 
 COLUMNS = (
@@ -85,12 +85,7 @@ def show_job(job: Job, output: Output = Form.TABLE, as_json: AsJson = False, gat
     with client(gateway) as cell:
         found = cell.job(resolve(cell, job))
     form = Form.JSON if as_json else output
-    if form is Form.NAME:
-        typer.echo(found["id"])
-    elif form in (Form.JSON, Form.YAML):
-        show_document(found, form)
-    else:
-        typer.echo("\n".join(description(found, wide=form is Form.WIDE)))
+    show_one(found, form, lambda: typer.echo("\n".join(description(found, wide=form is Form.WIDE))))
 
 
 def why(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:

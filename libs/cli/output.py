@@ -57,6 +57,16 @@ def show(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, headers:
         table(cells, heads if headers else None)
 
 
+def show_one(found: Row, form: Form, describe: Callable[[], None]) -> None:
+    """Print one thing in the asked-for form; `describe` prints it for people."""
+    if form is Form.NAME:
+        typer.echo(found["id"])
+    elif form in (Form.JSON, Form.YAML):
+        show_document(found, form)
+    else:
+        describe()
+
+
 def cells_of(rows: Sequence[Row], columns: Sequence[Column], form: Form) -> tuple[list[str], list[list[str]]]:
     """The heads and the cells that a form shows."""
     shown = [column for column in columns if form is Form.WIDE or not column.wide]

@@ -13,7 +13,7 @@ from libs.cli import spec
 from libs.cli.context import USAGE, Gateway, client, fail
 from libs.cli.following import Timeout, deadline, tell
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
-from libs.cli.output import Form, is_terminal, show, show_document
+from libs.cli.output import Form, is_terminal, show, show_document, show_one
 from libs.cli.references import Sweep, resolve_sweep
 from libs.cli.submit import Key, signed, uploaded
 from libs.cli.sweep_following import followed, outcome, sentence
@@ -132,13 +132,12 @@ def show_sweep(sweep: Sweep, output: Output = Form.TABLE, as_json: AsJson = Fals
     with client(gateway) as cell:
         found = cell.sweep(resolve_sweep(cell, sweep))
     form = Form.JSON if as_json else output
-    if form is Form.NAME:
-        typer.echo(found["id"])
-    elif form in (Form.JSON, Form.YAML):
-        show_document(found, form)
-    else:
+
+    def describe() -> None:
         typer.echo("\n".join([*described(found), ""]))
         show(found["trials"], trial_columns(found), form)
+
+    show_one(found, form, describe)
 
 
 def cancel(

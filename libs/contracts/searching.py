@@ -8,6 +8,9 @@ import msgspec
 
 from libs.contracts.jobs import JobSpec
 
+PARAMETERS_VARIABLE = "SANJAYA_TRIAL_PARAMS"
+"""Environment variable of a trial's processes: its parameters, as JSON."""
+
 Value = bool | int | float | str
 """Of one hyper-parameter."""
 

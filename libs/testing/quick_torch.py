@@ -9,6 +9,8 @@ import os
 import sys
 from types import ModuleType
 
+from libs.testing.thorough import THOROUGH
+
 
 def without_compiler() -> None:
     """Put a module in the compiler's place that knows what optimizers ask of it."""
@@ -18,5 +20,5 @@ def without_compiler() -> None:
     sys.modules.setdefault("torch._dynamo", stand_in)
 
 
-if int(os.environ.get("WORLD_SIZE", "1")) == 1 and "SANJAYA_THOROUGH" not in os.environ:
+if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not THOROUGH:
     without_compiler()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
 from services.roster import SERVICES
+from tests.e2e.test_rounds import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -57,21 +56,14 @@ def test_trials_take_turns_until_one_reaches_the_target(tmp_path: Path):
                 "seed": 3,
             }
         )["id"]
-        wait_until(lambda: client.sweep(sweep)["state"] in SWEEP_OVER)
+        wait_until(lambda: client.sweep(sweep)["state"] in SWEEP_OVER, within_s=120)
         found = client.sweep(sweep)
-        wait_until(lambda: all(job["state"] in FINAL for job in client.jobs()))
+        wait_until(lambda: all(job["state"] in FINAL for job in client.jobs()), within_s=120)
         (tmp_path / "log.jsonl").write_bytes(b"".join(client.export()))
     assert found["state"] == "TARGET_REACHED"
     assert found["best_value"] >= 0.8 and found["best_parameters"] == {"size": 0.9}
     check_log(tmp_path / "log.jsonl")
     assert nothing_left_of(tmp_path) == []
-
-
-def wait_until(holds: Callable[[], bool], within_s: float = 120.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def check_log(path: Path) -> None:

@@ -14,7 +14,7 @@ from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
 from libs.contracts.gateway import SweepArrived
 from libs.contracts.jobs import GpuRequest, JobSpec, SimulatedWork
-from libs.contracts.searching import Objective, Parameter, Pruner, Sampler, Scale, SweepSpec
+from libs.contracts.searching import PARAMETERS_VARIABLE, Objective, Parameter, Pruner, Sampler, Scale, SweepSpec
 from libs.sim.generators.drawn import DrawnWorkload
 from libs.sim.learning import LearningCurve
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
@@ -92,7 +92,7 @@ class SweepWorkload(DrawnWorkload):
 
     def surface(self, spec: JobSpec) -> LearningCurve | None:
         """How a trial with these parameters learns."""
-        parameters = json.loads(spec.env.get("SANJAYA_TRIAL_PARAMS", "null"))
+        parameters = json.loads(spec.env.get(PARAMETERS_VARIABLE, "null"))
         if parameters is None:
             return None
         quality = math.exp(

@@ -10,15 +10,10 @@ from libs.sim.generators.gandiva import GPU_TYPE, UTILISATIONS, GandivaWorkload
 from libs.sim.report import completion
 from libs.sim.report.drawing import Drawing
 from libs.sim.reproduce import automl
+from libs.sim.reproduce.delays import MOVE_S, RESUME_S, START_S, SUSPEND_S
 from libs.sim.reproduce.metrics import field, mean_of
 from libs.sim.reproduce.study import Accepted, Chapter, Claim, Roles, Study, percent
 
-SUSPEND_S, RESUME_S = 0.1, 0.02
-"""From the order to free memory, and from free GPUs to the next line: as measured live on virtual GPUs."""
-MOVE_S = 1.0
-"""For a job that stands still, until it can go on elsewhere: more than was measured live for states of 100 MB."""
-START_S = 5.0
-"""From the order to the start of a task: a destination is made ready in this time while the source trains."""
 OVERLOAD = 1.5
 """GPU hours that arrive in an hour, per GPU."""
 

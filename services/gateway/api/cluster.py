@@ -34,6 +34,7 @@ from services.gateway.api.common import (
     append,
     look,
     responses,
+    said_of,
     scoped,
 )
 from services.gateway.core import views
@@ -122,8 +123,7 @@ async def _require_node(gateway: Gateway, node_id: str) -> None:
 async def _request(gateway: Gateway, who: Principal, key: str | None, event: Event) -> Response:
     taken = await append(gateway, scoped(key, who), event)
     body = Requested(id=event.subject, event=event.wire_type, offset=taken.offset)
-    headers = {"Idempotent-Replayed": "true"} if taken.repeated else None
-    return answer(body, 202, offset=taken.offset, headers=headers)
+    return answer(body, 202, offset=taken.offset, headers=said_of(taken))
 
 
 @router.get("/tenants", operation_id="listTenants", dependencies=[Fresh], responses=responses("TenantList"))

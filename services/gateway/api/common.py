@@ -225,6 +225,17 @@ async def append(gateway: Gateway, key: str, event: Event) -> Taken:
         raise unavailable(f"{error}; nothing was appended") from None
 
 
+def said_of(taken: Taken, location: str | None = None) -> dict[str, str]:
+    """Headers of an answer to a request that was appended: what it was about, and whether it had been before."""
+    headers = {"Location": location} if location is not None else {}
+    return headers | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
+
+
+def next_page(path: str, cursor: str | None, limit: int) -> dict[str, str] | None:
+    """Headers of a page of a list: where the next one is; None when this is the last."""
+    return {"Link": f'<{path}?cursor={cursor}&limit={limit}>; rel="next"'} if cursor else None
+
+
 def require_code(gateway: Gateway, code_id: str | None, pointer: str) -> None:
     """Refuse a request for code that nobody has uploaded.
 

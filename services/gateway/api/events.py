@@ -24,6 +24,7 @@ from services.gateway.api.common import (
     fresh,
     look,
     media,
+    next_page,
     offset_of,
     one_of,
 )
@@ -106,7 +107,7 @@ async def read_events(
     more = len(rows) > limit
     rows = rows[:limit]
     next_cursor = cursor_of(rows[-1].log_offset) if more else None
-    headers = {"Link": f'</v1/events?cursor={next_cursor}&limit={limit}>; rel="next"'} if next_cursor else None
+    headers = next_page("/v1/events", next_cursor, limit)
     return answer(
         EventList(items=[structured_row(row) for row in rows], next_cursor=next_cursor), offset=offset, headers=headers
     )

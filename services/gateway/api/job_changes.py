@@ -26,6 +26,7 @@ from services.gateway.api.common import (
     answer,
     append,
     responses,
+    said_of,
     scoped,
 )
 from services.gateway.api.finding import find_job
@@ -142,8 +143,7 @@ async def _ask(
     if taken is None:
         return answer(Requested(id=row.id, event=None, offset=None), 200)
     body = Requested(id=row.id, event=event.wire_type, offset=taken.offset)
-    headers = {"Location": f"/v1/jobs/{row.id}"} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
-    return answer(body, 202, offset=taken.offset, headers=headers)
+    return answer(body, 202, offset=taken.offset, headers=said_of(taken, f"/v1/jobs/{row.id}"))
 
 
 async def _append_once(

@@ -28,10 +28,12 @@ from services.gateway.api.common import (
     append,
     cursor_of,
     look,
+    next_page,
     offset_of,
     one_of,
     require_code,
     responses,
+    said_of,
     scoped,
 )
 from services.gateway.api.finding import find_job
@@ -82,8 +84,7 @@ async def submit(
         offset=taken.offset,
         url=f"/v1/jobs/{job_id}",
     )
-    headers = {"Location": accepted.url} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
-    return answer(accepted, 201, offset=taken.offset, headers=headers)
+    return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
 
 
 async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
@@ -148,7 +149,7 @@ async def list_jobs(
     if names:
         items = [{field: item[field] for field in names} for item in items]
     next_cursor = cursor_of(rows[-1].arrived_offset) if more else None
-    headers = {"Link": f'</v1/jobs?cursor={next_cursor}&limit={limit}>; rel="next"'} if next_cursor else None
+    headers = next_page("/v1/jobs", next_cursor, limit)
     return answer(JobList(items=items, next_cursor=next_cursor), offset=offset, headers=headers)
 
 

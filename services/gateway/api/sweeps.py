@@ -26,9 +26,11 @@ from services.gateway.api.common import (
     append,
     cursor_of,
     look,
+    next_page,
     offset_of,
     require_code,
     responses,
+    said_of,
     scoped,
 )
 from services.gateway.api.finding import find_sweep
@@ -73,8 +75,7 @@ async def submit(gateway: Door, who: Submitter, body: SweepRequest, key: Idempot
         offset=taken.offset,
         url=f"/v1/sweeps/{sweep_id}",
     )
-    headers = {"Location": accepted.url} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
-    return answer(accepted, 201, offset=taken.offset, headers=headers)
+    return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
 
 
 @router.get("", operation_id="listSweeps", dependencies=[Fresh], responses=responses("SweepList"))
@@ -95,7 +96,7 @@ async def list_sweeps(
     (rows, counts), offset = await look(gateway, query)
     items = [Sweep(**sweep_views.sweep(row, counts[row.id])) for row in rows[:limit]]
     next_cursor = cursor_of(rows[limit - 1].arrived_offset) if len(rows) > limit else None
-    headers = {"Link": f'</v1/sweeps?cursor={next_cursor}&limit={limit}>; rel="next"'} if next_cursor else None
+    headers = next_page("/v1/sweeps", next_cursor, limit)
     return answer(SweepList(items=items, next_cursor=next_cursor), offset=offset, headers=headers)
 
 
@@ -190,5 +191,4 @@ async def cancel(
                 return answer(Requested(id=row.id, event=None, offset=None), 200)
         taken = await append(gateway, key, event)
     requested = Requested(id=row.id, event=event.wire_type, offset=taken.offset)
-    headers = {"Location": f"/v1/sweeps/{row.id}"} | ({"Idempotent-Replayed": "true"} if taken.repeated else {})
-    return answer(requested, 202, offset=taken.offset, headers=headers)
+    return answer(requested, 202, offset=taken.offset, headers=said_of(taken, f"/v1/sweeps/{row.id}"))

@@ -31,28 +31,31 @@ def _promise(sweep: Sweep, trial: Trial) -> float:
 
 
 def _promote(sweep: Sweep, trial: Trial, turn: Turn[State]) -> None:
-    priority = sweep.spec.trial.priority + sweep.spec.favourite_priority
-    reason = _reason("MostPromising", trial)
-    turn.emit(
-        TrialPromoted(
-            sweep_id=sweep.sweep_id, number=trial.number, job_id=trial.job_id, priority=priority, reason=reason
-        )
-    )
-    _ask(sweep, trial, priority, turn)
+    _rank(TrialPromoted, "MostPromising", sweep.spec.trial.priority + sweep.spec.favourite_priority, sweep, trial, turn)
 
 
 def _demote(sweep: Sweep, trial: Trial, turn: Turn[State]) -> None:
-    priority = sweep.spec.trial.priority
-    reason = _reason("OthersPromiseMore", trial)
+    _rank(TrialDemoted, "OthersPromiseMore", sweep.spec.trial.priority, sweep, trial, turn)
+
+
+def _rank(
+    said: type[TrialPromoted | TrialDemoted],
+    code: str,
+    priority: int,
+    sweep: Sweep,
+    trial: Trial,
+    turn: Turn[State],
+) -> None:
+    """Say it, and ask for the priority that goes with it."""
     turn.emit(
-        TrialDemoted(
-            sweep_id=sweep.sweep_id, number=trial.number, job_id=trial.job_id, priority=priority, reason=reason
+        said(
+            sweep_id=sweep.sweep_id,
+            number=trial.number,
+            job_id=trial.job_id,
+            priority=priority,
+            reason=_reason(code, trial),
         )
     )
-    _ask(sweep, trial, priority, turn)
-
-
-def _ask(sweep: Sweep, trial: Trial, priority: int, turn: Turn[State]) -> None:
     turn.emit(JobPriorityChanged(job_id=trial.job_id, priority=priority, requested_by=f"sweep {sweep.sweep_id}"))
 
 

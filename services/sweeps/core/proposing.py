@@ -8,14 +8,12 @@ import msgspec
 
 from libs.contracts.gateway import JobArrived
 from libs.contracts.jobs import JobSpec
-from libs.contracts.searching import SweepSpec, Value
+from libs.contracts.searching import PARAMETERS_VARIABLE, SweepSpec, Value
 from libs.contracts.sweeps import TrialStarted
 from libs.kernel.ids import short_id
 from libs.kernel.machine import Turn
 from services.sweeps.core import optuna_study
 from services.sweeps.core.state import State, Sweep
-
-PARAMETERS_VARIABLE = "SANJAYA_TRIAL_PARAMS"
 
 
 def fill(sweep: Sweep, turn: Turn[State]) -> None:

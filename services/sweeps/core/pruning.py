@@ -20,7 +20,7 @@ FEWEST_OTHERS = 3
 def judge(sweep: Sweep, trial: Trial) -> None:
     """Note on the trial what its latest report says of its prospects."""
     spec = sweep.spec
-    if spec.last_step is not None:
+    if spec.last_step is not None and (spec.favourites or spec.pruner is Pruner.CURVE):
         trial.forecast = curves.forecast(trial.reports, spec.last_step)
     if spec.pruner is Pruner.NONE or trial.pruned or len(trial.reports) < spec.warmup_reports:
         return
