@@ -32,6 +32,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "exit", _exit(job)
     yield "owner", f"tenant {job['tenant']}, user {job['user']}"
     yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
+    if len(job["widths"]) > 1:
+        yield "elastic", f"may have {' or '.join(map(str, job['widths']))} GPUs"
     yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""

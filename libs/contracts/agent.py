@@ -112,6 +112,8 @@ class JobMovable(Event, frozen=True, kw_only=True):
     job_id: str
     attempt: int
     node_id: str
+    resizable: bool = False
+    """To more or fewer processes, too."""
 
 
 @event("job.ready.v1", owner=OWNER, subject="job_id")

@@ -79,3 +79,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Steps until it is done, where the user knows them."""
     weight: float = 1.0
     """Its part of the share, compared with other jobs."""
+
+    @property
+    def widths(self) -> list[int]:
+        """On how many GPUs it may run, ascending: as many as it asks for, and twice or half as many as often as its
+        elastic range allows. Then no sum of its gradients depends on how many it has."""
+        asked = self.gpus.count
+        if self.elastic is None:
+            return [asked]
+        fewer, more = [asked], [asked]
+        while fewer[0] % 2 == 0 and fewer[0] // 2 >= self.elastic.min_gpus:
+            fewer.insert(0, fewer[0] // 2)
+        while 2 * more[-1] <= self.elastic.max_gpus:
+            more.append(2 * more[-1])
+        return [*fewer[:-1], *more]

@@ -23,6 +23,8 @@ class MigrationStarted(Event, frozen=True, kw_only=True):
     to_nodes: list[str] = []
     """On these nodes, which may be some of those that it is on; empty: wherever there is room."""
     must_leave: bool = True
+    gpus: int | None = None
+    """How many it is to have from then on; None: as many as now."""
     reason: Reason
 
 

@@ -255,6 +255,18 @@ class JobMoved(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+@event("job.resized.v1", owner=OWNER, subject="job_id")
+class JobResized(Event, frozen=True, kw_only=True):
+    """The elastic job goes on with its state on more or fewer GPUs (Gandiva, section 3). JobMoved says on which."""
+
+    job_id: str
+    attempt: int
+    """The one that goes on."""
+    from_gpus: int
+    gpus: int
+    reason: Reason
+
+
 @event("move.abandoned.v1", owner=OWNER, subject="job_id")
 class MoveAbandoned(Event, frozen=True, kw_only=True):
     """The job stays where it is, or ends there; GPUs that were reserved for it elsewhere are free."""
@@ -328,6 +340,8 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Jobs whose tasks may use the same GPUs at the same time."""
     restores: bool = False
     """Start and wait for the state of an earlier attempt (RestoreTask), then stand still until ResumeTask."""
+    virtual_ranks: int | None = None
+    """Among how many an elastic job is divided for its whole life; None: it is not elastic."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,6 +364,9 @@ class RestoreTask(Event, frozen=True, kw_only=True):
     from_attempt: int
     sources: list[StateSource]
     """Ascending by first rank."""
+    ranks: int | None = None
+    """Of the earlier attempt. Where it had fewer than this one, several take the state of the same: rank modulo ranks.
+    None: as many as this one."""
 
 
 @event("task.stop.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)

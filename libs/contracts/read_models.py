@@ -70,6 +70,8 @@ class JobRow(Row, kw_only=True):
     job_class: str
     priority: int
     gpus: int
+    widths: list[int] = []
+    """How many GPUs it may have: several where it is elastic."""
     gpu_types: list[str] = []
     labels: dict[str, str] = {}
     spec: dict[str, Any] = {}

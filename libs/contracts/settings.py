@@ -39,6 +39,9 @@ SETTINGS = (
     Setting(
         "migration", "interference", 0.75, "A job that does less than this part of its best rate moves away (0: never)"
     ),
+    Setting(
+        "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

@@ -72,7 +72,9 @@ class Hold(msgspec.Struct, kw_only=True):
     still: dict[str, None] = {}
     """Nodes whose task stands still, as they have reported."""
     reserved: list[str] = []
-    """GPUs elsewhere that are kept for a move."""
+    """GPUs that are kept for a move, if one is under way."""
+    migration_id: str = ""
+    """Of that move."""
 
 
 class Ledger:
@@ -80,8 +82,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._jobs = Jobs()
-        self._asked: dict[str, int] = {}
-        """{job id: GPUs} of every job that arrived."""
+        self._widths: dict[str, list[int]] = {}
+        """{job id: how many GPUs it may have} of every job that arrived."""
         self._last_attempt: dict[str, int] = {}
         self._over: dict[str, str] = {}
         """{job id: terminal event}."""
@@ -134,14 +136,14 @@ class Ledger:
     def close(self) -> Conservation:
         """The accounts as of now."""
         states = [job.state for job in self._jobs.jobs.values()]
-        if len(states) != len(self._asked):
-            self._wrong(f"{len(self._asked)} jobs have arrived, {len(states)} have a state")
+        if len(states) != len(self._widths):
+            self._wrong(f"{len(self._widths)} jobs have arrived, {len(states)} have a state")
         held = sum(1 for holders in self._gpus.values() if holders)
         away = sum(1 for gpu, holders in self._gpus.items() if not holders and not self._nodes[_node_of(gpu)])
         return Conservation(
             violations=list(self._violations),
             jobs={state.value: states.count(state) for state in JobState if state in states},
-            jobs_total=len(self._asked),
+            jobs_total=len(self._widths),
             gpus_total=len(self._gpus),
             gpus_held=held,
             gpus_free=len(self._gpus) - held - away,
@@ -152,9 +154,9 @@ class Ledger:
         self._violations.append(Violation(offset=self._offset, message=message))
 
     def _arrived(self, event: JobArrived) -> None:
-        if event.job_id in self._asked:
+        if event.job_id in self._widths:
             self._wrong(f"job {event.job_id} arrives a second time")
-        self._asked[event.job_id] = event.spec.gpus.count
+        self._widths[event.job_id] = event.spec.widths
 
     def _joined(self, event: NodeJoined) -> None:
         self._nodes[event.node_id] = True
@@ -180,8 +182,7 @@ class Ledger:
             self._wrong(f"attempt {event.attempt} of job {job_id} is placed after {self._last_attempt[job_id]}")
         self._last_attempt[job_id] = event.attempt
         gpus = _gpu_ids(event.gang)
-        if len(gpus) != self._asked.get(job_id, len(gpus)):
-            self._wrong(f"job {job_id} asked for {self._asked[job_id]} GPUs and is given {len(gpus)}")
+        self._must_suit(job_id, gpus)
         self._give(job_id, gpus, event.packed_with)
         nodes = [task.node_id for task in event.gang]
         running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
@@ -195,8 +196,9 @@ class Ledger:
         if event.attempt <= self._last_attempt[event.job_id]:
             self._wrong(f"attempt {event.attempt} of job {event.job_id} is prepared a second time")
         self._last_attempt[event.job_id] = event.attempt
-        hold.reserved = _gpu_ids(event.gang)
-        self._give(event.job_id, hold.reserved, [])
+        hold.reserved, hold.migration_id = _gpu_ids(event.gang), event.migration_id
+        self._must_suit(event.job_id, hold.reserved)
+        self._give(event.job_id, hold.reserved, [event.job_id])
 
     def _moved(self, event: JobMoved) -> None:
         """From here on the earlier attempt's tasks do nothing: all of them must have been standing still."""
@@ -214,9 +216,9 @@ class Ledger:
 
     def _stays(self, event: MoveAbandoned) -> None:
         hold = self._holds.get(event.job_id)
-        if hold is not None:
+        if hold is not None and hold.migration_id == event.migration_id:
             self._take(event.job_id, hold.reserved)
-            hold.reserved = []
+            hold.reserved, hold.migration_id = [], ""
 
     def _still(self, event: JobSuspended) -> None:
         hold = self._holds.get(event.job_id)
@@ -238,6 +240,11 @@ class Ledger:
                     self._wrong(f"GPU {gpu} is given to job {job_id} while job {holder} holds it")
             self._gpus[gpu].append(job_id)
 
+    def _must_suit(self, job_id: str, gpus: list[str]) -> None:
+        widths = self._widths.get(job_id, [])
+        if widths and len(gpus) not in widths:
+            self._wrong(f"job {job_id} may have {' or '.join(map(str, widths))} GPUs and is given {len(gpus)}")
+
     def _take(self, job_id: str, gpus: list[str]) -> None:
         for gpu in gpus:
             if job_id in self._gpus.get(gpu, ()):
@@ -255,8 +262,7 @@ class Ledger:
             self._holds[job_id].gpus = []
         for seat in event.resumed:
             gpus = _gpu_ids(seat.gang)
-            if len(gpus) != self._asked[seat.job_id]:
-                self._wrong(f"job {seat.job_id} asked for {self._asked[seat.job_id]} GPUs and goes on on {len(gpus)}")
+            self._must_suit(seat.job_id, gpus)
             self._holds[seat.job_id].gpus = gpus
             self._give(seat.job_id, gpus, seat.packed_with)
 
@@ -301,7 +307,7 @@ class Ledger:
     def _must_live(self, job_id: str, what: str) -> None:
         if job_id in self._over:
             self._wrong(f"job {job_id} is {what} after it has ended by {self._over[job_id]}")
-        elif job_id not in self._asked:
+        elif job_id not in self._widths:
             self._wrong(f"job {job_id} is {what} and has never arrived")
 
 

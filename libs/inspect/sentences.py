@@ -235,6 +235,11 @@ def _(e: placement.JobMoved) -> str:
     return f"attempt {e.attempt} takes over on {where(e.gang)}: {e.reason.message}"
 
 
+@_on(placement.JobResized)
+def _(e: placement.JobResized) -> str:
+    return f"has {gpus(e.gpus)} instead of {e.from_gpus}: {e.reason.message}"
+
+
 @_on(placement.MoveAbandoned)
 def _(e: placement.MoveAbandoned) -> str:
     return f"attempt {e.from_attempt} is not moved: {e.reason.message}"

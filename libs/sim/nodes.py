@@ -207,7 +207,9 @@ class Node:
     def _launch_waiting(self) -> None:
         """Start tasks as soon as their GPUs are empty: one that was told to leave may still be on them."""
         for key, task in list(self._waiting.items()):
-            if not self._taken(key, task.gpu_indices, task.partners):
+            # Who prepares to take over a job may do so beside it.
+            beside = [*task.partners, key[0]] if task.order.restores else task.partners
+            if not self._taken(key, task.gpu_indices, beside):
                 self.tasks[key] = self._waiting.pop(key)
                 self._gangs.launched(task.order)
                 overhead_s = self._options.checkpoint_overhead_s if self._gangs.may_go_on(key) else 0.0
@@ -225,7 +227,8 @@ class Node:
         task.running = True
         self._gangs.started(key, self.node_id)
         if self._options.move_delay_s is not None:
-            self._link.tell(JobMovable(job_id=key[0], attempt=key[1], node_id=self.node_id))
+            elastic = task.order.virtual_ranks is not None
+            self._link.tell(JobMovable(job_id=key[0], attempt=key[1], node_id=self.node_id, resizable=elastic))
         self._turn(key, task)
         if task.time_limit_s is not None:
             self._agenda.at(self._agenda.now_s + task.time_limit_s, self._time_out, key, task, awaited=False)

@@ -169,10 +169,10 @@ class Outcomes:
         if job.attempt and job.suspended:
             job.suspended_s += passed_s
         elif job.attempt:
-            job.gpu_s += passed_s * job.gpus
             for task in job.gang:
-                gpu_type = self._types[task.node_id]
-                job.cost_gpu_s[gpu_type] = job.cost_gpu_s.get(gpu_type, 0.0) + passed_s * len(task.gpu_indices)
+                gpu_type, gpu_s = self._types[task.node_id], passed_s * len(task.gpu_indices)
+                job.gpu_s += gpu_s
+                job.cost_gpu_s[gpu_type] = job.cost_gpu_s.get(gpu_type, 0.0) + gpu_s
         else:
             self._account_waiting(job, passed_s)
 

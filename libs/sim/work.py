@@ -44,12 +44,14 @@ class Job:
         self.in_steps = False
         self.total = 0.0
         """Steps or seconds; a job without any simulated work is done at once."""
-        self._rates: dict[tuple[str, bool], float] = {}
+        self._rates: dict[tuple[str, bool, int], float] = {}
         if work is not None and work.total_steps is not None and config is not None and throughputs.knows(config):
             self.in_steps, self.total = True, work.total_steps
             for gpu_type in throughputs.gpu_types:
                 for consolidated in (True, False):
-                    self._rates[gpu_type, consolidated] = throughputs.rate(config, gpu_type, consolidated) or 0.0
+                    for gpus in spec.widths:
+                        rate = _rate_with(gpus, config, gpu_type, consolidated, throughputs)
+                        self._rates[gpu_type, consolidated, gpus] = rate
         elif work is not None and work.duration_s is not None:
             self.total = work.duration_s
         self.done = 0.0
@@ -63,15 +65,29 @@ class Job:
             return 1.0
         other = others[0]
         if len(others) == 1 and self.config is not None and other.config is not None:
-            alone = self.rate(gpu_type, True)
+            alone = self.rate(gpu_type, True, self.gpus)
             packed = throughputs.packed_rate(self.config, other.config, gpu_type)
             if packed is not None and alone > 0:
                 return packed / alone
         return 1.0 / (1 + len(others))
 
-    def rate(self, gpu_type: str, consolidated: bool) -> float:
-        """Steps (or seconds of work) per second there; 0: the job cannot run on this type."""
-        return self._rates.get((gpu_type, consolidated), 0.0) if self.in_steps else 1.0
+    def rate(self, gpu_type: str, consolidated: bool, gpus: int) -> float:
+        """Steps (or seconds of work) per second on so many GPUs there; 0: the job cannot run on this type."""
+        return self._rates.get((gpu_type, consolidated, gpus), 0.0) if self.in_steps else gpus / self.gpus
+
+
+def _rate_with(
+    gpus: int, config: tuple[str, int | None, int], gpu_type: str, consolidated: bool, throughputs: Throughputs
+) -> float:
+    """Steps per second of an elastic job, whose steps do as much on any number of GPUs.
+
+    A table's steps do more on more GPUs: each takes a batch of its own. What it does not say is taken to be linear.
+    """
+    model, batch_size, asked = config
+    measured = throughputs.rate((model, batch_size, gpus), gpu_type, consolidated)
+    if measured is None:
+        measured = throughputs.rate(config, gpu_type, consolidated)
+    return (measured or 0.0) * gpus / asked
 
 
 class Attempt:

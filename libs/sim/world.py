@@ -79,7 +79,7 @@ class World:
         self._doom(key, attempt)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
-        attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest)
+        attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
         self._attempts[key] = attempt

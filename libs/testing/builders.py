@@ -21,7 +21,7 @@ from libs.contracts.gateway import (
     SettingChanged,
     TenantConfigured,
 )
-from libs.contracts.jobs import GpuRequest, JobSpec, SimulatedWork
+from libs.contracts.jobs import ElasticRange, GpuRequest, JobSpec, SimulatedWork
 from libs.contracts.reasons import Number
 from libs.inspect.logs import Log, simulated
 from libs.kernel.ids import request_id
@@ -46,6 +46,11 @@ class Spec:
     def gpus(self, count: int, *types: str, max_nodes: int | None = None) -> Self:
         """GPUs of the gang, and which types will do."""
         self._gpus = {"count": count, "types": list(types), "max_nodes": max_nodes}
+        return self
+
+    def elastic(self, least: int, most: int) -> Self:
+        """So many GPUs it may have."""
+        self._fields["elastic"] = ElasticRange(min_gpus=least, max_gpus=most)
         return self
 
     def tenant(self, name: str) -> Self:

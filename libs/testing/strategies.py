@@ -101,6 +101,14 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, polic
     return scenario
 
 
+LONG_ENOUGH = (
+    ("placement", "slice_s", [20.0, 40.0]),
+    ("migration", "move_rest_s", [5.0, 30.0]),
+    ("migration", "grow_after_s", [2.0, 30.0]),
+)
+"""(Service, setting, values) by which jobs get somewhere although they take turns, move, grow and shrink."""
+
+
 @st.composite
 def crowded_cells(draw: st.DrawFn) -> Scenario:
     """A small cell with more jobs than it has room for: they take turns, and move to wherever others have left."""
@@ -114,13 +122,15 @@ def crowded_cells(draw: st.DrawFn) -> Scenario:
     jobs = [f"job-{number}" for number in range(draw(st.integers(4, 12)))]
     for job_id in jobs:
         model = draw(st.sampled_from(["resnet", "lstm"]))
-        spec = Spec(model).with_(model=model).gpus(draw(st.sampled_from([1, 1, 1, 2, 2, 3])))
+        width = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
+        spec = Spec(model).with_(model=model).gpus(width)
+        if draw(st.booleans()):
+            spec.elastic(1, max(width, per_server))
         spec.runs(draw(spans)).retries(draw(st.integers(0, 2)))
         scenario.job(job_id, at=draw(st.integers(0, 60).map(float)), spec=spec)
     _draw_requests(draw, scenario, jobs, st.sampled_from(nodes), early)
     scenario.plan(0.0, PolicyChanged(policy="gandiva", requested_by="op"))
-    # Slices are longer than tasks take to come back: else nobody would get anywhere.
-    for service, name, values in (("placement", "slice_s", [20.0, 40.0]), ("migration", "move_rest_s", [5.0, 30.0])):
+    for service, name, values in LONG_ENOUGH:
         value = draw(st.sampled_from(values))
         scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
     if draw(st.booleans()):

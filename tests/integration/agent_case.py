@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchT
     return msgspec.structs.replace(order, **changes)
 
 
-def state_letter(pid: int) -> str:
-    """`T` for a stopped process."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+async def has_state(pid: int, letter: str) -> None:
+    """Wait until the process is in this state: `T` is stopped, `S` sleeps. A signal needs a moment to be obeyed."""
+    while Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != letter:
+        await asyncio.sleep(0.01)

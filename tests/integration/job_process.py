@@ -1,4 +1,4 @@
-"""Drives job_script.py as an agent would: through the control file, the pages, and signals."""
+"""Drives a script with a Job as an agent would: through the control file, the pages, and signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch_agent.harness.control import ask_to_save, create_control, current_tur
 from torch_agent.harness.page import Handover, PageReading
 from torch_agent.telemetry import pages
 
-SCRIPT = str(Path(__file__).with_name("job_script.py"))
+SCRIPT = "job_script.py"
+"""Or another one beside it that takes a folder."""
 PATIENCE_S = 90.0
 
 
@@ -27,6 +28,7 @@ class JobProcess:
         folder: Path,
         name: str,
         *,
+        script: str = SCRIPT,
         world_size: int = 1,
         port: int = 0,
         takes_over: bool = False,
@@ -36,6 +38,7 @@ class JobProcess:
 
         Args:
             folder: of the job: losses, and where it stops.
+            script: what it runs.
             port: where the ranks meet.
             takes_over: it is to wait for a state.
         """
@@ -49,12 +52,12 @@ class JobProcess:
             given["SANJAYA_RESTORES"] = str(self.states)
         if port:
             given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        self.stderr = folder / name / "stderr"
+        self._script, self.stderr = script, folder / name / "stderr"
         self._ranks = [self._start({**given, **environment, "RANK": str(rank)}) for rank in range(world_size)]
 
     def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with self.stderr.open("ab") as stderr:
-            return start_by_hand(self.folder, stderr=stderr.fileno(), **environment)
+            return start_by_hand(self.folder, self._script, stderr=stderr.fileno(), **environment)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for it; a process that ends meanwhile will not bring it about."""
@@ -153,9 +156,11 @@ class JobProcess:
         return [rank.wait(PATIENCE_S) for rank in self._ranks]
 
 
-def start_by_hand(folder: Path, stderr: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
+def start_by_hand(
+    folder: Path, script: str = SCRIPT, stderr: int | None = None, **environment: str
+) -> subprocess.Popen[bytes]:
     """The script with no agent around it, unless the environment says that there is one."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("SANJAYA_")}
     given = {"PYTHONPATH": inject_path(), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
-    command = [sys.executable, SCRIPT, str(folder)]
+    command = [sys.executable, str(Path(__file__).with_name(script)), str(folder)]
     return subprocess.Popen(command, env={**inherited, **given}, stderr=stderr, start_new_session=True)

@@ -30,7 +30,7 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, launch, state_letter
+from tests.integration.agent_case import AgentCase, has_state, launch
 from tests.integration.example_scripts import EXAMPLES
 
 
@@ -97,10 +97,10 @@ async def test_suspend_resume_and_stop_while_suspended(agent: AgentCase):
     pid = (await agent.fact(JobStarted)).pid
     await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobSuspended)
-    assert state_letter(pid) == "T"
+    await has_state(pid, "T")
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobResumed)
-    assert state_letter(pid) == "S"
+    await has_state(pid, "S")
     await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobSuspended)
     await agent.order(stop("a"))

@@ -20,7 +20,7 @@ from torch_agent.telemetry import minibatches_done, pages
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, launch, state_letter
+from tests.integration.agent_case import AgentCase, has_state, launch
 from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, STEPS, losses_in, losses_of
 
 SUSPENSIONS = 10
@@ -54,7 +54,7 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
         suspended = await agent.fact(JobSuspended)
         assert suspended.parked and suspended.minibatches_total >= boundary
         assert suspended.left_bytes < suspended.parked_bytes / 100
-        assert state_letter(pid) == "T"
+        await has_state(pid, "T")
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[slot]))
         assert (await agent.fact(JobResumed)).gpu_indices == [slot]
     assert (await agent.fact(JobExited)).exit_code == 0

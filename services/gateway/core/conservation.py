@@ -99,8 +99,8 @@ def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
         due = sorted(_placement(job)) if running else []
         if has != due:
             yield f"job {job.id} should hold {', '.join(due) or 'nothing'} and holds {', '.join(has) or 'nothing'}"
-        elif due and len(due) != job.gpus:
-            yield f"job {job.id} asked for {job.gpus} GPUs and holds {len(due)}"
+        elif due and len(due) not in job.widths:
+            yield f"job {job.id} may have {' or '.join(map(str, job.widths))} GPUs and holds {len(due)}"
 
 
 def _charged(live: Sequence[JobRow], tenants: Sequence[TenantRow]) -> Iterable[str]:

@@ -50,6 +50,7 @@ def job(row: JobRow, queue_position: int | None) -> dict[str, Any]:
 _SAME_NAME = (
     "priority",
     "gpus",
+    "widths",
     "gpu_types",
     "labels",
     "state",

@@ -20,6 +20,7 @@ from libs.contracts.placement import (
     JobPlaced,
     JobPreempted,
     JobQueued,
+    JobResized,
     JobSucceeded,
     MoveAbandoned,
 )
@@ -55,6 +56,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             JobQueued,
             JobPlaced,
             JobMoved,
+            JobResized,
             MoveAbandoned,
             JobPreempted,
             AttemptFailed,

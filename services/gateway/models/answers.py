@@ -32,6 +32,9 @@ class Job(Answer):
     job_class: str = msgspec.field(name="class")
     priority: int
     gpus: int
+    """As many as it asks for."""
+    widths: list[int]
+    """How many it may have, ascending: several where it is elastic."""
     gpu_types: list[str]
     labels: dict[str, str]
     state: JobState

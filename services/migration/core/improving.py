@@ -1,7 +1,8 @@
 """Who would be better off elsewhere (Gandiva, OSDI'18, sections 4.2 and 4.3), under a policy with time slices.
 
 A while after anything has changed, so that placement has had its turn: free GPUs that are still free are used by jobs
-that wait for their turn elsewhere, then by jobs that are spread or slowed down, then to empty servers.
+that wait for their turn elsewhere, then by jobs that are spread or slowed down, then to empty servers; and what has
+been idle for long, by elastic jobs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Proposal:
     job_id: str
     to_node: str
     reason: Reason
+    gpus: int | None = None
+    """How many it is to have from then on; None: as many as now."""
 
 
 @machine.evolves(TimerFired)
@@ -37,15 +40,28 @@ def looked(state: State, event: TimerFired, now_s: float) -> None:
 @machine.decides(TimerFired)
 def improve(state: State, event: TimerFired, turn: Turn[State]) -> None:
     """Start the moves that make sense now, no more than may be under way at once."""
-    room = Room(state)
+    room = Room(state, turn.now_s)
     while len(state.moves) < state.moves_at_once:
         proposal = _best(state, room, turn.now_s)
         if proposal is None:
             break
-        room.plan(state.seats[proposal.job_id], proposal.to_node)
-        start(state, proposal.job_id, proposal.reason, turn, to_nodes=[proposal.to_node], must_leave=False)
-    rests = [seat.rests_until_s for seat in state.seats.values() if seat.rests_until_s > turn.now_s]
-    state.look_at_s = min(rests, default=None)
+        room.plan(state.seats[proposal.job_id], proposal.to_node, proposal.gpus)
+        start(
+            state,
+            proposal.job_id,
+            proposal.reason,
+            turn,
+            to_nodes=[proposal.to_node],
+            must_leave=False,
+            gpus=proposal.gpus,
+        )
+    rests = [seat.rests_until_s for seat in state.seats.values()]
+    grows = [
+        state.servers[seat.nodes[0]].changed_s + state.grow_after_s
+        for job_id, seat in state.seats.items()
+        if job_id in state.widths and seat.nodes[0] in state.servers
+    ]
+    state.look_at_s = min((time_s for time_s in [*rests, *grows] if time_s > turn.now_s), default=None)
 
 
 def next_wakeup(state: State) -> float | None:
@@ -127,10 +143,34 @@ def _defragment(state: State, candidates: dict[str, Seat], room: Room) -> Propos
     return None
 
 
+def _grow(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+    """An elastic job grows onto GPUs of its server that nobody has wanted for a while, the narrowest job first."""
+    if state.queued:
+        return None
+    for job_id, seat in sorted(candidates.items(), key=lambda item: item[1].width):
+        wider = [width for width in state.widths.get(job_id, ()) if width > seat.width]
+        if not (wider and seat.resizable and seat.holds and len(seat.gang) == 1):
+            continue
+        [node_id] = seat.nodes
+        idle = room.free.get(node_id, {}).get(gpu_type_of(state, seat), 0)
+        fitting = [width for width in wider if width - seat.width <= idle]
+        if not fitting or room.unchanged_s(node_id) < state.grow_after_s or _somebody_waits_on(state, node_id):
+            continue
+        numbers: dict[str, Number] = {"gpus": fitting[-1], "gpus_before": seat.width, "idle_gpus": idle}
+        message = f"{idle} GPUs of {node_id} have been idle for {room.unchanged_s(node_id):.0f} s"
+        return Proposal(job_id, node_id, Reason(code="IdleGpus", message=message, numbers=numbers), fitting[-1])
+    return None
+
+
+def _somebody_waits_on(state: State, node_id: str) -> bool:
+    return any(not seat.holds and node_id in seat.nodes for seat in state.seats.values())
+
+
 RULES: tuple[Callable[[State, dict[str, Seat], Room], Proposal | None], ...] = (
     _go_on,
     _come_together,
     _get_apart,
     _defragment,
+    _grow,
 )
 """In the order of urgency."""

@@ -44,7 +44,9 @@ def arrived(state: State, event: JobMoved | JobPlaced, turn: Turn[State]) -> Non
 @machine.decides(MoveAbandoned)
 def stayed(state: State, event: MoveAbandoned, turn: Turn[State]) -> None:
     """A job that must leave is preempted now; any other has not been moved."""
-    _fail_optional(state, event.job_id, event.reason, turn)
+    move = state.moves.get(event.job_id)
+    if move is not None and move.migration_id == event.migration_id:
+        _fail_optional(state, event.job_id, event.reason, turn)
 
 
 @machine.decides(JobPreempted)

@@ -9,8 +9,8 @@ from services.migration.core.state import Seat, State
 class Room:
     """Of all servers that jobs may be moved to."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, now_s: float) -> None:
+        self._state, self._now_s = state, now_s
         self.free: dict[str, dict[str, int]] = {}
         """{node id: {GPU type: healthy GPUs that nobody holds}}."""
         self.emptied: dict[str, None] = {}
@@ -38,9 +38,16 @@ class Room:
         ]
         return [node_id for _, node_id in sorted(fitting)]
 
-    def plan(self, seat: Seat, to_node: str) -> None:
-        """The job is about to go there; what it leaves is not free before it has left."""
-        self.free[to_node][gpu_type_of(self._state, seat)] -= seat.width
+    def unchanged_s(self, node_id: str) -> float:
+        """For how long the same jobs have held the same GPUs of the server."""
+        return self._now_s - self._state.servers[node_id].changed_s
+
+    def plan(self, seat: Seat, to_node: str, gpus: int | None = None) -> None:
+        """The job is about to go there, or to grow there; what it leaves is not free before it has left."""
+        more = seat.width if gpus is None else gpus - seat.width
+        self.free[to_node][gpu_type_of(self._state, seat)] -= more
+        if gpus is not None:
+            return
         self.emptied.update(dict.fromkeys(seat.nodes))
         self.filled[to_node] = None
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from libs.contracts.admission import JobRejected
 from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import (
     AttemptFailed,
@@ -16,6 +20,7 @@ from libs.contracts.placement import (
     JobUnpacked,
     TimeSliceStarted,
 )
+from libs.contracts.reasons import PendingReason
 from services.migration.core.state import Assessment, Seat, State
 from services.migration.core.table import machine
 
@@ -24,10 +29,23 @@ LOOK_AFTER_S = 2.0
 """Placement goes first: it gives away GPUs that became free within this time."""
 
 
+@machine.evolves(JobArrived)
+def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
+    if len(event.spec.widths) > 1:
+        state.widths[event.job_id] = event.spec.widths
+
+
+@machine.evolves(JobRejected)
+def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
+    state.widths.pop(event.job_id, None)
+
+
 @machine.evolves(JobPlaced)
 def job_seated(state: State, event: JobPlaced, now_s: float) -> None:
+    state.queued.pop(event.job_id, None)
     state.seats[event.job_id] = seat = Seat(attempt=event.attempt, gang=event.gang)
     _fill(state, seat)
+    _has_changed(state, seat.nodes, now_s)
 
 
 @machine.evolves(JobMoved)
@@ -41,15 +59,18 @@ def job_moved(state: State, event: JobMoved, now_s: float) -> None:
         state.assessments[event.job_id] = Assessment(
             migration_id=event.migration_id, attempt=event.attempt, before_per_s=seat.rate_per_s
         )
+    _has_changed(state, seat.nodes, now_s)
     before = gpu_type_of(state, seat)
     state.seats[event.job_id] = moved = Seat(
         attempt=event.attempt,
         gang=event.gang,
         movable={task.node_id: None for task in event.gang},
+        resizable=seat.resizable,
         rests_until_s=now_s + state.move_rest_s,
     )
     _fill(state, moved)
-    if gpu_type_of(state, moved) == before:
+    _has_changed(state, moved.nodes, now_s)
+    if gpu_type_of(state, moved) == before and moved.width == seat.width:
         moved.best_per_s = seat.best_per_s
 
 
@@ -68,6 +89,7 @@ def task_movable(state: State, event: JobMovable, now_s: float) -> None:
     seat = state.seats.get(event.job_id)
     if seat is not None and seat.attempt == event.attempt:
         seat.movable[event.node_id] = None
+        seat.resizable = event.resizable
         look_soon(state, now_s)
 
 
@@ -79,6 +101,7 @@ def turns_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
     for resumed in event.resumed:
         if (seat := state.seats.get(resumed.job_id)) is not None:
             seat.suspended_since_s, seat.gang = None, resumed.gang
+    _has_changed(state, event.nodes, now_s)
     look_soon(state, now_s)
 
 
@@ -104,17 +127,27 @@ def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
 
 
 @machine.evolves(JobQueued)
-def job_left(state: State, event: JobQueued, now_s: float) -> None:
+def job_waits(state: State, event: JobQueued, now_s: float) -> None:
     """When a later attempt waits, the earlier one has left its GPUs."""
+    if event.reason.code == PendingReason.ON_HOLD:
+        state.queued.pop(event.job_id, None)
+    else:
+        state.queued[event.job_id] = None
+    look_soon(state, now_s)
     seat = state.seats.get(event.job_id)
     if seat is not None and event.attempt > seat.attempt:
+        _has_changed(state, seat.nodes, now_s)
         del state.seats[event.job_id]
-        look_soon(state, now_s)
 
 
 @machine.evolves(JobSucceeded, JobCancelled, AttemptFailed, JobAbandoned)
 def attempt_ended(state: State, event: Ended, now_s: float) -> None:
-    state.seats.pop(event.job_id, None)
+    seat = state.seats.pop(event.job_id, None)
+    if seat is not None:
+        _has_changed(state, seat.nodes, now_s)
+    state.queued.pop(event.job_id, None)
+    if not isinstance(event, AttemptFailed):
+        state.widths.pop(event.job_id, None)
     state.assessments.pop(event.job_id, None)
     look_soon(state, now_s)
 
@@ -130,6 +163,13 @@ def look_soon(state: State, now_s: float) -> None:
     """Something has changed by which somebody may be better off elsewhere."""
     if state.look_at_s is None:
         state.look_at_s = now_s + LOOK_AFTER_S
+
+
+def _has_changed(state: State, node_ids: Iterable[str], now_s: float) -> None:
+    """Others than before hold GPUs of these nodes."""
+    for node_id in node_ids:
+        if node_id in state.servers:
+            state.servers[node_id].changed_s = now_s
 
 
 def _fill(state: State, seat: Seat) -> None:

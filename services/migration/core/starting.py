@@ -12,9 +12,16 @@ from services.migration.core.table import machine
 
 
 def start(
-    state: State, job_id: str, reason: Reason, turn: Turn[State], *, to_nodes: list[str], must_leave: bool
+    state: State,
+    job_id: str,
+    reason: Reason,
+    turn: Turn[State],
+    *,
+    to_nodes: list[str],
+    must_leave: bool,
+    gpus: int | None = None,
 ) -> None:
-    """Ask placement to move the job."""
+    """Ask placement to move the job, or to give it so many GPUs."""
     seat = state.seats[job_id]
     turn.emit(
         MigrationStarted(
@@ -24,6 +31,7 @@ def start(
             from_nodes=seat.nodes,
             to_nodes=to_nodes,
             must_leave=must_leave,
+            gpus=gpus,
             reason=reason,
         )
     )

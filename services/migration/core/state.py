@@ -17,6 +17,8 @@ class Server(msgspec.Struct, kw_only=True):
     """The type of each GPU."""
     present: bool = True
     unhealthy: dict[int, None] = {}
+    changed_s: float = 0.0
+    """Since when the same jobs have held the same of its GPUs."""
 
 
 class Seat(msgspec.Struct, kw_only=True):
@@ -28,6 +30,8 @@ class Seat(msgspec.Struct, kw_only=True):
     """Since when it waits for its turn; None while it holds its GPUs."""
     movable: dict[str, None] = {}
     """Nodes whose task can hand over its state."""
+    resizable: bool = False
+    """To more or fewer processes, too."""
     exited: dict[str, None] = {}
     """Nodes whose task has ended."""
     rate_per_s: float = 0.0
@@ -97,6 +101,10 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: drain}."""
     leftovers: dict[str, dict[str, int]] = {}
     """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
+    widths: dict[str, list[int]] = {}
+    """{elastic job: on how many GPUs it may run, ascending}."""
+    queued: dict[str, None] = {}
+    """Jobs that wait for GPUs, unless their users have paused them."""
     policy: str = ""
     look_at_s: float | None = None
     """When to look for jobs that should move; None: nothing has changed since the last look."""
@@ -104,6 +112,7 @@ class State(msgspec.Struct, kw_only=True):
     move_rest_s: float = settings.default(OWNER, "move_rest_s")
     defrag_ratio: float = settings.default(OWNER, "defrag_ratio")
     interference: float = settings.default(OWNER, "interference")
+    grow_after_s: float = settings.default(OWNER, "grow_after_s")
 
     def jobs_on(self, node_id: str) -> list[str]:
         """Jobs with a task on the node, in order of placement."""

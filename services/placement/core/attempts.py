@@ -46,6 +46,8 @@ def task_movable(state: State, event: JobMovable, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
     if job is not None:
         job.movable[event.node_id] = None
+        if event.resizable:
+            job.resizable[event.node_id] = None
 
 
 @machine.evolves(JobSuspended)

@@ -41,7 +41,7 @@ def launch_orders(
             gpu_indices=task.gpu_indices,
             launcher=job.spec.launcher,
             first_rank=task.first_rank,
-            world_size=job.spec.gpus.count,
+            world_size=sum(len(each.gpu_indices) for each in gang),
             node_rank=node_rank,
             node_count=len(gang),
             rendezvous_host=first.address if spread else None,
@@ -49,6 +49,7 @@ def launch_orders(
             time_limit_s=job.spec.time_limit_s,
             packed_with=list(packed_with),
             restores=restores,
+            virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
         )
         for node_rank, task in enumerate(gang)
     ]
@@ -89,7 +90,12 @@ def restore_orders(state: State, job: Job, move: Move) -> list[RestoreTask]:
     ]
     return [
         RestoreTask(
-            node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, from_attempt=job.attempt, sources=sources
+            node_id=task.node_id,
+            job_id=job.job_id,
+            attempt=move.attempt,
+            from_attempt=job.attempt,
+            sources=sources,
+            ranks=job.width,
         )
         for task in move.gang
     ]

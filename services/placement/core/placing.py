@@ -103,7 +103,7 @@ def clear_attempt(state: State, job: Job, now_s: float) -> None:
     part(state, job.job_id)
     ends(job, now_s)
     job.gang, job.started, job.exits, job.suspended = [], [], {}, False
-    job.movable, job.still, job.must_leave = {}, {}, None
+    job.movable, job.resizable, job.still, job.must_leave = {}, {}, {}, None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from libs.contracts import settings
 from libs.contracts.cluster import PortRange, TaskPlacement
-from libs.contracts.jobs import JobSpec
+from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import OWNER, Lease, Share
 from libs.contracts.reasons import Reason
 from services.placement.core.policies.allocation.problem import PolicyOptions
@@ -64,6 +64,8 @@ class Move(msgspec.Struct, kw_only=True):
     migration_id: str
     attempt: int
     gang: list[TaskPlacement]
+    since_s: float
+    reason: Reason
     started: list[str] = []
     """Nodes of the destination whose task has reported its start."""
     ready: list[str] = []
@@ -76,6 +78,11 @@ class Move(msgspec.Struct, kw_only=True):
     """The source has been ordered to stand still."""
     fetching: bool = False
     """The destination has been ordered to fetch its state."""
+
+    @property
+    def width(self) -> int:
+        """GPUs that the job has afterwards."""
+        return sum(len(task.gpu_indices) for task in self.gang)
 
     @property
     def is_ready(self) -> bool:
@@ -139,6 +146,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Its agents have not said yet that it runs on the GPUs that it was given last."""
     movable: dict[str, None] = {}
     """Nodes whose task can hand over its state."""
+    resizable: dict[str, None] = {}
+    """Those whose task can hand it over to more or fewer processes, too."""
     still: dict[str, None] = {}
     """Nodes whose task stands still, as they have reported."""
     move: Move | None = None
@@ -151,6 +160,16 @@ class Job(msgspec.Struct, kw_only=True):
     def next_attempt(self) -> int:
         """A number that no attempt has had: agents remember their tasks by it."""
         return max(self.attempt, self.last_attempt) + 1
+
+    @property
+    def width(self) -> int:
+        """GPUs of its gang; while it waits, as many as it asks for."""
+        return sum(len(task.gpu_indices) for task in self.gang) or self.spec.gpus.count
+
+    @property
+    def request(self) -> GpuRequest:
+        """What it needs elsewhere to go on as it is."""
+        return msgspec.structs.replace(self.spec.gpus, count=self.width)
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -7,7 +7,7 @@ from services.projection.core.rows import Rows
 HANDLERS = (arrivals, attempts, cluster, outcomes, sweeps)
 """The modules whose import fills the fold's table."""
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raised when the fold makes other rows of the same events: read models of another version are made anew."""
 
 __all__ = ["FOLD_VERSION", "HANDLERS", "Rows", "apply", "prefetch"]

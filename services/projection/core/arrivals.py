@@ -42,6 +42,7 @@ def arrived(rows: Rows, event: JobArrived, at: At) -> None:
         job_class=spec.job_class.value,
         priority=spec.priority,
         gpus=spec.gpus.count,
+        widths=spec.widths,
         gpu_types=list(spec.gpus.types),
         labels=dict(spec.labels),
         spec=msgspec.to_builtins(spec),

@@ -9,6 +9,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, PolicyChanged, SettingChanged
 from libs.contracts.introspection import JobProfiled
+from libs.contracts.jobs import ElasticRange
 from libs.contracts.migration import (
     MigrationAssessed,
     MigrationCompleted,
@@ -22,12 +23,13 @@ from libs.contracts.placement import (
     JobPacked,
     JobPlaced,
     JobPreempted,
+    JobQueued,
     JobSucceeded,
     MoveAbandoned,
     TimeSliceStarted,
 )
-from libs.contracts.reasons import Reason
-from libs.testing.core_case import CoreCase, node, only
+from libs.contracts.reasons import PendingReason, Reason
+from libs.testing.core_case import CoreCase, arrival, node, only
 from services.migration.service import SERVICE
 
 SAID = Reason(code="Test", message="said by the test")
@@ -51,11 +53,14 @@ class MigrationCase(CoreCase):
             self.give(node(node_id, 4))
         self.give(PolicyChanged(policy=policy, requested_by="op"))
 
-    def place(self, job_id: str, *, movable: bool = True, **gpus: list[int]) -> None:
-        """A job runs there."""
+    def place(self, job_id: str, *, movable: bool = True, most: int = 0, **gpus: list[int]) -> None:
+        """A job runs there; an elastic one if it may have so many GPUs."""
+        if most:
+            width = sum(map(len, gpus.values()))
+            self.give(arrival(job_id, width, elastic=ElasticRange(min_gpus=1, max_gpus=most)))
         self.give(JobPlaced(job_id=job_id, attempt=1, gang=gang(**gpus), reason=SAID))
         for node_id in gpus if movable else ():
-            self.give(JobMovable(job_id=job_id, attempt=1, node_id=node_id))
+            self.give(JobMovable(job_id=job_id, attempt=1, node_id=node_id, resizable=most > 0))
 
     def suspend(self, *job_ids: str) -> None:
         """They wait for their turn."""
@@ -255,3 +260,61 @@ def test_a_job_that_ends_on_the_way_fails_its_move():
     case.place("b", n2=[0, 1])
     case.asked()
     assert only(case.give(JobSucceeded(job_id="a", attempt=1)), MigrationFailed)
+
+
+def test_an_elastic_job_grows_onto_gpus_that_have_been_idle_for_long_enough():
+    case = MigrationCase("n1")
+    case.place("a", n1=[0], most=4)
+    case.place("x", n1=[3])
+    assert case.asked() == []
+    started = only(case.wake(), MigrationStarted)
+    assert case.now_s == 60.0
+    assert (started.job_id, started.gpus, started.to_nodes, started.must_leave) == ("a", 2, ["n1"], False)
+    assert started.reason.code == "IdleGpus" and started.reason.numbers["idle_gpus"] == 2
+
+
+def test_whenever_somebody_comes_or_goes_the_idle_time_begins_anew():
+    case = MigrationCase("n1")
+    case.place("a", n1=[0], most=4)
+    assert case.asked() == []
+    case.now_s = 50.0
+    case.place("x", n1=[1])
+    assert case.asked() == []
+    case.now_s = 100.0
+    case.give(JobSucceeded(job_id="x", attempt=1))
+    assert case.asked() == []
+    assert only(case.wake(), MigrationStarted).gpus == 4
+    assert case.now_s == 160.0
+
+
+def test_the_narrowest_job_grows_first_and_nobody_while_one_waits_for_its_turn():
+    case = MigrationCase("n1")
+    case.set("grow_after_s", 0.0)
+    case.place("a", n1=[0, 1], most=4)
+    case.place("b", n1=[2], most=4)
+    case.place("c", n1=[2])
+    case.suspend("c")
+    assert case.asked() == []
+    case.give(JobSucceeded(job_id="c", attempt=1))
+    assert [(e.job_id, e.gpus) for e in case.wake() if isinstance(e, MigrationStarted)] == [("b", 2)]
+
+
+def test_nobody_grows_while_a_job_waits_for_gpus():
+    case = MigrationCase("n1")
+    case.set("grow_after_s", 0.0)
+    case.place("a", n1=[0], most=2)
+    case.give(JobQueued(job_id="x", attempt=1, reason=SAID))
+    assert case.asked() == []
+    case.give(JobQueued(job_id="x", attempt=1, reason=Reason(code=PendingReason.ON_HOLD, message="paused")))
+    assert [job_id for job_id, _, _ in case.asked()] == ["a"]
+
+
+def test_who_has_grown_is_compared_with_before_but_its_best_rate_counts_no_more():
+    case = MigrationCase("n1")
+    case.set("grow_after_s", 0.0)
+    case.place("a", n1=[0], most=2)
+    case.profile("a", 10.0)
+    assert case.asked() == [("a", ["n1"], "IdleGpus")]
+    assert only(case.moved("a", n1=[0, 1]), MigrationCompleted).live
+    assert only(case.profile("a", 18.0, attempt=2), MigrationAssessed).gain_ratio == 0.8
+    assert case.replica.state.seats["a"].best_per_s == 18.0

@@ -22,6 +22,7 @@ def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
         obeyed=all(page.obeyed.turn == turn for page in living),
         stillness=_stillness(living),
         movable=all(page.handover.movable for page in living),
+        resizable=all(page.handover.resizable for page in living),
     )
 
 

@@ -185,6 +185,8 @@ class Supervision:
             before = before and other is not task
             if other is task or not other.occupies or other.order.job_id in task.partners:
                 continue
+            if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
+                continue
             in_the_way = before or other.status is not Status.ACCEPTED
             if in_the_way and any(index in wanted for index in other.gpu_indices):
                 return True

@@ -9,6 +9,9 @@ from services.placement.core.orders import resume_orders
 from services.placement.core.state import Job, State
 from services.placement.core.table import machine
 
+DESTINATION_FAILED = "DestinationFailed"
+"""Code of a move that was given up because its destination did not come up: an elastic job is not resized again."""
+
 
 def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> None:
     """End the job's move, if one is under way.
@@ -32,6 +35,8 @@ def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> No
 @machine.evolves(MoveAbandoned)
 def move_abandoned(state: State, event: MoveAbandoned, now_s: float) -> None:
     job = state.jobs[event.job_id]
-    if job.move is not None:
+    if job.move is not None and job.move.migration_id == event.migration_id:
         state.release(job, job.move.gang)
         job.move = None
+    if event.reason.code == DESTINATION_FAILED:
+        job.resizable = {}

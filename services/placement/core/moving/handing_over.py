@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, JobSuspended
 from libs.contracts.gateway import SLICING_POLICIES
-from libs.contracts.placement import JobMoved, RestoreTask, ResumeTask, SuspendTask
+from libs.contracts.placement import JobMoved, JobResized, RestoreTask, ResumeTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from services.placement.core.moving.abandoning import abandon
+from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.orders import restore_orders, resume_orders, stop_orders, suspend_orders
 from services.placement.core.placing import preempt
 from services.placement.core.rounds.ledger import charge, settle
@@ -72,7 +72,7 @@ def destination_failed(state: State, event: JobExited, turn: Turn[State]) -> Non
     if move_to(state, event.job_id, event.attempt) is not None:
         why = event.stderr_tail.strip().splitlines()[-1:] or [event.outcome]
         message = f"the new task on {event.node_id} has ended: {why[0]}"
-        give_up(state, state.jobs[event.job_id], Reason(code="DestinationFailed", message=message), turn)
+        give_up(state, state.jobs[event.job_id], Reason(code=DESTINATION_FAILED, message=message), turn)
         schedule(state, turn)
 
 
@@ -116,6 +116,9 @@ def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> None:
     where = ", ".join(task.node_id for task in move.gang)
     reason = Reason(code="StateTakenOver", message=f"goes on on {where} with the state of attempt {before}")
     stops = stop_orders(job, 0.0, reason)
+    resized = JobResized(
+        job_id=job.job_id, attempt=move.attempt, from_gpus=job.width, gpus=move.width, reason=move.reason
+    )
     turn.emit(
         JobMoved(
             migration_id=move.migration_id,
@@ -126,6 +129,8 @@ def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> None:
             reason=reason,
         )
     )
+    if resized.gpus != resized.from_gpus:
+        turn.emit(resized)
     for stop in stops:
         turn.emit(stop)
     if not job.held:
@@ -142,6 +147,7 @@ def job_moved(state: State, event: JobMoved, now_s: float) -> None:
     if not job.suspended:
         state.release(job, job.gang)
     nodes = [task.node_id for task in event.gang]
+    job.resizable = dict.fromkeys(nodes) if job.resizable else {}
     job.attempt, job.gang, job.suspended, job.move, job.must_leave = event.attempt, event.gang, False, None, None
     job.started, job.exits, job.still, job.movable = nodes, {}, dict.fromkeys(nodes), dict.fromkeys(nodes)
     settle(state, job)

@@ -119,9 +119,10 @@ def _first(state: State, seat: Seat) -> Job:
 
 
 def _who_stays(state: State, seat: Seat, board: Board) -> Job | None:
-    """A job of the row that holds GPUs of the type which nobody else has been given."""
+    """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
     for job_id in seat.jobs:
         job = state.jobs[job_id]
-        if job.stays and job.gpu_type == seat.gpu_type and board.has(job.gang):
+        as_asked = job.stays and job.gpu_type == seat.gpu_type and job.width == job.spec.gpus.count
+        if as_asked and board.has(job.gang):
             return job
     return None

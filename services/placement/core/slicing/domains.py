@@ -32,13 +32,13 @@ class Domain:
 
     @property
     def height(self) -> float:
-        """GPUs asked for by its residents, per GPU: above 1 they must take turns."""
+        """GPUs of its residents per GPU: above 1 they must take turns."""
         return self.load / self.gpus if self.gpus else float("inf")
 
     @property
     def load(self) -> int:
-        """GPUs that its residents ask for."""
-        return sum(job.spec.gpus.count for job in self.residents)
+        """GPUs that its residents have, or will have in their turn."""
+        return sum(job.width for job in self.residents)
 
     @property
     def affinity(self) -> int:

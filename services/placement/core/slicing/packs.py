@@ -58,7 +58,7 @@ def crew_of(state: State, job: Job, takers: dict[str, Job]) -> list[Job]:
 def crowded(state: State, domain: Domain) -> bool:
     """Whether jobs hold the same GPU that are not packed (any more)."""
     return any(
-        state.partners.get(a) != b
+        a != b and state.partners.get(a) != b
         for node in domain.nodes
         for gpu in node.gpus
         for a, b in combinations(gpu.holders, 2)
@@ -72,7 +72,7 @@ def _may_share(state: State, job: Job) -> bool:
 def _fit_together(state: State, a: Job, b: Job) -> bool:
     task, other = a.gang[0], b.gang[0]
     node = state.nodes[task.node_id]
-    if task.node_id != other.node_id or a.spec.gpus.count != b.spec.gpus.count or a.priority != b.priority:
+    if task.node_id != other.node_id or a.width != b.width or a.priority != b.priority:
         return False
     if not node.remaps and task.gpu_indices != other.gpu_indices:
         return False

@@ -6,7 +6,7 @@ anywhere; and only when there are none, over-subscription: the servers of its af
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
 from libs.contracts.placement import SliceSeat as Resumed
@@ -18,6 +18,7 @@ from services.placement.core.queue import HeadsInOrder
 from services.placement.core.slicing.domains import Domain, domains
 from services.placement.core.slicing.packs import crowded, pack_two, unpack_all
 from services.placement.core.slicing.service_time import begins
+from services.placement.core.slicing.shrinking import make_room, next_end_s
 from services.placement.core.slicing.turns import Seat, choose, runs
 from services.placement.core.slicing.why import why_here, why_it_waits, why_its_turn, why_now
 from services.placement.core.state import Job, Slice, State
@@ -29,7 +30,10 @@ def go_on(state: State, turn: Turn[State]) -> None:
     _go_on_where_possible(state, turn)
     if state.queue:
         _place_on_free_gpus(state, turn)
-    coming = _assign(state) if state.queue else {}
+    promised = make_room(state, _queued(state), turn)
+    if promised:
+        _place_on_free_gpus(state, turn)  # what somebody was to grow onto is free at once
+    coming = _assign(state, promised) if state.queue else {}
     for domain in domains(state):
         newcomers = coming.get(domain.name, [])
         if _is_over(state, domain, turn.now_s) and (domain.suspended or newcomers):
@@ -38,7 +42,7 @@ def go_on(state: State, turn: Turn[State]) -> None:
             _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
     _set_alarm(state, coming, turn.now_s)
     for job in _queued(state):
-        tell(state, job, why_it_waits(state, job, coming, turn.now_s), turn)
+        tell(state, job, why_it_waits(state, job, coming, promised, turn.now_s), turn)
 
 
 def wind_down(state: State, turn: Turn[State]) -> None:
@@ -75,12 +79,15 @@ def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
     return None
 
 
-def _assign(state: State) -> dict[str, list[Job]]:
-    """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least."""
+def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
+    """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
+
+    Jobs that elastic ones make room for need nobody's turn.
+    """
     homes = domains(state)
     load = {home.name: home.load for home in homes}
     coming: dict[str, list[Job]] = {}
-    for job in _queued(state):
+    for job in [job for job in _queued(state) if job.job_id not in promised]:
         width = job.spec.gpus.count
         fitting = [
             home
@@ -165,6 +172,8 @@ def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None
         for domain in domains(state)
         if domain.name in state.slices and (domain.suspended or domain.name in coming)
     ]
+    if (end_s := next_end_s(state)) is not None:
+        ends.append(end_s)
     state.wakeup_s = min((end for end in ends if end > now_s), default=None)
 
 

@@ -41,8 +41,21 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
-def why_it_waits(state: State, job: Job, coming: dict[str, list[Job]], now_s: float) -> Reason:
-    """Why the queued job has no GPUs; `coming`: {domain: jobs that are to begin there}."""
+def why_it_waits(
+    state: State, job: Job, coming: dict[str, list[Job]], promised: dict[str, str], now_s: float
+) -> Reason:
+    """Why the queued job has no GPUs.
+
+    Args:
+        coming: {domain: jobs that are to begin there}.
+        promised: {job: server} where elastic jobs make room for it.
+    """
+    if job.job_id in promised:
+        return Reason(
+            code=PendingReason.INSUFFICIENT_GPUS,
+            message=f"elastic jobs on {promised[job.job_id]} are giving GPUs back for it",
+            numbers={"gpus": job.spec.gpus.count},
+        )
     for name, jobs in coming.items():
         if job in jobs:
             ends_s = state.slices[name].ends_s if name in state.slices else now_s

@@ -109,7 +109,7 @@ def _with_movable(task: Task, seen: Seen, step: Step) -> Step:
         return step
     task.movable = True
     order = task.order
-    fact = JobMovable(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id)
+    fact = JobMovable(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, resizable=seen.resizable)
     return Step(actions=step.actions, facts=[*step.facts, fact])
 
 

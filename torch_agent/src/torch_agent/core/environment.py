@@ -61,6 +61,8 @@ def rank_environments(
     }
     if order.restores:
         common["SANJAYA_RESTORES"] = harness_dir
+    if order.virtual_ranks is not None:
+        common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
     if not any(gpu_uuids):
         common.setdefault("OMP_NUM_THREADS", "1")  # a virtual GPU is about one core
     return [_with_rank(common, order.first_rank + local_rank, local_rank) for local_rank in local_ranks]

@@ -70,6 +70,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """While they stand still, or since they went on: what it took."""
     movable: bool = False
     """All of them can hand over their state."""
+    resizable: bool = False
+    """To more or fewer processes, too."""
     takeover: Takeover = Takeover()
     report: Report | None = None
     """Its script's last report, where it is due and there is a new one."""

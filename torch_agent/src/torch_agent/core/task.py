@@ -76,6 +76,12 @@ class Task(msgspec.Struct, kw_only=True):
         return self.status is not Status.EXITED
 
     @property
+    def prepares(self) -> bool:
+        """Whether it does no more than get ready to take over: beside the job's earlier task, if need be."""
+        early = self.status in (Status.ACCEPTED, Status.WARMING, Status.READY)
+        return early and self.order.restores and self.want is not Want.STOP
+
+    @property
     def runs(self) -> bool:
         """Whether its processes make progress, as far as anybody has asked them to."""
         return self.status is Status.RUNNING and self.asked_since_s is None

@@ -28,6 +28,16 @@ def barrier() -> None:
         distributed.barrier()
 
 
+def from_the_first(thing: Any) -> Any:
+    """What the first of all ranks that have met was given here; the very same thing on that one."""
+    distributed = group()
+    if distributed is None:
+        return thing
+    things = [thing if distributed.get_rank() == 0 else None]
+    distributed.broadcast_object_list(things)
+    return thing if distributed.get_rank() == 0 else things[0]
+
+
 def _initialised() -> Any:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
 from . import hooks
-from .gang import barrier, group, place
+from .elastic.shards import Shards
+from .elastic.virtual import virtual_ranks
+from .gang import barrier, from_the_first, group, place
 from .gradients import Gradients
 from .leaving import LEFT, Leaving
 from .listening import listen_to_training
@@ -47,19 +49,28 @@ class Job:
         checkpoint_every: batches between two checkpoints; None: only when the task is stopped (SIGTERM).
         folder: where checkpoints are kept; default: the job's own, `SANJAYA_CHECKPOINT_DIR`. Without either there
             are none, and SIGTERM does what it always does.
+        elastic: the script runs every batch through `shards`, on each of its processes, so that their number may
+            change. They begin with what the first of them has.
         parts: whatever has `state_dict` and `load_state_dict`, and generators of random numbers
             (`torch.Generator`); None stands for a part that this run does without.
 
     Raises:
-        TypeError: a part is none of these.
-        ValueError: the state that was found has other parts.
+        TypeError: a part is none of these; or an elastic Job has a model that exchanges gradients by itself.
+        ValueError: the state that was found has other parts; or the Job is to be elastic and has no optimizer, or
+            cannot be divided among so many processes.
         RuntimeError: the process has a Job.
     """
 
-    def __init__(self, *, checkpoint_every: int | None = None, folder: str | None = None, **parts: Any) -> None:
+    def __init__(
+        self, *, checkpoint_every: int | None = None, folder: str | None = None, elastic: bool = False, **parts: Any
+    ) -> None:
         generators = [part for part in parts.values() if isinstance(part, torch.Generator)]
         self._randomness = Randomness(generators)
         self._parts = {name: part for name, part in parts.items() if _has_state(name, part)}
+        self._shards: Shards | None = None
+        if elastic:
+            ranks = virtual_ranks(*place())
+            self._shards = Shards(ranks, group(), list(self._parts.values()), self._randomness)
         self._position = Position()
         self._resumes_with: dict[str, Any] | None = None
         """Random numbers at the batch where the state was saved; None once it has been reached."""
@@ -68,7 +79,7 @@ class Job:
         self._harness = hooks.current()
         self._gradients = self._harness.gradients if self._harness is not None else _listen()
         folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR")
-        self._checkpoints = Checkpoints(folder, place()[0], barrier) if folder else None
+        self._checkpoints = Checkpoints(folder, place()[0], barrier, alike=elastic) if folder else None
         self._checkpoint_every = checkpoint_every
         self._leaving = Leaving()
         self._begin()
@@ -79,6 +90,11 @@ class Job:
     def batches_done(self) -> int:
         """Over all epochs and attempts."""
         return self._position.batches_done
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its state may go on in another number of processes."""
+        return self._shards is not None
 
     def epochs(self, epochs: int | range) -> Iterator[int]:
         """The epochs that are left, of so many or of these. The script has one such loop.
@@ -119,6 +135,35 @@ class Job:
             self._position.batches_in_epoch += 1
             self._position.batches_done += 1
 
+    def shards(self, batch: Any) -> Iterator[Any]:
+        """This process's parts of a batch that all of them have drawn. Call `backward` on the mean loss of each.
+
+        After the last one every parameter has the gradient of the whole batch, to the same bits on any number of
+        processes; call `optimizer.step()` then.
+
+        Args:
+            batch: a tensor, or tuples, lists and dicts of tensors, with the samples along the first dimension.
+
+        Raises:
+            RuntimeError: the Job is not elastic; or the parts of the batch before were not all used.
+            ValueError: it cannot be split.
+        """
+        return self._elastic_shards.of(batch)
+
+    def mean(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Of something over the whole batch, e.g. the loss, from one value for each part that this process has run.
+
+        Raises:
+            RuntimeError: the Job is not elastic.
+        """
+        return self._elastic_shards.mean(values)
+
+    @property
+    def _elastic_shards(self) -> Shards:
+        if self._shards is None:
+            raise RuntimeError("sanjaya: shards are for a Job(elastic=True, ...)")
+        return self._shards
+
     def state(self) -> dict[str, Any]:
         """All that the job is, at a boundary; tensors are the parts' own, not copies."""
         return {
@@ -151,7 +196,18 @@ class Job:
             saved = self._checkpoints.load()
             if saved is not None:
                 self.restore(saved)
+        if self.elastic and self._resumes_with is None:
+            self._begin_alike()
         self._checkpointed_at = self.batches_done
+
+    def _begin_alike(self) -> None:
+        """With the parts and the random numbers of the first process, e.g. where the script sets no seed."""
+        own = self.state()
+        first = from_the_first(own)
+        if first is not own:
+            for name, part in self._parts.items():
+                part.load_state_dict(first["parts"][name])
+            self._randomness.restore(first["randomness"])
 
     def _begin_epoch(self) -> None:
         """The script may draw random numbers, e.g. an order, before it asks for batches: the same ones again."""

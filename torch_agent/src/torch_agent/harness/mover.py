@@ -30,6 +30,10 @@ LOOK_S, LONGEST_LOOK_S = 0.0005, 0.02
 class Movable(Protocol):
     """What can be moved: a Job."""
 
+    @property
+    def elastic(self) -> bool:
+        """Whether its state may go on in another number of processes."""
+
     def state(self) -> Any:
         """All that the job is; tensors are the job's own, not copies."""
 
@@ -48,7 +52,7 @@ class Mover:
         """A file in memory, with the state as it was saved last."""
         self._answered = 0
         self._told = Handover()
-        self._tell(movable=True)
+        self._tell(movable=True, resizable=job.elastic)
 
     def hold(self) -> None:
         """Collect the state, before its tensors are parked: afterwards they can only be saved."""

@@ -13,7 +13,7 @@ import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-MAGIC, VERSION = b"SJHP", 3
+MAGIC, VERSION = b"SJHP", 4
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
@@ -22,7 +22,7 @@ BODY = struct.Struct("<IiiIQdddQQ")
 BODY_AT = 16
 OBEYED = struct.Struct("<QQQddd")
 OBEYED_AT = 512
-HANDOVER = struct.Struct("<???Q?iQdd")
+HANDOVER = struct.Struct("<???Q?iQdd?")
 HANDOVER_AT = 1024
 TRIES = 100
 
@@ -63,6 +63,8 @@ class Handover:
     """How long saving took."""
     load_s: float = 0.0
     """How long taking over took, from when the state was there."""
+    resizable: bool = False
+    """Its Job is elastic: the state is that of any number of processes."""
 
 
 @dataclass(frozen=True)

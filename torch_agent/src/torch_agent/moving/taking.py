@@ -101,8 +101,9 @@ async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> int:
     target = folder.state_of(rank)
     if target.exists():
         return target.stat().st_size
-    source = [source for source in order.sources if source.first_rank <= rank][-1]
-    request = Request(job_id=order.job_id, attempt=order.from_attempt, rank=rank)
+    from_rank = rank if order.ranks is None else rank % order.ranks
+    source = [source for source in order.sources if source.first_rank <= from_rank][-1]
+    request = Request(job_id=order.job_id, attempt=order.from_attempt, rank=from_rank)
     deadline = time.monotonic() + FETCH_PATIENCE_S
     while True:
         try:

@@ -10,7 +10,19 @@ Three lines let it be moved to another process in the middle of an epoch:
             ...
 
 The other process runs the same script up to `Job(...)`, gets the state there, and goes on with the next batch: to the
-bit as if nothing had been. Two lines let a sweep try parameters with it, with or without a Job, with or without torch:
+bit as if nothing had been. A data-parallel script that runs its batches in shards can be grown and shrunk as well, and
+needs no DistributedDataParallel; its losses are the same to the bit on any number of GPUs:
+
+    dist.init_process_group("gloo")                       # as torchrun's environment variables say; "nccl" on GPUs
+    job = Job(elastic=True, model=model, optimizer=optimizer)
+    for epoch in job.epochs(10):
+        for batch in job.batches(loader):                 # the whole batch, on every process
+            optimizer.zero_grad()
+            for inputs, labels in job.shards(batch):      # this process's parts of it
+                loss_of(model(inputs), labels).backward()
+            optimizer.step()                              # with the gradients of the whole batch
+
+Two lines let a sweep try parameters with it, with or without a Job, with or without torch:
 
     from sanjaya_job import parameters, report
 

@@ -17,13 +17,14 @@ PREFIX, PART = "job-", ".part"
 class Checkpoints:
     """Of one job; `job-<batches done>/rank-<rank>` in the folder."""
 
-    def __init__(self, folder: str, rank: int, barrier: Callable[[], None]) -> None:
+    def __init__(self, folder: str, rank: int, barrier: Callable[[], None], *, alike: bool = False) -> None:
         """Look what is there.
 
         Args:
             barrier: waits for all ranks of the job.
+            alike: all ranks are in the same state, which the first one saves for all.
         """
-        self._folder, self._rank, self._barrier = folder, rank, barrier
+        self._folder, self._rank, self._barrier, self._alike = folder, rank, barrier, alike
         os.makedirs(folder, exist_ok=True)
         names = [name for name in os.listdir(folder) if name.startswith(PREFIX) and not name.endswith(PART)]
         self._newest = max(map(_batches_done, names), default=None)
@@ -39,16 +40,20 @@ class Checkpoints:
         if batches_done == self._newest:
             return
         path = self._path(batches_done)
-        os.makedirs(path + PART, exist_ok=True)
-        with open(self._file(path + PART), "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        if self._rank == 0 or not self._alike:
+            self._write(state, path + PART)
         self._barrier()
         if self._rank == 0:
             os.replace(path + PART, path)
             self._remove_before(batches_done)
         self._newest = batches_done
+
+    def _write(self, state: Any, checkpoint: str) -> None:
+        os.makedirs(checkpoint, exist_ok=True)
+        with open(self._file(checkpoint), "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
 
     def _remove_before(self, batches_done: int) -> None:
         """Also what was never completed; what other ranks may have begun since stays."""
@@ -60,7 +65,7 @@ class Checkpoints:
         return os.path.join(self._folder, f"{PREFIX}{batches_done}")
 
     def _file(self, checkpoint: str) -> str:
-        return os.path.join(checkpoint, f"rank-{self._rank}")
+        return os.path.join(checkpoint, f"rank-{0 if self._alike else self._rank}")
 
 
 def _batches_done(name: str) -> int:

@@ -48,3 +48,15 @@ class Randomness:
             CUDA.set_rng_state(state.clone(), index)
         for generator, state in zip(self._generators, states["generators"], strict=False):
             generator.set_state(state.clone())
+
+    def seed(self, seed: int) -> None:
+        """Begin all of them anew, with a seed below 2**63."""
+        random.seed(seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(seed % 2**32)
+        torch.default_generator.manual_seed(seed)
+        if CUDA.is_initialized():
+            CUDA.manual_seed_all(seed)
+        for generator in self._generators:
+            generator.manual_seed(seed)

@@ -1,0 +1,49 @@
+"""An elastic job grows onto idle GPUs and gives them back at once: not a bit of its losses changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libs.cli.cell import Cell, CellPlan
+from libs.cli.cell.plan import free_port
+from libs.client import Client
+from libs.contracts.migration import MigrationStarted
+from libs.contracts.placement import JobPlaced, JobResized, TimeSliceStarted
+from libs.inspect.conservation import conservation
+from libs.inspect.sources import open_log
+from libs.inspect.verify import verify
+from libs.testing.leftovers import nothing_left_of
+from services.roster import SERVICES
+from tests.e2e.growing import MOST, WIDTHS, Growing, losses_of, undisturbed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+
+def test_a_job_goes_from_one_to_two_to_four_gpus_and_back(tmp_path: Path):
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=MOST, gateway_port=free_port())
+    with Cell(plan), Client(plan.gateway_url) as client:
+        growing = Growing(client, tmp_path, pause_s=0.001)
+        growing.goes_up_and_down(lambda: None)
+        batches = growing.ends()
+        (tmp_path / "log.jsonl").write_bytes(b"".join(client.export()))
+    assert losses_of(growing.lines()) == losses_of(undisturbed(tmp_path, batches))
+    check_log(tmp_path / "log.jsonl")
+    assert nothing_left_of(tmp_path) == []
+
+
+def check_log(path: Path) -> None:
+    with open_log(str(path), cell="local") as log:
+        said = [record.envelope.event for record in log.control()]
+        assert conservation(log.control()).violations == []
+    resized = [event for event in said if isinstance(event, JobResized)]
+    assert [event.gpus for event in resized] == WIDTHS[1:]
+    assert [event.reason.code for event in resized] == ["IdleGpus", "IdleGpus", "GpusNeeded", "GpusNeeded"]
+    grown = [event.gpus for event in said if isinstance(event, MigrationStarted) and event.gpus]
+    assert grown == [2, 4]
+    assert not [event for event in said if isinstance(event, TimeSliceStarted)], "nobody had to take turns"
+    assert len([event for event in said if isinstance(event, JobPlaced)]) == 4, "nobody was restarted"
+    with open_log(str(path), cell="local") as log:
+        result = verify(log, SERVICES)
+    assert result.ok, result.first
