@@ -31,7 +31,7 @@ Label = Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VAL
 Workdir = Annotated[Path | None, typer.Option(help="Directory to upload and run in.")]
 WorkdirOnNode = Annotated[str | None, typer.Option(help="Directory that the nodes have; nothing is uploaded.")]
 Retries = Annotated[int | None, typer.Option("--max-retries")]
-Elastic = Annotated[str | None, typer.Option(help="MIN:MAX GPUs.")]
+Elastic = Annotated[str | None, typer.Option(help="MIN:MAX GPUs: it may be halved or doubled within.")]
 Class = Annotated[str | None, typer.Option("--class", help="guaranteed or opportunistic.")]
 Launcher = Annotated[str | None, typer.Option(help="ranks: a process per GPU; command: one per node.")]
 Model = Annotated[str | None, typer.Option(help="What it trains: jobs of one model and batch size are alike.")]

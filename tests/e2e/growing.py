@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch_agent.harness import inject_path
 
@@ -42,10 +43,12 @@ class Growing:
         job = {"name": "grows", "command": command, "gpus": 1, "elastic": f"1:{MOST}"}
         self.job_id = str(client.submit(job)["id"])
 
-    def goes_up_and_down(self, at_each_width: Callable[[], None]) -> None:
+    def goes_up_and_down(self, at_each_width: Callable[[], None], during_growth: Callable[[], None]) -> None:
         """Two GPUs when one is idle, four when the other job has left, two and one when others come."""
         self._has_changed(WIDTHS[:2], at_each_width)
         self.client.cancel(self.others.pop())
+        wait_until(lambda: len(self.said("destination.reserved.v1")) == len(WIDTHS[:3]) - 1)
+        during_growth()
         self._has_changed(WIDTHS[:3], at_each_width)
         for number, gpus in ((4, 2), (5, 1)):
             self.others.append(self._other(gpus))
@@ -69,8 +72,11 @@ class Growing:
 
     def widths(self) -> list[int]:
         """Those that it has had."""
-        resized = [event["data"] for event in self.client.events(type=["job.resized.v1"])]
-        return [1, *(data["gpus"] for data in resized)]
+        return [1, *(data["gpus"] for data in self.said("job.resized.v1"))]
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """What events of this type say."""
+        return [event["data"] for event in self.client.events(type=kind)]
 
     def _has_changed(self, widths: list[int], at_each_width: Callable[[], None]) -> None:
         wait_until(lambda: self.widths() == widths, within_s=120)

@@ -1,4 +1,7 @@
-"""An elastic job grows onto idle GPUs and gives them back at once: not a bit of its losses changes."""
+"""An elastic job grows onto idle GPUs and gives them back at once: not a bit of its losses changes.
+
+Its agent is killed while the second growth is under way.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 def test_a_job_goes_from_one_to_two_to_four_gpus_and_back(tmp_path: Path):
     plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=MOST, gateway_port=free_port())
-    with Cell(plan), Client(plan.gateway_url) as client:
+    with Cell(plan) as cell, Client(plan.gateway_url) as client:
         growing = Growing(client, tmp_path, pause_s=0.001)
-        growing.goes_up_and_down(lambda: None)
+        growing.goes_up_and_down(lambda: None, during_growth=lambda: cell.kill("agent-n1"))
         batches = growing.ends()
         (tmp_path / "log.jsonl").write_bytes(b"".join(client.export()))
     assert losses_of(growing.lines()) == losses_of(undisturbed(tmp_path, batches))

@@ -13,6 +13,7 @@ from torch_agent.harness.parking.storages import skip_what_is_there
 from tests.bench.moves import moves
 from tests.bench.report import Report
 from tests.bench.suspension import SMALL, suspensions
+from tests.gpu.driver import driver_checkpoints
 from tests.gpu.facts import facts
 from tests.gpu.pairs import KINDS, pairs
 from tests.gpu.transfers import transfers
@@ -28,6 +29,8 @@ def measure(report: Report, *, smoke: bool) -> None:
         report.row("copies", **row)
     for name, row in suspensions(SMALL if smoke else None):
         report.row(f"suspend and resume: {name}", **row)
+    for row in driver_checkpoints():
+        report.row("off the device and back by the driver", **row)
     for name, row in moves("small" if smoke else None):
         report.row(f"move to another agent: {name}", **row)
     for row in pairs(1.0, KINDS[:1]) if smoke else pairs(15.0):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-
-CHECKPOINT_CALLS = ("Lock", "Checkpoint", "Restore", "Unlock", "GetState")
+from torch_agent.driver.library import Driver
 
 
 def facts() -> dict[str, Any]:
@@ -22,7 +20,7 @@ def facts() -> dict[str, Any]:
         "context_bytes": _context_bytes(),
         "shm_bytes": shutil.disk_usage("/dev/shm").total if Path("/dev/shm").exists() else 0,
         "cgroup_v2_writable": os.access("/sys/fs/cgroup/cgroup.procs", os.W_OK),
-        "driver_checkpoint": _driver_checkpoint(),
+        "driver_checkpoint": Driver.load() is not None,
     }
 
 
@@ -44,13 +42,3 @@ def _context_bytes() -> int:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
     return total - free
-
-
-def _driver_checkpoint() -> str:
-    """Which calls of the driver's checkpoint interface the bindings have."""
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return "no bindings"
-    from cuda.bindings import driver
-
-    found = [name for name in CHECKPOINT_CALLS if hasattr(driver, f"cuCheckpointProcess{name}")]
-    return ", ".join(found) or "not in these bindings"

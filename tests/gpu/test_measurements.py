@@ -20,6 +20,7 @@ def test_everything_can_be_measured(capsys: pytest.CaptureFixture[str]):
         "machine:",
         "copies:",
         "suspend and resume:",
+        "off the device and back by the driver:",
         "move to another agent:",
         "two processes on one device:",
     ):

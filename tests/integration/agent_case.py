@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -26,8 +27,9 @@ FACT_WITHIN_S = 90.0
 class AgentCase:
     """Use as an async context manager."""
 
-    def __init__(self, folder: Path, *nodes: str, virtual_gpus: int = 4) -> None:
-        """One agent per node; `n1` where none is named."""
+    def __init__(self, folder: Path, *nodes: str, virtual_gpus: int = 4, environment: dict[str, str] | None = None):
+        """One agent per node; `n1` where none is named. `environment`: besides this process's own."""
+        self._environment = {**os.environ, **(environment or {})}
         self.folder, self.nodes, self._virtual_gpus = folder, nodes or ("n1",), virtual_gpus
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._url = f"sqlite:///{folder / 'log.db'}"
@@ -62,7 +64,9 @@ class AgentCase:
         command += ["--node-id", node_id, "--state-dir", str(self.folder / node_id)]
         command += ["--virtual-gpus", str(self._virtual_gpus)]
         with (self.folder / "agent.log").open("ab") as log:
-            self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.processes[node_id] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment
+            )
 
     def kill(self, node_id: str = "n1") -> None:
         """kill -9."""

@@ -5,8 +5,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import KafkaError
 
 from libs.bus import codec
@@ -150,6 +152,28 @@ async def test_windows_that_could_not_be_appended_are_folded_again(
 
     await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock()).run, all_there)
     assert failures[-1] < 0
+
+
+async def test_a_consumer_that_has_left_its_group_for_good_is_started_anew(
+    kafka: Bus, memory: Bus, kafka_bootstrap: str, cell: str, monkeypatch: pytest.MonkeyPatch
+):
+    expected = await embedded_windows(memory, *seconds(1, 12))
+    await give(kafka, *seconds(1, 12))
+    routine, broken = GroupCoordinator.ensure_active_group, []
+
+    async def breaks_once(self: GroupCoordinator, *how: Any) -> object:
+        if not broken:
+            broken.append(self)
+            raise AssertionError("did we not perform bootstrap? (injected)")
+        return await routine(self, *how)
+
+    monkeypatch.setattr(GroupCoordinator, "ensure_active_group", breaks_once)
+
+    async def all_there() -> bool:
+        return set(await windows(kafka)) == set(expected)
+
+    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock()).run, all_there)
+    assert broken
 
 
 async def test_a_bad_record_goes_to_the_dead_letters_and_the_rest_goes_on(kafka: Bus, kafka_bootstrap: str, cell: str):

@@ -30,6 +30,7 @@ from services.introspection.core.windows import Rules
 log = logging.getLogger(__name__)
 
 TICK_EVERY_S = 0.5
+MEMBERSHIP_EVERY_S = 2.0
 SESSION_TIMEOUT_S = 10.0
 """A killed instance's partitions are given to another after so long."""
 
@@ -71,6 +72,7 @@ class Life:
         self._topics = {topic: self._topic(topic) for topic in (Topic.TELEMETRY, Topic.PROFILES, Topic.DEADLETTER)}
         self.app.agent(self._topics[Topic.TELEMETRY], name="fold")(self._read)
         self.app.timer(interval=TICK_EVERY_S)(self._tick)
+        self.app.timer(interval=MEMBERSHIP_EVERY_S)(self._look_after_membership)
         revoked: Any = self.app.on_partitions_revoked
         revoked.connect(self._revoked, weak=False)
 
@@ -104,6 +106,28 @@ class Life:
         if outputs:
             await self._emit(outputs, list(self._unacknowledged))
 
+    async def _look_after_membership(self) -> None:
+        """Fail when the consumer has left its group for good.
+
+        aiokafka keeps such an error until somebody asks for it, and Faust does not ask: nothing would be read any more.
+        """
+        consumer: Any = self.app.consumer
+        thread = consumer._thread
+        if thread._consumer is None:
+            return
+
+        async def check() -> None:
+            thread._consumer._coordinator.check_errors()
+
+        try:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(check(), thread.thread_loop))
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
     async def _revoked(self, app: Any, revoked: set[TP], *_: Any, **__: Any) -> None:
         for place in revoked:
             if place.topic == f"{self._cell}.{Topic.TELEMETRY}":
@@ -123,7 +147,7 @@ class Life:
                 for confirmation in [await self._send(output) for output in outputs]:
                     await confirmation
             except Exception as error:
-                self._failed.set_exception(error)
+                self._fail(error)
                 return
             for partition in partitions:
                 self._acknowledge(partition)

@@ -101,6 +101,11 @@ class TaskFolder:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, number)
 
+    def processes(self) -> list[int]:
+        """All that are in the task's process groups, ascending."""
+        groups = self._ranks()
+        return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _group_of(path) in groups)
+
     def shim_pid(self) -> int | None:
         """The shim's process, once it has started the ranks."""
         found = _read(self.path / "shim.json")
@@ -137,6 +142,14 @@ class TaskFolder:
         except FileNotFoundError:
             return False
         return False
+
+
+def _group_of(process: Path) -> int:
+    """0 when it has ended meanwhile."""
+    try:
+        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[2])
+    except OSError:
+        return 0
 
 
 def lives(pid: int) -> bool:

@@ -32,6 +32,8 @@ class Options:
     rendezvous_ports: PortRange
     state_port: int
     """Where other agents fetch the states of tasks that move; 0: any free port."""
+    driver_checkpoint: bool
+    """Whether the driver moves the memory of processes without the harness."""
     stop_tasks_on_exit: bool
     heartbeat_s: float
 
@@ -54,6 +56,12 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--address", default=env("SANJAYA_ADDRESS", "127.0.0.1"), help="where other nodes reach this one")
     add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
     add("--state-port", type=int, default=0, help="other agents fetch states of moving tasks there (0: any)")
+    add(
+        "--driver-checkpoint",
+        action=argparse.BooleanOptionalAction,
+        default=env("SANJAYA_DRIVER_CHECKPOINT") == "1",
+        help="suspend processes without the harness by the NVIDIA driver (570 and later)",
+    )
     add("--on-exit", choices=("stop", "leave"), default="stop", help="what happens to tasks at an orderly exit")
     add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
     found = parser.parse_args(arguments)
@@ -76,6 +84,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         address=found.address,
         rendezvous_ports=found.rendezvous_ports,
         state_port=found.state_port,
+        driver_checkpoint=found.driver_checkpoint,
         stop_tasks_on_exit=found.on_exit == "stop",
         heartbeat_s=found.heartbeat,
     )

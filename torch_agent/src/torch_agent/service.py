@@ -21,6 +21,7 @@ from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from torch_agent import VERSION
+from torch_agent.driver.library import Driver
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.giving import StateServer
@@ -70,7 +71,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         return
     incarnation = journal.begin_incarnation()
     launcher = Launcher(options, gpus.inventory())
-    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake)
+    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, _driver(options))
 
     def report(event: Event) -> None:
         journal.record(facts=[event], time_s=time.time())
@@ -172,6 +173,14 @@ def _gpus(options: Options) -> GpuFacts:
         memory = options.gpu_memory_bytes or default_memory_bytes(options.virtual_gpus)
         return VirtualGpus(options.virtual_gpus, options.gpu_type, memory)
     return NvmlGpus()
+
+
+def _driver(options: Options) -> Driver | None:
+    """None where it is not wanted, or not there."""
+    driver = Driver.load() if options.driver_checkpoint else None
+    if options.driver_checkpoint and driver is None:
+        log.warning("this machine has no NVIDIA driver with a checkpoint interface (570 and later): done without")
+    return driver
 
 
 def _locked(options: Options) -> TextIO:

@@ -20,6 +20,8 @@ from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
 from torch_agent.core.reports import report_due
 from torch_agent.core.seen import Seen
 from torch_agent.core.task import Order, Status, Task, Want, apply_order
+from torch_agent.driver.library import Driver
+from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to
 from torch_agent.journal import Journal
@@ -61,10 +63,12 @@ class Supervision:
         journal: Journal,
         launcher: Launcher,
         on_facts: Callable[[], None],
+        driver: Driver | None = None,
     ) -> None:
         """Take over what the journal knows.
 
         Args:
+            driver: moves the memory of processes without the harness; None: that stays where it is.
             on_facts: called when the journal has something to publish.
         """
         self._folders = state_dir / "tasks"
@@ -77,6 +81,7 @@ class Supervision:
         self._ended_at_s: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._fetches = Fetches(self._changed.set)
+        self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
@@ -153,6 +158,9 @@ class Supervision:
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
+            if self._by_driver is not None and task.asked_since_s is not None and not living:
+                moved = self._by_driver.seen(task.key, folder.processes)
+                seen = msgspec.structs.replace(seen, by_driver=moved)
             if task.status in TAKING_OVER:
                 seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, living))
         if shim is not None and not seen.launched and seen.ended is None:
@@ -198,6 +206,12 @@ class Supervision:
             return
         if action is Action.FETCH:
             self._fetches.begin(task, folder)
+            return
+        if action is Action.TAKE_OFF and self._by_driver is not None:
+            self._by_driver.take_off(task.key, folder.processes())
+            return
+        if action is Action.BRING_BACK and self._by_driver is not None:
+            self._by_driver.bring_back(task.key, folder.processes())
             return
         log.info("%s %s", action.value, task.key)
         if action in TURNS:
@@ -253,6 +267,8 @@ class Supervision:
         self._ended_at_s[task.key] = time.monotonic()
         self._launching.pop(task.key, None)
         self._fetches.forget(task.key)
+        if self._by_driver is not None:
+            self._by_driver.forget(task.key)
         self.folder(task).drop_states()
         shim = self._shims.pop(task.key, None)
         if shim is not None:

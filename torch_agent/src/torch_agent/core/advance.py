@@ -17,7 +17,7 @@ from libs.contracts.agent import (
 )
 from libs.contracts.base import Event
 from torch_agent.core.reports import passed_on
-from torch_agent.core.seen import Ended, Seen
+from torch_agent.core.seen import Ended, OnDevice, Seen
 from torch_agent.core.task import Status, Task, Want
 
 BOUNDARY_PATIENCE_S = 30.0
@@ -26,6 +26,8 @@ BOUNDARY_PATIENCE_S = 30.0
 WARMING_PATIENCE_S = 600.0
 """How long a task that is to take over may take until it waits for the state."""
 TAKING_OVER = (Status.WARMING, Status.READY)
+ON_DEVICE = (OnDevice.YES, OnDevice.PARTLY)
+OFF_DEVICE = (OnDevice.NO, OnDevice.PARTLY)
 
 
 class Action(StrEnum):
@@ -41,6 +43,10 @@ class Action(StrEnum):
     """SIGSTOP to the process groups."""
     THAW = "thaw"
     """Let the processes go on, with their memory."""
+    TAKE_OFF = "take off"
+    """Have the driver bring the processes' device memory to the host, unless that is being done."""
+    BRING_BACK = "bring back"
+    """Have the driver bring it back, unless that is being done."""
     FETCH = "fetch"
     """Get the state that the task is to take over, unless that is being done or has failed."""
 
@@ -72,7 +78,7 @@ def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
         return _take_over(task, seen, now_s)
     if task.status is Status.RUNNING:
         elsewhere = task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices
-        step = _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task)
+        step = _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task, seen)
         return _with_movable(task, seen, step)
     return _resume(task, seen, now_s) if task.want is Want.RUN or task.asked_since_s is not None else Step()
 
@@ -127,14 +133,18 @@ def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
         return Step(actions=[Action.ASK])
     if _awaited(task.asked_since_s, seen, now_s):
         return Step()
+    if not seen.obeyed and (step := _by_driver(seen, ON_DEVICE, Action.TAKE_OFF)) is not None:
+        return step
     fact = _suspended(task, seen, task.asked_since_s, now_s)
     task.status, task.asked_since_s = Status.SUSPENDED, None
     return Step(actions=[Action.FREEZE], facts=[fact])
 
 
-def _change_of_mind(task: Task) -> Step:
+def _change_of_mind(task: Task, seen: Seen) -> Step:
     if task.asked_since_s is None:
         return Step()
+    if (step := _by_driver(seen, OFF_DEVICE, Action.BRING_BACK)) is not None:
+        return step
     task.asked_since_s = None
     return Step(actions=[Action.THAW])
 
@@ -145,10 +155,21 @@ def _resume(task: Task, seen: Seen, now_s: float) -> Step:
             return Step()
         task.asked_since_s, task.gpu_indices = now_s, task.wanted_gpus
         return Step(actions=[Action.THAW])
+    if (step := _by_driver(seen, OFF_DEVICE, Action.BRING_BACK)) is not None:
+        return step
     if _awaited(task.asked_since_s, seen, now_s):
         return Step()
     took_s, task.status, task.asked_since_s = now_s - task.asked_since_s, Status.RUNNING, None
     return Step(facts=[_resumed(task, seen, took_s)])
+
+
+def _by_driver(seen: Seen, until: tuple[OnDevice, ...], action: Action) -> Step | None:
+    """What is to be done while the memory is where the driver is to take it from; None: nothing (any more)."""
+    if seen.by_driver is None:
+        return None
+    if seen.by_driver.memory is OnDevice.MOVING:
+        return Step()
+    return Step(actions=[action]) if seen.by_driver.memory in until else None
 
 
 def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
@@ -215,11 +236,18 @@ def _started(task: Task, pid: int) -> JobStarted:
 
 
 def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspended:
-    """A process that nobody has parked keeps its memory on the GPU."""
+    """A process that neither the harness nor the driver has parked keeps its memory on the GPU."""
     order, stillness = task.order, seen.stillness if seen.obeyed else None
     if stillness is None:
+        parked = seen.by_driver is not None and seen.by_driver.memory is OnDevice.NO
+        took_s = seen.by_driver.took_s if parked and seen.by_driver is not None else 0.0
         return JobSuspended(
-            job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, delay_s=round(now_s - asked_s, 6)
+            job_id=order.job_id,
+            attempt=order.attempt,
+            node_id=order.node_id,
+            parked=parked,
+            delay_s=round(max(0.0, now_s - asked_s - took_s), 6),
+            took_s=round(took_s, 6),
         )
     return JobSuspended(
         job_id=order.job_id,

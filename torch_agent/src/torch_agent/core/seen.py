@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
+
+
+class OnDevice(StrEnum):
+    """Whether the memory of a task's processes is on the GPUs, as the driver says."""
+
+    NONE = "none"
+    """They use no GPU."""
+    YES = "yes"
+    PARTLY = "partly"
+    """An operation was broken off."""
+    MOVING = "moving"
+    NO = "no"
+    STUCK = "stuck"
+    """The last operation has failed."""
+
+
+class ByDriver(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver has done with a task's memory."""
+
+    memory: OnDevice
+    took_s: float = 0.0
+    """The last operation."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,5 +97,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     resizable: bool = False
     """To more or fewer processes, too."""
     takeover: Takeover = Takeover()
+    by_driver: ByDriver | None = None
+    """None where the driver is not asked to move memory."""
     report: Report | None = None
     """Its script's last report, where it is due and there is a new one."""
