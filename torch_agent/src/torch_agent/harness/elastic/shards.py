@@ -94,7 +94,7 @@ class Shards:
     def mean(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
         """Over the samples of the last batch, on all processes; given one value for each part that this one had."""
         given, tree = iter(values), Tree(self._ranks, self._distributed)
-        zero = torch.zeros_like(values[0]) if values else torch.zeros(())
+        zero = torch.zeros_like(values[0]) if values else torch.zeros((), device=self._parameters()[0].device)
         for weight in self._weights:
             tree.add([next(given).detach() * weight if weight else zero.clone()])
         return self._mean(tree)[0]
