@@ -72,27 +72,33 @@ class Life:
         self._topics = {topic: self._topic(topic) for topic in (Topic.TELEMETRY, Topic.PROFILES, Topic.DEADLETTER)}
         self.app.agent(self._topics[Topic.TELEMETRY], name="fold")(self._read)
         self.app.timer(interval=TICK_EVERY_S)(self._tick)
-        self.app.timer(interval=MEMBERSHIP_EVERY_S)(self._look_after_membership)
         revoked: Any = self.app.on_partitions_revoked
         revoked.connect(self._revoked, weak=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; raises what the app failed with."""
+        asked, watching = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._watch_membership())
+        life = asyncio.ensure_future(self._live())
         try:
-            await self.app.start()
-            log.info("windows started on Faust", extra=fields(group=self.app.conf.id))
-            asked, over = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self.app.wait_until_stopped())
-            ends: list[asyncio.Future[Any]] = [asked, over, self._failed]
+            ends: list[asyncio.Future[Any]] = [asked, life, self._failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            over.cancel()
+            if life.done():
+                life.result()
         finally:
+            for task in (asked, watching, life):
+                task.cancel()
             await self.app.stop()
             self._folder.cleanup()
         if self._failed.done():
             self._failed.result()
         if self.app.crash_reason is not None:
             raise self.app.crash_reason
+
+    async def _live(self) -> None:
+        """Until the app ends by itself. It has not started before it has its partitions."""
+        await self.app.start()
+        log.info("windows started on Faust", extra=fields(group=self.app.conf.id))
+        await self.app.wait_until_stopped()
 
     async def _read(self, stream: Any) -> None:
         async for event in stream.noack().events():
@@ -106,23 +112,25 @@ class Life:
         if outputs:
             await self._emit(outputs, list(self._unacknowledged))
 
-    async def _look_after_membership(self) -> None:
+    async def _watch_membership(self) -> None:
         """Fail when the consumer has left its group for good.
 
         aiokafka keeps such an error until somebody asks for it, and Faust does not ask: nothing would be read any more.
         """
-        consumer: Any = self.app.consumer
-        thread = consumer._thread
-        if thread._consumer is None:
-            return
+        while not self._failed.done():
+            await asyncio.sleep(MEMBERSHIP_EVERY_S)
+            consumer: Any = self.app.consumer
+            thread = consumer._thread
+            if thread._consumer is None:
+                continue
 
-        async def check() -> None:
-            thread._consumer._coordinator.check_errors()
+            async def check(member: Any = thread._consumer) -> None:
+                member._coordinator.check_errors()
 
-        try:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(check(), thread.thread_loop))
-        except Exception as error:
-            self._fail(error)
+            try:
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(check(), thread.thread_loop))
+            except Exception as error:
+                self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
