@@ -8,7 +8,7 @@ import pytest
 
 from libs.contracts.agent import JobExited, JobMovable, JobReady, JobRestored
 from libs.contracts.base import Event
-from libs.contracts.gateway import PolicyChanged
+from libs.contracts.gateway import JobPauseRequested, PolicyChanged
 from libs.contracts.jobs import ElasticRange, GpuRequest, JobSpec
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
@@ -117,6 +117,13 @@ def test_a_script_that_cannot_change_its_number_of_processes_is_left_alone():
     case.submit("a")
     case.give(JobMovable(job_id="a", attempt=1, node_id="n1"))
     assert only(case.grow("a", 2), MoveAbandoned).reason.code == "NotResizable"
+
+
+def test_a_paused_job_does_not_grow():
+    case = ElasticCase(n1=4)
+    case.elastic("a")
+    case.give(JobPauseRequested(job_id="a", requested_by="ada"))
+    assert only(case.grow("a", 2), MoveAbandoned).reason.code == "OnHold"
 
 
 def test_it_shrinks_at_once_for_a_newcomer_and_nobody_takes_turns():

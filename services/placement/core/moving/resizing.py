@@ -7,7 +7,7 @@ processes. Both may hold the same GPUs meanwhile, because only one of them train
 from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.state import Job, State
 
 
@@ -17,6 +17,8 @@ def why_not(state: State, job: Job, gpus: int) -> Reason | None:
         return Reason(code="NotResizable", message="its processes do not go on in another number, or on other servers")
     if job.suspended:
         return Reason(code="Suspended", message="it waits for its turn")
+    if job.held:
+        return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
     if gpus not in job.spec.widths:
         return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
     if gpus > job.width and (waiting := _who_waits(state, job)):

@@ -13,7 +13,7 @@ from services.placement.core import gangs
 from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.moving.reserving import reserve
 from services.placement.core.moving.resizing import place_with, why_not
-from services.placement.core.state import Job, Node, Phase, State
+from services.placement.core.state import Job, Node, State
 
 PATIENCE_S = 120.0
 """How long others wait for a job to shrink: its new processes start meanwhile."""
@@ -26,6 +26,8 @@ class _Server:
 
     node: Node
     gpu_type: str
+    jobs: list[Job]
+    """Elastic ones that hold some of them."""
     room: int
     """Free, or about to be, and promised to nobody."""
 
@@ -39,8 +41,9 @@ def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[st
     Returns:
         {job that gets its GPUs in this way, now or soon: the server}.
     """
-    _give_up_hopeless(state, turn)
-    servers = _servers(state)
+    elastic = _elastic_jobs(state)
+    _give_up_hopeless(elastic, turn)
+    servers = _servers(state, elastic) if queued else []
     promised = {}
     for job in queued:
         for server in servers:
@@ -58,31 +61,24 @@ def next_end_s(state: State) -> float | None:
     return min(ends, default=None)
 
 
-def _servers(state: State) -> list[_Server]:
-    """Those with an elastic job, in the order in which they joined."""
-    found = []
-    for node in state.nodes.values():
-        jobs = _elastic_jobs(state, node)
-        for gpu_type in dict.fromkeys(_gpu_type(node, job) for job in jobs) if node.usable else ():
-            coming = sum(_comes_free(job) for job in jobs if _gpu_type(node, job) == gpu_type)
-            found.append(_Server(node, gpu_type, len(node.free(gpu_type)) + coming))
-    return found
+def _elastic_jobs(state: State) -> list[Job]:
+    """Those that hold GPUs of one server, and keep them."""
+    return [job for job in state.jobs.values() if job.spec.elastic is not None and len(job.gang) == 1 and job.stays]
 
 
-def _elastic_jobs(state: State, node: Node) -> list[Job]:
-    return [
-        job
-        for job in state.jobs.values()
-        if job.phase is Phase.ACTIVE
-        and len(job.spec.widths) > 1
-        and job.gang[0].node_id == node.node_id
-        and len(job.gang) == 1
-        and job.stays
-    ]
-
-
-def _gpu_type(node: Node, job: Job) -> str:
-    return node.gpus[job.gang[0].gpu_indices[0]].gpu_type
+def _servers(state: State, elastic: Sequence[Job]) -> list[_Server]:
+    """Those with an elastic job, in the order in which their first one has arrived."""
+    found: dict[tuple[str, str], _Server] = {}
+    for job in elastic:
+        [task] = job.gang
+        node = state.nodes[task.node_id]
+        gpu_type = node.gpus[task.gpu_indices[0]].gpu_type
+        if node.usable:
+            fresh = _Server(node, gpu_type, [], len(node.free(gpu_type)))
+            server = found.setdefault((task.node_id, gpu_type), fresh)
+            server.jobs.append(job)
+            server.room += _comes_free(job)
+    return list(found.values())
 
 
 def _comes_free(job: Job) -> int:
@@ -96,7 +92,8 @@ def _make_room_on(state: State, server: _Server, job: Job, turn: Turn[State]) ->
     if missing <= 0:
         return True
     steps: list[tuple[Job, int]] = []
-    for other in sorted(_candidates(state, server, job), key=lambda each: (each.width, each.seq), reverse=True):
+    givers = [other for other in server.jobs if _may_shrink(state, other) and _least(other, job) < _lent(other)]
+    for other in sorted(givers, key=lambda each: (each.width, each.seq), reverse=True):
         if missing > 0:
             step = _smaller(other, job, missing)
             steps.append((other, step))
@@ -109,13 +106,8 @@ def _make_room_on(state: State, server: _Server, job: Job, turn: Turn[State]) ->
     return True
 
 
-def _candidates(state: State, server: _Server, job: Job) -> list[Job]:
-    """Who could give something back: who grows, and has not come far yet, or who could do with less."""
-    jobs = [other for other in _elastic_jobs(state, server.node) if _gpu_type(server.node, other) == server.gpu_type]
-    return [other for other in jobs if _may_shrink(state, other) and _least(other, job) < _lent(other)]
-
-
 def _may_shrink(state: State, job: Job) -> bool:
+    """Whether it could give something back: it grows, and has not come far yet; or it could do with less."""
     if job.move is not None:
         return job.move.width > job.width and not job.move.fetching
     return job.job_id not in state.partners and why_not(state, job, job.spec.widths[0]) is None
@@ -152,11 +144,10 @@ def _shrink(state: State, job: Job, gpus: int, other: Job, turn: Turn[State]) ->
     reserve(state, job, resize_id, gang, NEEDED, turn)
 
 
-def _give_up_hopeless(state: State, turn: Turn[State]) -> None:
+def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[State]) -> None:
     """Who cannot be resized in time goes on as it is, and takes turns."""
-    for job in list(state.jobs.values()):
-        move = job.move
-        if move is not None and _resizes(job) and turn.now_s >= move.since_s + PATIENCE_S:
+    for job in elastic:
+        if job.move is not None and _resizes(job) and turn.now_s >= job.move.since_s + PATIENCE_S:
             message = f"its new processes have not taken over within {PATIENCE_S:.0f} s"
             abandon(job, Reason(code=DESTINATION_FAILED, message=message), turn, goes_on=True)
 
