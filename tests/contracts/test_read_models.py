@@ -197,13 +197,13 @@ def test_an_older_database_is_brought_up_and_keeps_its_rows(store: Store) -> Non
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     keep(store, whole_story())
-    before = stored(store, JobRow)
+    without_widths = [msgspec.structs.replace(job, widths=[]) for job in stored(store, JobRow)]
     with store.engine.begin() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "0001")
         assert "sweeps" not in sa.inspect(connection).get_table_names()
     store.migrate()
-    assert stored(store, JobRow) == before
+    assert stored(store, JobRow) == without_widths  # until they are made anew, as of another version of the fold
     assert stored(store, SweepRow) == stored(store, TrialRow) == stored(store, ReportRow) == []
 
 

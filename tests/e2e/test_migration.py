@@ -109,6 +109,7 @@ class MovingJob:
 
     def move(self, kind: str = "", victim: str = "") -> None:
         """Drain its node; kill the victim after the first event of this kind; wait until it trains elsewhere."""
+        self.until(self.movable)
         source, before = self.node(), self.last_offset()
         self.client.drain(source, "moved by a test")
         if kind:
@@ -120,6 +121,13 @@ class MovingJob:
         self.client.undrain(source)
         written = self.losses.stat().st_size
         self.until(lambda: self.losses.stat().st_size > written)
+
+    def movable(self) -> bool:
+        """Whether it is known that its present attempt can hand over its state."""
+        attempt = self.client.job(self.job_id)["attempt"]
+        kinds = ("job.movable.v1", "job.moved.v1")
+        said = [event["data"]["attempt"] for kind in kinds for event in self.client.events(type=kind)]
+        return attempt in said
 
     def kill(self, victim: str, source: str) -> None:
         node_id = source if victim.startswith("source") else OTHER[source]

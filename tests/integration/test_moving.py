@@ -55,6 +55,8 @@ def test_a_control_file_of_an_older_agent_has_no_requests(tmp_path: Path):
 class Unsaveable:
     """A job whose state is whatever it is given."""
 
+    elastic = False
+
     def __init__(self, state: Any) -> None:
         self._state = state
 
@@ -104,7 +106,7 @@ class Harnessed:
     def register(self, job: Job, leaving: object) -> bool:
         return False
 
-    def job_boundary(self, number: int) -> None:
+    def job_boundary(self, number: int, agreed: bool | None) -> None:
         pass
 
 

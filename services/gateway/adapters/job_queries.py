@@ -81,7 +81,7 @@ def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, i
     return {job_id: place for place, job_id in enumerate(connection.execute(query).scalars(), start=1)}
 
 
-_ACCOUNTED = ("id", "tenant", "gpus", "state", "attempt", "placement", "tasks", "granted_gpus")
+_ACCOUNTED = ("id", "tenant", "gpus", "widths", "state", "attempt", "placement", "tasks", "granted_gpus")
 
 
 def live(connection: sa.Connection) -> list[JobRow]:

@@ -74,14 +74,19 @@ class Harness:
         suspender.stand_by(page, leaving)
         return True
 
-    def job_boundary(self, number: int) -> None:
+    def job_boundary(self, number: int, agreed: bool | None) -> None:
         """The Job's next batch is about to be drawn, and no gradients wait for a step.
 
         Args:
             number: of such boundaries with steps between them.
+            agreed: whether the ranks have agreed to stand still here; None: they have not been asked.
         """
         self.batch_requested()
-        self._guarded(lambda: self._stand_still_if_asked(number))
+        self._guarded(lambda: self._stand_still_if_asked(number, agreed))
+
+    def is_to_stand_still(self) -> bool:
+        """Whether the agent has asked for that, and the process has not come to it."""
+        return not self._off and self._suspending().pending
 
     def _guarded(self, work: Callable[[], None]) -> None:
         if self._off:
@@ -100,8 +105,8 @@ class Harness:
             raise SystemExit("sanjaya: this process is to take over a state, and trains without a Job")
         self._stand_still_if_asked(minibatches)
 
-    def _stand_still_if_asked(self, number: int) -> None:
-        if self._suspending().boundary(number, self._recorder.page):
+    def _stand_still_if_asked(self, number: int, agreed: bool | None = None) -> None:
+        if self._suspending().boundary(number, self._recorder.page, agreed):
             self._recorder.has_stood_still()
 
     def _suspending(self) -> Suspender:

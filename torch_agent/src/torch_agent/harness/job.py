@@ -67,16 +67,17 @@ class Job:
         generators = [part for part in parts.values() if isinstance(part, torch.Generator)]
         self._randomness = Randomness(generators)
         self._parts = {name: part for name, part in parts.items() if _has_state(name, part)}
+        self._harness = hooks.current()
         self._shards: Shards | None = None
         if elastic:
-            ranks = virtual_ranks(*place())
-            self._shards = Shards(ranks, group(), list(self._parts.values()), self._randomness)
+            asked = self._harness.is_to_stand_still if self._harness is not None else bool
+            parts_alone = list(self._parts.values())
+            self._shards = Shards(virtual_ranks(*place()), group(), parts_alone, self._randomness, asked)
         self._position = Position()
         self._resumes_with: dict[str, Any] | None = None
         """Random numbers at the batch where the state was saved; None once it has been reached."""
         self._in_epochs = self._in_batches = False
         self._steps = self._boundaries = 0
-        self._harness = hooks.current()
         self._gradients = self._harness.gradients if self._harness is not None else _listen()
         folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR")
         self._checkpoints = Checkpoints(folder, place()[0], barrier, alike=elastic) if folder else None
@@ -255,7 +256,7 @@ class Job:
             self._steps = self._gradients.steps
             self._boundaries += 1
         if self._harness is not None:
-            self._harness.job_boundary(self._boundaries)
+            self._harness.job_boundary(self._boundaries, self._shards.agreed() if self._shards is not None else None)
         if self._checkpoints is not None:
             self._save_if_due(self._checkpoints)
 

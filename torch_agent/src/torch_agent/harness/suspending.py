@@ -7,6 +7,9 @@ The ranks of a gang stand still at the same boundary, also when they are on seve
 different times: else some would wait for the others in the middle of an exchange of gradients. Rank 0 names the
 boundary once somebody on every node has seen the turn. Nobody can be more than one boundary ahead of rank 0 then,
 because every mini-batch needs all ranks; so the second one from there is reached by all and passed by none.
+
+The ranks of an elastic Job agree sooner: whether one of them has seen the turn goes along with the gradients of each
+batch, and they stand still right after it (see elastic/shards.py).
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from .parking.parking import CannotPark, Parker
 
 AHEAD = 2
 """Boundaries between the agreement and the suspension of a gang."""
+NEWS_PATIENCE_S = 10.0
+"""How long a rank that has heard of a turn from the others waits until its own agent says so, too."""
 
 
 class Suspender:
@@ -39,19 +44,28 @@ class Suspender:
         self._agreement: _Agreement | None = None
         self._parker: Parker | None = None
 
-    def boundary(self, number: int, page: PageWriter) -> bool:
+    @property
+    def pending(self) -> bool:
+        """Whether the process is to stand still, and does not yet."""
+        turn = self.control.turn
+        return turn != self._obeyed and suspends(turn)
+
+    def boundary(self, number: int, page: PageWriter, agreed: bool | None = None) -> bool:
         """Stand still here when that is wanted, until it is not. Returns whether the process has stood still.
 
         Args:
             number: of boundaries so far; all ranks count the same, and it takes all of them to come to the next.
+            agreed: whether the ranks have agreed on this boundary; None: they have not been asked.
         """
+        if agreed:
+            self._wait_for_the_news()
         turn = self.control.turn
         if turn == self._obeyed:
             return False
         if not suspends(turn):
             self._has_obeyed(Obeyed(turn=turn), page)
             return False
-        if not self._everybody_is_here(turn, number):
+        if not (self._everybody_is_here(turn, number) if agreed is None else agreed):
             return False
         self._stand_still(turn, page)
         return True
@@ -64,6 +78,11 @@ class Suspender:
         page.obeyed(Obeyed(turn=turn, parked_at_s=time.time()))
         wait_while(lambda: self.control.turn == turn, leaving.at_once)
         self._has_obeyed(Obeyed(turn=turn + 1), page)
+
+    def _wait_for_the_news(self) -> None:
+        """Another rank was told to stand still: this one is about to be, unless its agent knows better by now."""
+        deadline = time.monotonic() + NEWS_PATIENCE_S
+        wait_while(lambda: self.control.turn == self._obeyed and time.monotonic() < deadline, lambda: None)
 
     def _everybody_is_here(self, turn: int, number: int) -> bool:
         distributed = group()

@@ -3,11 +3,14 @@
 Every process draws the whole batch, and runs the parts of its virtual ranks. Parts have random numbers of their own
 (dropout), and all of them begin with the same buffers (batch normalisation; those after the first part go on, as in
 torch's DistributedDataParallel). So each process is in the same state after each batch, whatever their number.
+
+With its gradients each process says whether it was asked to stand still. The sum tells all of them at once, so they do
+so at the end of this very batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -36,19 +39,27 @@ class RandomNumbers(Protocol):
 class Shards:
     """Of one process of a job."""
 
-    def __init__(self, ranks: VirtualRanks, distributed: Any, parts: Sequence[Any], randomness: RandomNumbers) -> None:
+    def __init__(
+        self,
+        ranks: VirtualRanks,
+        distributed: Any,
+        parts: Sequence[Any],
+        randomness: RandomNumbers,
+        asked: Callable[[], bool],
+    ) -> None:
         """See `of`.
 
         Args:
             distributed: torch's, by which the processes meet; None where there is only one.
             parts: of the job: the models whose buffers count, the optimizers whose parameters are trained.
             randomness: of this process.
+            asked: whether this process is to stand still.
 
         Raises:
             TypeError: a model exchanges gradients by itself.
             ValueError: there is no optimizer.
         """
-        self._ranks, self._distributed, self._randomness = ranks, distributed, randomness
+        self._ranks, self._distributed, self._randomness, self._asked = ranks, distributed, randomness, asked
         self._models = [part for part in parts if isinstance(part, torch.nn.Module)]
         self._optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
         if any(type(model).__name__ in EXCHANGE_GRADIENTS for model in self._models):
@@ -56,7 +67,7 @@ class Shards:
         if not self._optimizers:
             raise ValueError("sanjaya: an elastic Job has an optimizer among its parts")
         self._weights: list[float] = []
-        self._under_way = False
+        self._under_way = self._agreed = False
 
     def of(self, batch: Any) -> Iterator[Any]:
         """This process's parts of a batch; when all have been used, `grad` of every parameter is the whole batch's.
@@ -84,12 +95,25 @@ class Shards:
             if weight:
                 yield part_of(batch, bounds[number], bounds[number + 1])
             buffers.end_a_part(number)
-            tree.add(_leaf(parameters, weight))
-        for parameter, gradient, earlier in zip(parameters, self._mean(tree), before, strict=True):
+            tree.add([*_leaf(parameters, weight), self._vote(parameters[0])])
+        *gradients, votes = self._mean(tree)
+        self._agreed = self._distributed is not None and bool(votes.item() > 0)
+        for parameter, gradient, earlier in zip(parameters, gradients, before, strict=True):
             parameter.grad = gradient if earlier is None else gradient.add_(earlier)
         buffers.agree(self._distributed)
         self._randomness.restore(goes_on_with)
         self._under_way = False
+
+    def agreed(self) -> bool | None:
+        """Whether one of the processes was asked to stand still before the last exchange; says so once.
+
+        None where there is only one process, which needs nobody's consent.
+        """
+        agreed, self._agreed = self._agreed, False
+        return None if self._distributed is None else agreed
+
+    def _vote(self, beside: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([float(self._asked())], dtype=beside.dtype, device=beside.device)
 
     def mean(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
         """Over the samples of the last batch, on all processes; given one value for each part that this one had."""
