@@ -237,7 +237,7 @@ def _(e: placement.JobMoved) -> str:
 
 @_on(placement.JobResized)
 def _(e: placement.JobResized) -> str:
-    return f"has {gpus(e.gpus)} instead of {e.from_gpus}: {e.reason.message}"
+    return f"has {gpus(e.gpus)} instead of {e.from_gpus} ({e.reason.code})"
 
 
 @_on(placement.MoveAbandoned)
@@ -371,6 +371,8 @@ def _(e: introspection.NodeLost) -> str:
 
 @_on(migration.MigrationStarted)
 def _(e: migration.MigrationStarted) -> str:
+    if e.gpus is not None:
+        return f"migration {e.migration_id} to {gpus(e.gpus)} on {', '.join(e.to_nodes)}: {e.reason.message}"
     return f"migration {e.migration_id} away from {', '.join(e.from_nodes)}: {e.reason.message}"
 
 
