@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -32,6 +34,11 @@ class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs of the node, ascending."""
     first_rank: int
     """Global rank of the task's first process; ranks follow the order of `gpu_indices`."""
+
+
+def width_of(gang: Iterable[TaskPlacement]) -> int:
+    """GPUs of a gang."""
+    return sum(len(task.gpu_indices) for task in gang)
 
 
 class TaskRef(msgspec.Struct, frozen=True, kw_only=True):

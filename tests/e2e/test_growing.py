@@ -14,11 +14,8 @@ from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import JobPlaced, JobResized, TimeSliceStarted
-from libs.inspect.conservation import conservation
-from libs.inspect.sources import open_log
-from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
-from services.roster import SERVICES
+from tests.e2e.checking import checked
 from tests.e2e.growing import MOST, WIDTHS, Growing, losses_of, undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -37,9 +34,7 @@ def test_a_job_goes_from_one_to_two_to_four_gpus_and_back(tmp_path: Path):
 
 
 def check_log(path: Path) -> None:
-    with open_log(str(path), cell="local") as log:
-        said = [record.envelope.event for record in log.control()]
-        assert conservation(log.control()).violations == []
+    said = [envelope.event for envelope in checked(path)]
     resized = [event for event in said if isinstance(event, JobResized)]
     assert [event.gpus for event in resized] == WIDTHS[1:]
     assert [event.reason.code for event in resized] == ["IdleGpus", "IdleGpus", "GpusNeeded", "GpusNeeded"]
@@ -47,6 +42,3 @@ def check_log(path: Path) -> None:
     assert grown == [2, 4]
     assert not [event for event in said if isinstance(event, TimeSliceStarted)], "nobody had to take turns"
     assert len([event for event in said if isinstance(event, JobPlaced)]) == 4, "nobody was restarted"
-    with open_log(str(path), cell="local") as log:
-        result = verify(log, SERVICES)
-    assert result.ok, result.first

@@ -23,11 +23,8 @@ from libs.client import Client, ClientError
 from libs.contracts.agent import JobRestored
 from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import JobMoved, JobPreempted
-from libs.inspect.conservation import conservation
-from libs.inspect.sources import open_log
-from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
-from services.roster import SERVICES
+from tests.e2e.checking import checked
 from tests.e2e.test_rounds import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -176,9 +173,7 @@ def check_losses(file: Path, folder: Path) -> None:
 
 
 def check_log(path: Path, moves: int) -> None:
-    with open_log(str(path), cell="local") as log:
-        events = [record.envelope.event for record in log.control()]
-        assert conservation(log.control()).violations == []
+    events = [envelope.event for envelope in checked(path)]
     kinds = Counter(type(event) for event in events)
     assert kinds[MigrationStarted] == moves == kinds[MigrationCompleted] + kinds[MigrationFailed]
     assert kinds[JobMoved] >= moves - 3, "the job lives on where a task was not killed"
@@ -186,6 +181,3 @@ def check_log(path: Path, moves: int) -> None:
     assert kinds[MigrationAssessed] >= 1
     restored = [event for event in events if isinstance(event, JobRestored)]
     assert all(event.state_bytes > 0 for event in restored)
-    with open_log(str(path), cell="local") as log:
-        result = verify(log, SERVICES)
-    assert result.ok, result.first

@@ -15,11 +15,8 @@ from libs.contracts.agent import JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.introspection import PackFailed, PackSucceeded
 from libs.contracts.placement import JobPacked, JobUnpacked
-from libs.inspect.conservation import conservation
-from libs.inspect.sources import open_log
-from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
-from services.roster import SERVICES
+from tests.e2e.checking import checked
 from tests.e2e.test_rounds import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -94,9 +91,7 @@ def count(client: Client, kind: str) -> int:
 
 
 def check_log(path: Path, names: dict[str, str]) -> None:
-    with open_log(str(path), cell="local") as log:
-        said = [(record.envelope.time_s, record.envelope.event) for record in log.control()]
-        assert conservation(log.control()).violations == []
+    said = [(envelope.time_s, envelope.event) for envelope in checked(path)]
     [(_, kept)] = of(said, PackSucceeded)
     assert {names[kept.job_id], names[kept.with_job]} == {"friendly-1", "friendly-2"} and kept.packed_ratio > 1.5
     [(_, failed)] = of(said, PackFailed)
@@ -107,9 +102,6 @@ def check_log(path: Path, names: dict[str, str]) -> None:
     assert unpacked.job_id == failed.job_id and unpacked_s - packed_s < 2 * TRIAL_S
     trained = [event for _, event in of(said, JobSuspended) if event.minibatches_total]
     assert trained and all(event.parked for event in trained)
-    with open_log(str(path), cell="local") as log:
-        result = verify(log, SERVICES)
-    assert result.ok, result.first
 
 
 def of(said: list[tuple[float, Event]], kind: type) -> Iterator[tuple[float, object]]:

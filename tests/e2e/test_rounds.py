@@ -15,12 +15,9 @@ from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.gateway import JobArrived, PolicyChanged
 from libs.contracts.placement import AllocationComputed, JobPlaced, JobPreempted, RoundStarted
-from libs.inspect.conservation import conservation
-from libs.inspect.sources import open_log
-from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
-from services.roster import SERVICES
+from tests.e2e.checking import checked
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 
@@ -116,9 +113,7 @@ def check_output(printed: dict[str, list[str]]) -> None:
 
 
 def check_log(path: Path) -> None:
-    with open_log(str(path), cell="local") as log:
-        events = [record.envelope.event for record in log.control()]
-        assert conservation(log.control()).violations == []
+    events = [envelope.event for envelope in checked(path)]
     kinds = Counter(type(event) for event in events)
     assert kinds[PolicyChanged] == 2 and kinds[JobArrived] == 4
     assert kinds[AllocationComputed] >= 2 and kinds[RoundStarted] >= 3
@@ -127,6 +122,3 @@ def check_log(path: Path) -> None:
     for job, attempts in placed.items():
         # A job that ends while it is being stopped was preempted once more than it was placed anew.
         assert preempted[job] - (attempts - 1) in (0, 1)
-    with open_log(str(path), cell="local") as log:
-        result = verify(log, SERVICES)
-    assert result.ok, result.first

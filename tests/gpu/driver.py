@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch_agent.driver.library import Driver, DriverFailed
+from torch_agent.driver.interface import Driver, DriverFailed
 
 SIZES = (0, 300_000_000, 5_000_000_000, 20_000_000_000)
 

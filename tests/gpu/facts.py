@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch_agent.driver.library import Driver
+from torch_agent.driver.interface import Driver
 
 
 def facts() -> dict[str, Any]:

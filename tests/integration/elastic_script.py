@@ -6,23 +6,20 @@ STOP_AFTER: batches (1-based, over all attempts) after which it says so (FOLDER/
 it may go on (FOLDER/go-<n>).
 """
 
-import os
 import random
 import sys
-import time
 from pathlib import Path
 
 import numpy
 import torch
 from sanjaya_job import Job
+from stopping import RANK, WORLD_SIZE, stop_after
 from torch import distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import libs.testing.quick_torch  # noqa: F401
 
 EPOCHS, SAMPLES, BATCH = 2, 110, 16
-RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-STOPS = [int(number) for number in os.environ.get("STOP_AFTER", "").split(",") if number]
 
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
@@ -35,13 +32,6 @@ def note(line):
     if RANK == 0:
         with (folder / "losses.0").open("a") as file:
             file.write(f"{line}\n")
-
-
-def stop_after(number):
-    if number in STOPS:
-        (folder / f"stopped-{number}.{RANK}").touch()
-        while not (folder / f"go-{number}").exists():
-            time.sleep(0.01)
 
 
 def train():

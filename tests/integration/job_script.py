@@ -9,21 +9,19 @@ it may go on (FOLDER/go-<n>). ACCUMULATE: batches per step. CHECKPOINT_EVERY: ba
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
 import numpy
 import torch
 from sanjaya_job import Job
+from stopping import RANK, WORLD_SIZE, stop_after
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 import libs.testing.quick_torch  # noqa: F401
 
 EPOCHS, SAMPLES, BATCH = 3, 40, 4
-RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
-STOPS = [int(number) for number in os.environ.get("STOP_AFTER", "").split(",") if number]
 
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
@@ -48,13 +46,6 @@ class Augmented(Dataset):
 def note(line):
     with (folder / f"losses.{RANK}").open("a") as file:
         file.write(f"{line}\n")
-
-
-def stop_after(number):
-    if number in STOPS:
-        (folder / f"stopped-{number}.{RANK}").touch()
-        while not (folder / f"go-{number}").exists():
-            time.sleep(0.01)
 
 
 def train():

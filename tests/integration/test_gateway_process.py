@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -15,17 +14,12 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.connect import connect
+from libs.bus.local_broker.network import free_port
 from libs.bus.port import Bus, TopicLayout
 from libs.contracts.gateway import JobArrived
 from libs.runtime import exits
 from libs.testing.processes import Processes, until
 from tests.integration.gateway_cell import CONTROL
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Door:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch_agent.harness.control import ask_to_save
 from torch_agent.telemetry import pages
 
+from libs.bus.local_broker.network import free_port
 from tests.integration.job_process import JobProcess, start_by_hand
 
 Start = Callable[..., JobProcess]
@@ -164,12 +164,6 @@ def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Pat
     [done] = at
     for rank in range(2):
         assert lines(tmp_path, rank) == whole[rank][done : left[rank] + 1]  # with the line of the first epoch's end
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_who_waits_for_a_state_can_be_stopped_and_a_broken_state_is_refused(start: Start):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from libs.contracts import settings
-from libs.contracts.cluster import TaskPlacement
+from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.migration import OWNER
 from libs.kernel.service import InvariantViolated
 
@@ -51,7 +51,7 @@ class Seat(msgspec.Struct, kw_only=True):
     @property
     def width(self) -> int:
         """GPUs."""
-        return sum(len(task.gpu_indices) for task in self.gang)
+        return width_of(self.gang)
 
     @property
     def holds(self) -> bool:

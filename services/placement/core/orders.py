@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from libs.contracts.cluster import TaskPlacement
+from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from services.placement.core.state import Job, Move, State
@@ -41,7 +41,7 @@ def launch_orders(
             gpu_indices=task.gpu_indices,
             launcher=job.spec.launcher,
             first_rank=task.first_rank,
-            world_size=sum(len(each.gpu_indices) for each in gang),
+            world_size=width_of(gang),
             node_rank=node_rank,
             node_count=len(gang),
             rendezvous_host=first.address if spread else None,

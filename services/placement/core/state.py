@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts import settings
-from libs.contracts.cluster import PortRange, TaskPlacement
+from libs.contracts.cluster import PortRange, TaskPlacement, width_of
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import OWNER, Lease, Share
 from libs.contracts.reasons import Reason
@@ -82,7 +82,7 @@ class Move(msgspec.Struct, kw_only=True):
     @property
     def width(self) -> int:
         """GPUs that the job has afterwards."""
-        return sum(len(task.gpu_indices) for task in self.gang)
+        return width_of(self.gang)
 
     @property
     def is_ready(self) -> bool:
@@ -164,7 +164,7 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def width(self) -> int:
         """GPUs of its gang; while it waits, as many as it asks for."""
-        return sum(len(task.gpu_indices) for task in self.gang) or self.spec.gpus.count
+        return width_of(self.gang) or self.spec.gpus.count
 
     @property
     def request(self) -> GpuRequest:

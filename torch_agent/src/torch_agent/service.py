@@ -21,7 +21,7 @@ from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from torch_agent import VERSION
-from torch_agent.driver.library import Driver
+from torch_agent.driver.interface import Driver
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.giving import StateServer

@@ -20,7 +20,7 @@ from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
 from torch_agent.core.reports import report_due
 from torch_agent.core.seen import Seen
 from torch_agent.core.task import Order, Status, Task, Want, apply_order
-from torch_agent.driver.library import Driver
+from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to

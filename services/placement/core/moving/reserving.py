@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.cluster import TaskPlacement
+from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import DestinationReserved
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
@@ -16,7 +16,7 @@ def reserve(state: State, job: Job, migration_id: str, gang: list[TaskPlacement]
     """Have the job's next attempt started there; `code` says why."""
     attempt = job.next_attempt
     orders = launch_orders(state, job, gang, attempt, restores=True)
-    gpus = sum(len(task.gpu_indices) for task in gang)
+    gpus = width_of(gang)
     numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(gang), "nodes_before": len(job.gang)}
     where = ", ".join(task.node_id for task in gang)
     message = f"is to go on on {where}"

@@ -13,7 +13,7 @@ from services.placement.core import gangs
 from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.moving.reserving import reserve
 from services.placement.core.moving.resizing import place_with, why_not
-from services.placement.core.state import Job, Node, State
+from services.placement.core.state import Job, Move, Node, State
 
 PATIENCE_S = 120.0
 """How long others wait for a job to shrink: its new processes start meanwhile."""
@@ -57,8 +57,8 @@ def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[st
 
 def next_end_s(state: State) -> float | None:
     """When patience with somebody who is to shrink ends."""
-    ends = [job.move.since_s + PATIENCE_S for job in state.jobs.values() if job.move is not None and _resizes(job)]
-    return min(ends, default=None)
+    resizes = (_resize_of(job) for job in state.jobs.values())
+    return min((resize.since_s + PATIENCE_S for resize in resizes if resize is not None), default=None)
 
 
 def _elastic_jobs(state: State) -> list[Job]:
@@ -147,10 +147,13 @@ def _shrink(state: State, job: Job, gpus: int, other: Job, turn: Turn[State]) ->
 def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[State]) -> None:
     """Who cannot be resized in time goes on as it is, and takes turns."""
     for job in elastic:
-        if job.move is not None and _resizes(job) and turn.now_s >= job.move.since_s + PATIENCE_S:
+        resize = _resize_of(job)
+        if resize is not None and turn.now_s >= resize.since_s + PATIENCE_S:
             message = f"its new processes have not taken over within {PATIENCE_S:.0f} s"
             abandon(job, Reason(code=DESTINATION_FAILED, message=message), turn, goes_on=True)
 
 
-def _resizes(job: Job) -> bool:
-    return job.move is not None and job.move.width != job.width and not job.move.fetching
+def _resize_of(job: Job) -> Move | None:
+    """The one that is under way, as long as its new processes have not begun to take over."""
+    move = job.move
+    return move if move is not None and move.width != job.width and not move.fetching else None

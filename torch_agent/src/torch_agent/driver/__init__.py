@@ -1,4 +1,4 @@
 """Suspension by the NVIDIA driver, for processes that the harness is not in: their memory leaves the GPU all the same.
 
-library.py (the driver's checkpoint interface) ─> operations.py (for the processes of tasks, without waiting for them)
+interface.py (the driver's checkpoint interface) ─> operations.py (for the processes of tasks, without waiting for them)
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch_agent.core.seen import ByDriver, OnDevice
-from torch_agent.driver.library import Driver, DriverFailed, State
+from torch_agent.driver.interface import Driver, DriverFailed, State
 
 log = logging.getLogger(__name__)
 
