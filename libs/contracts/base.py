@@ -85,11 +85,6 @@ def event(wire_type: str, *, owner: str, subject: str, topic: Topic = Topic.CONT
     return register
 
 
-def event_class(wire_type: str) -> type[Event] | None:
-    """The class registered for a wire name, or None when this version does not know it."""
-    return _BY_WIRE_TYPE.get(wire_type)
-
-
 def event_classes() -> Iterator[type[Event]]:
     """All registered classes, in order of wire name."""
     for _, cls in sorted(_BY_WIRE_TYPE.items()):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from libs.contracts.learned import learned
 from libs.contracts.reasons import Number
 from libs.contracts.searching import Value
 
@@ -429,6 +430,8 @@ ROW_TYPES: tuple[type[Row], ...] = (
     SweepRow,
     TrialRow,
 )
+for _row_type in ROW_TYPES:
+    learned(_row_type)
 
 CHECKPOINT_TABLE = "checkpoint"
 """One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `fold_version`, `changed_s`."""

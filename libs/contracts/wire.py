@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
-from functools import cache
 
 import msgspec
 
 from libs.contracts import catalogue, upcast
-from libs.contracts.base import Event, event_class
+from libs.contracts.base import Event, event_classes
 from libs.contracts.envelope import Envelope
+from libs.contracts.learned import learned
 
 Headers = list[tuple[str, bytes]]
 
@@ -23,7 +23,8 @@ DATASCHEMA_PREFIX = "urn:sanjaya:schema:"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encoder = msgspec.json.Encoder()
 
-assert catalogue.OWNERS  # importing the catalogue fills the registry that decoding looks types up in
+assert catalogue.OWNERS  # importing the catalogue fills the registry of event types
+_decoders = {cls.wire_type: learned(cls) for cls in event_classes()}
 
 
 class Undecodable(Exception):
@@ -118,18 +119,13 @@ def decode_data(wire_type: str, value: bytes) -> Event:
         Undecodable: unknown type, or data that does not fit.
     """
     current, value = upcast.to_current(wire_type, value)
-    cls = event_class(current)
-    if cls is None:
+    decoder = _decoders.get(current)
+    if decoder is None:
         raise Undecodable(f"unknown event type {wire_type!r}: this version does not know it")
     try:
-        return _decoder(cls).decode(value)
+        return decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Undecodable(f"data of {wire_type}: {error}") from None
-
-
-@cache
-def _decoder(cls: type[Event]) -> msgspec.json.Decoder[Event]:
-    return msgspec.json.Decoder(cls)
 
 
 def rfc3339(time_s: float) -> str:
