@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
 
-.PHONY: help setup demo test whole-cells single-parts unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup demo test whole-cells single-parts coverage unit lint types imports schemas golden golden-accept bench up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,13 +22,9 @@ demo: setup ## a whole cell on this machine: 12+ real training jobs, their story
 	$(BIN)/sanjaya demo --bus $(BUS)
 
 test: setup lint types imports ## everything, real Kafka and PostgreSQL included
-	$(BIN)/coverage erase
 	$(MAKE) --jobs 2 --output-sync=target whole-cells single-parts
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --format=total | sed 's/^/coverage: /; s/$$/%/'
 
-# Two halves side by side: both mostly wait for processes. Coverage is measured of the single parts alone: the long
-# runs of the cores in the other half would take half as long again, and it sees nothing of what processes do.
+# Two halves side by side: both mostly wait for processes.
 CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties \
 	tests/integration/test_job_api.py tests/integration/test_moving_between_agents.py
 
@@ -36,7 +32,14 @@ whole-cells: setup
 	$(BIN)/pytest $(CELLS)
 
 single-parts: setup
+	$(BIN)/pytest $(CELLS:%=--ignore=%)
+
+# Not of whole cells: the long runs of the cores would take half as long again, and processes are not seen.
+coverage: setup ## how much of the code the single parts reach
+	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(CELLS:%=--ignore=%)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 unit: setup ## the cores alone: milliseconds each
 	$(BIN)/pytest -q tests/unit tests/architecture
