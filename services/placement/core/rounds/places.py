@@ -42,8 +42,9 @@ class Board:
     def take(self, gang: list[TaskPlacement]) -> None:
         """Give these GPUs away."""
         for task in gang:
+            free = self._free[task.node_id]
             for index in task.gpu_indices:
-                del self._free[task.node_id][index]
+                del free[index]
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
