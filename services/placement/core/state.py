@@ -167,6 +167,11 @@ class Job(msgspec.Struct, kw_only=True):
         return width_of(self.gang) or self.spec.gpus.count
 
     @property
+    def as_asked(self) -> bool:
+        """Whether it has as many GPUs as it asks for; only an elastic job may have others."""
+        return self.spec.elastic is None or self.width == self.spec.gpus.count
+
+    @property
     def request(self) -> GpuRequest:
         """What it needs elsewhere to go on as it is."""
         return msgspec.structs.replace(self.spec.gpus, count=self.width)

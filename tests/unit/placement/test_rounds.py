@@ -260,7 +260,7 @@ def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
         Claim(("small",), "k80", 1, owed_s=20.0, order=1),
     ]
     free = {"v100": 6, "k80": 1}
-    assert select(claims, free) == [Seat(("wide",), "v100"), Seat(("small",), "k80")]
+    assert select(claims, free) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
     assert free == {"v100": 2, "k80": 0}
 
 
@@ -269,4 +269,4 @@ def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type(
         Wish("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
         Wish("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
     ]
-    assert fill(wishes, {"v100": 1, "k80": 1}) == [Seat(("runs",), "v100"), Seat(("waits",), "k80")]
+    assert fill(wishes, {"v100": 1, "k80": 1}) == [Seat(("runs",), "v100", 1), Seat(("waits",), "k80", 1)]

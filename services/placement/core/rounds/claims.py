@@ -14,11 +14,11 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
     round_s, bonus_s = state.round_s, RENEWAL_BONUS * state.round_s
     found = []
     for share in rounds.shares:
-        members = [competing[job_id] for job_id in share.jobs if job_id in competing]
-        if len(members) != len(share.jobs):
+        first, last = competing.get(share.jobs[0]), competing.get(share.jobs[-1])
+        if first is None or last is None:
             continue
-        credit, row, first = rounds.credit[ledger.row_key(share.jobs)], tuple(share.jobs), members[0]
-        running_on = _where_all_run(members)
+        credit, row = rounds.credit[ledger.row_key(share.jobs)], tuple(share.jobs)
+        running_on = _where_all_run(first, last)
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
             if owed_s > 0:
@@ -27,13 +27,11 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
     return found
 
 
-def _where_all_run(members: list[Job]) -> str:
-    """The GPU type on which every one of them may stay; empty: there is none."""
-    gpu_type = members[0].gpu_type
-    for job in members:
-        if job.phase is not Phase.ACTIVE or job.leaving is not None or job.gpu_type != gpu_type:
-            return ""
-    return gpu_type
+def _where_all_run(first: Job, last: Job) -> str:
+    """The GPU type on which all jobs of a row, one or two, may stay; empty: there is none."""
+    if first.leaving is None and last.leaving is None and first.phase is last.phase is Phase.ACTIVE:
+        return first.gpu_type if first.gpu_type == last.gpu_type else ""
+    return ""
 
 
 def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:

@@ -14,9 +14,11 @@ from services.placement.core.state import Job, Node, Phase, Rounds, State
 def give(state: State, rounds: Rounds, turn: Turn[State]) -> None:
     """Place whom the round waits for, then whoever can use idle GPUs; tell the others why they wait."""
     _place_planned(state, rounds, turn)
-    _give_idle_away(state, rounds, turn)
-    for job in _waiting(state, rounds):
-        if not job.wait_code:
+    waiting = _waiting(state, rounds)
+    if waiting:
+        _give_idle_away(state, rounds, waiting, turn)
+    for job in waiting:
+        if job.phase is Phase.QUEUED and not job.wait_code:
             tell(state, job, why_it_waits(rounds, job), turn)
 
 
@@ -44,10 +46,9 @@ def _is_free(state: State, lease: Lease) -> bool:
     return True
 
 
-def _give_idle_away(state: State, rounds: Rounds, turn: Turn[State]) -> None:
+def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn[State]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    waiting = _waiting(state, rounds)
-    free = _idle(state, rounds) if waiting else {}
+    free = _idle(state, rounds)
     if not free:
         return
     for job in by_debt(rounds, waiting):

@@ -94,12 +94,13 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
 def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]) -> None:
     rounds = state.rounds
     assert rounds is not None
+    staying = {job.job_id: job for job in jobs if job.stays}
     types, left = list(gpus), totals(gpus)
     chosen = select(claims(state, rounds, jobs), left)
     seated = {job_id: None for seat in chosen for job_id in seat.jobs}
     others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
     beyond = fill([wish(state, job, types) for job in others], left)
-    plan = assign(state, [*chosen, *beyond], gpus)
+    plan = assign(state, [*chosen, *beyond], staying, gpus)
     turn.emit(
         RoundStarted(
             policy=state.policy,
@@ -112,8 +113,8 @@ def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]
         )
     )
     renewed = dict.fromkeys(plan.renewed)
-    for job in jobs:
-        if job.stays and job.job_id not in renewed:
+    for job in staying.values():
+        if job.job_id not in renewed:
             preempt(state, job, why_it_leaves(rounds, job), turn)
 
 

@@ -42,8 +42,9 @@ class Board:
     def take(self, gang: list[TaskPlacement]) -> None:
         """Give these GPUs away."""
         for task in gang:
+            free = self._free[task.node_id]
             for index in task.gpu_indices:
-                del self._free[task.node_id][index]
+                del free[index]
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
@@ -55,59 +56,58 @@ class Board:
         return -(-width // self._largest)
 
 
-def assign(state: State, chosen: Sequence[Seat], gpus: Offered) -> Plan:
-    """Places for the chosen rows."""
+def assign(state: State, chosen: Sequence[Seat], staying: Mapping[str, Job], gpus: Offered) -> Plan:
+    """Places for the chosen rows; `staying`: jobs that hold GPUs and may keep them, by id."""
     plan = Plan()
     by_type: dict[str, list[Seat]] = {}
     for seat in chosen:
         by_type.setdefault(seat.gpu_type, []).append(seat)
     for gpu_type in sorted(by_type):
-        seats = sorted(by_type[gpu_type], key=lambda seat: (-_first(state, seat).spec.gpus.count, seat.jobs))
+        seats = sorted(by_type[gpu_type], key=lambda seat: (-seat.width, seat.jobs))
         board = partial(Board, state, gpu_type, gpus.get(gpu_type, {}))
-        part = _renewing(state, board(), seats) or _anew(state, board(), seats)
+        part = _renewing(state, board(), seats, staying) or _anew(state, board(), seats, staying)
         plan.renewed += part.renewed
         plan.leases += part.leases
     return plan
 
 
-def _renewing(state: State, board: Board, seats: list[Seat]) -> Plan | None:
+def _renewing(state: State, board: Board, seats: list[Seat], staying: Mapping[str, Job]) -> Plan | None:
     """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
     plan, others = Plan(), []
     for seat in seats:
-        stayer = _who_stays(state, seat, board)
+        stayer = _who_stays(seat, staying, board)
         if stayer is None:
             others.append(seat)
             continue
-        if len(stayer.gang) > board.ideal_nodes(stayer.spec.gpus.count):
+        if len(stayer.gang) > board.ideal_nodes(seat.width):
             return None
-        _seat(plan, seat, stayer.gang, board, state)
+        _seat(plan, seat, stayer.gang, board, staying)
     for seat in others:
-        job = _first(state, seat)
-        fit = board.best(job)
-        if fit is None or fit.nodes > board.ideal_nodes(job.spec.gpus.count):
+        fit = board.best(_first(state, seat))
+        if fit is None or fit.nodes > board.ideal_nodes(seat.width):
             return None
-        _seat(plan, seat, fit.gang, board, state)
+        _seat(plan, seat, fit.gang, board, staying)
     return plan
 
 
-def _anew(state: State, board: Board, seats: list[Seat]) -> Plan:
+def _anew(state: State, board: Board, seats: list[Seat], staying: Mapping[str, Job]) -> Plan:
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
     for seat in seats:
-        stayer, fit = _who_stays(state, seat, board), board.best(_first(state, seat))
+        stayer, fit = _who_stays(seat, staying, board), board.best(_first(state, seat))
         if stayer is not None and (fit is None or len(stayer.gang) <= fit.nodes):
-            _seat(plan, seat, stayer.gang, board, state)
+            _seat(plan, seat, stayer.gang, board, staying)
         elif fit is not None:
-            _seat(plan, seat, fit.gang, board, state)
+            _seat(plan, seat, fit.gang, board, staying)
     return plan
 
 
-def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, state: State) -> None:
+def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, staying: Mapping[str, Job]) -> None:
     """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
     board.take(gang)
     for job_id in seat.jobs:
-        job = state.jobs[job_id]
-        if job.stays and job.gang == gang:
+        job = staying.get(job_id)
+        if job is not None and job.gang == gang:
             plan.renewed.append(job_id)
         else:
             partners = [other for other in seat.jobs if other != job_id]
@@ -118,11 +118,10 @@ def _first(state: State, seat: Seat) -> Job:
     return state.jobs[seat.jobs[0]]
 
 
-def _who_stays(state: State, seat: Seat, board: Board) -> Job | None:
+def _who_stays(seat: Seat, staying: Mapping[str, Job], board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
     for job_id in seat.jobs:
-        job = state.jobs[job_id]
-        as_asked = job.stays and job.gpu_type == seat.gpu_type and job.width == job.spec.gpus.count
-        if as_asked and board.has(job.gang):
+        job = staying.get(job_id)
+        if job is not None and job.gpu_type == seat.gpu_type and job.as_asked and board.has(job.gang):
             return job
     return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from operator import attrgetter
+
+import msgspec
 
 RENEWAL_BONUS = 1.0
 """Of a round: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct, frozen=True):
     """A row that is owed time on a GPU type."""
 
     jobs: tuple[str, ...]
@@ -22,7 +24,7 @@ class Claim(NamedTuple):
     """Breaks ties: order of arrival."""
 
 
-class Wish(NamedTuple):
+class Wish(msgspec.Struct, frozen=True):
     """A job that takes what nobody claims."""
 
     job_id: str
@@ -33,11 +35,12 @@ class Wish(NamedTuple):
     """The GPU type that it holds; empty: it waits."""
 
 
-class Seat(NamedTuple):
+class Seat(msgspec.Struct, frozen=True):
     """A row that runs in the coming round."""
 
     jobs: tuple[str, ...]
     gpu_type: str
+    width: int
 
 
 def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
@@ -46,12 +49,13 @@ def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
     Highest debt first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
     """
     seats: list[Seat] = []
-    taken: dict[str, None] = {}
-    for claim in sorted(claims, key=lambda c: (-c.owed_s, c.order)):
-        if claim.width <= free.get(claim.gpu_type, 0) and taken.keys().isdisjoint(claim.jobs):
+    taken: set[str] = set()
+    by_arrival = sorted(claims, key=attrgetter("order"))
+    for claim in sorted(by_arrival, key=attrgetter("owed_s"), reverse=True):
+        if claim.width <= free.get(claim.gpu_type, 0) and taken.isdisjoint(claim.jobs):
             free[claim.gpu_type] -= claim.width
-            taken.update(dict.fromkeys(claim.jobs))
-            seats.append(Seat(claim.jobs, claim.gpu_type))
+            taken.update(claim.jobs)
+            seats.append(Seat(claim.jobs, claim.gpu_type, claim.width))
     return seats
 
 
@@ -62,16 +66,16 @@ def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
     on the type of which most is left.
     """
     listed = list(wishes)
-    chosen: dict[str, str] = {}
+    chosen: dict[str, Seat] = {}
     for wish in listed:
         if wish.running_on and wish.width <= free.get(wish.running_on, 0) and wish.rates.get(wish.running_on, 0.0) > 0:
-            chosen[wish.job_id] = wish.running_on
+            chosen[wish.job_id] = Seat((wish.job_id,), wish.running_on, wish.width)
             free[wish.running_on] -= wish.width
     for wish in listed:
         if wish.job_id not in chosen:
             possible = [t for t, rate in wish.rates.items() if rate > 0 and wish.width <= free.get(t, 0)]
             if possible:
                 best = max(possible, key=lambda t: (wish.rates[t], free[t], t))
-                chosen[wish.job_id] = best
+                chosen[wish.job_id] = Seat((wish.job_id,), best, wish.width)
                 free[best] -= wish.width
-    return [Seat((job_id,), gpu_type) for job_id, gpu_type in chosen.items()]
+    return list(chosen.values())
