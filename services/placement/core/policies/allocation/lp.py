@@ -56,7 +56,7 @@ class Rows:
         return first
 
     def add_block(self, rows: Ints, columns: Ints, values: Floats) -> None:
-        """Coefficients of any constraints."""
+        """Coefficients of any constraints; none is given twice."""
         self.rows.append(rows)
         self.columns.append(columns)
         self.values.append(values)
@@ -101,7 +101,8 @@ class LinearProgram:
 
     def _run(self) -> bool:
         self._highs.run()
-        self.iterations += max(0, self._highs.getInfo().simplex_iteration_count)
+        _, iterations = self._highs.getInfoValue("simplex_iteration_count")
+        self.iterations += max(0, iterations)
         return bool(self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 
     @property
@@ -127,19 +128,15 @@ class LinearProgram:
 
 
 def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
-    """Give HiGHS the constraints, row by row; coefficients given twice are added: a pair within one class counts
-    for two members."""
+    """Give HiGHS the constraints, column by column, as it keeps them."""
+    owner = np.concatenate([np.empty(0, np.int64), *block.columns])
     rows = np.concatenate([np.empty(0, np.int64), *block.rows])
-    indices = np.concatenate([np.empty(0, np.int64), *block.columns])
-    places, owner = np.unique(rows * max(1, columns) + indices, return_inverse=True)
-    values = np.bincount(owner, np.concatenate([np.empty(0), *block.values]), len(places))
-    height = len(block.lower)
-    starts = np.searchsorted(places, np.arange(height + 1) * max(1, columns))
+    order = np.argsort(owner * len(block.lower) + rows)
     return highs.passModel(
         columns,
-        height,
-        len(places),
-        int(highspy.MatrixFormat.kRowwise),
+        len(block.lower),
+        len(order),
+        int(highspy.MatrixFormat.kColwise),
         int(highspy.ObjSense.kMaximize),
         0.0,
         np.zeros(columns),
@@ -147,8 +144,8 @@ def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
         np.full(columns, highspy.kHighsInf),
         np.array(block.lower, float),
         np.array(block.upper, float),
-        starts.astype(np.int32),
-        (places % max(1, columns)).astype(np.int32),
-        values,
+        np.searchsorted(owner[order], np.arange(columns + 1)),
+        rows[order],
+        np.concatenate([np.empty(0), *block.values])[order],
         np.zeros(columns, np.int32),
     )

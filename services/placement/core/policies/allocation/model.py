@@ -24,16 +24,15 @@ class Model:
     def __init__(self, classes: Classes, extra: int = 0) -> None:
         """`extra`: how many variables the policy adds."""
         self.classes = classes
-        self.alone_class, self.alone_type = (index.astype(np.int64) for index in np.nonzero(classes.rates > 0))
+        self.alone_class, self.alone_type = np.nonzero(classes.rates > 0)
         self._build_pairs()
         self.alone, self.paired = len(self.alone_class), len(self.pair_index)
         self.first_extra = self.alone + self.paired
         self.first_overlap = self.first_extra + extra
         self.columns = self.first_overlap + (self.alone if classes.agnostic else 0)
         self.rows = Rows()
-        self._add_time_limits()
+        self._build_terms()
         self._add_gpu_limits()
-        self._thr = self._throughput_entries()
         if classes.agnostic:
             self._add_overlap()
 
@@ -42,34 +41,36 @@ class Model:
         types = len(self.classes.types)
         rates_a = np.array([pair.rates_a for pair in pairs]).reshape(len(pairs), types)
         rates_b = np.array([pair.rates_b for pair in pairs]).reshape(len(pairs), types)
-        self.pair_index, self.pair_type = (index.astype(np.int64) for index in np.nonzero(rates_a > 0))
+        self.pair_index, self.pair_type = np.nonzero(rates_a > 0)
         self.pair_a = np.array([pair.a for pair in pairs], dtype=np.int64)[self.pair_index]
         self.pair_b = np.array([pair.b for pair in pairs], dtype=np.int64)[self.pair_index]
         self.pair_rate_a = rates_a[self.pair_index, self.pair_type]
         self.pair_rate_b = rates_b[self.pair_index, self.pair_type]
 
-    @property
-    def pair_columns(self) -> Ints:
-        """(Y,) columns of the pair variables."""
-        return np.arange(self.alone, self.alone + self.paired)
+    def _build_terms(self) -> None:
+        """(class, column, rate) of all terms of the classes' total throughputs; no job has more than all of its time.
 
-    def _add_time_limits(self) -> None:
-        """No job has more than all of its own time."""
+        A pair within one class is one term: both members' rates, and time of both.
+        """
         classes = self.classes
+        two = self.pair_a != self.pair_b
+        pair_columns = np.arange(self.alone, self.first_extra)
+        rate_a, rate_b = self.pair_rate_a, self.pair_rate_b
+        alone_rate = classes.rates[self.alone_class, self.alone_type]
+        self._owner = np.concatenate([self.alone_class, self.pair_a, self.pair_b[two]])
+        self._column = np.concatenate([np.arange(self.alone), pair_columns, pair_columns[two]])
+        self._rate = np.concatenate([alone_rate, np.where(two, rate_a, rate_a + rate_b), rate_b[two]])
+        members = np.concatenate([np.ones(self.alone), np.where(two, 1.0, 2.0), np.ones(np.count_nonzero(two))])
         first = self.rows.reserve([-INFINITY] * len(classes.count), classes.count.tolist())
-        alone = np.arange(self.alone)
-        self.rows.add_block(first + self.alone_class, alone, np.ones(self.alone))
-        self.rows.add_block(first + self.pair_a, self.pair_columns, np.ones(self.paired))
-        self.rows.add_block(first + self.pair_b, self.pair_columns, np.ones(self.paired))
+        self.rows.add_block(first + self._owner, self._column, members)
 
     def _add_gpu_limits(self) -> None:
         """No pool gives more GPUs than it has."""
         classes = self.classes
         first = self.rows.reserve([-INFINITY] * len(classes.pool_gpus), classes.pool_gpus.tolist())
-        self.rows.add_block(
-            first + classes.pool_of[self.alone_type], np.arange(self.alone), classes.width[self.alone_class]
-        )
-        self.rows.add_block(first + classes.pool_of[self.pair_type], self.pair_columns, classes.width[self.pair_a])
+        drawn_from = classes.pool_of[np.concatenate([self.alone_type, self.pair_type])]
+        width = classes.width[np.concatenate([self.alone_class, self.pair_a])]
+        self.rows.add_block(first + drawn_from, np.arange(self.first_extra), width)
 
     def _add_overlap(self) -> None:
         """One variable per alone variable: how much of it is time as the cluster's own mix of types would give it.
@@ -99,32 +100,20 @@ class Model:
         cost[self.first_overlap :] = self.classes.width[self.alone_class]
         return cost
 
-    def _throughput_entries(self) -> tuple[Ints, Ints, Floats]:
-        """(class, column, rate) of all terms of the classes' total throughputs, in order of class."""
-        classes = self.classes
-        owner = np.concatenate([self.alone_class, self.pair_a, self.pair_b])
-        column = np.concatenate([np.arange(self.alone), self.pair_columns, self.pair_columns])
-        rate = np.concatenate([classes.rates[self.alone_class, self.alone_type], self.pair_rate_a, self.pair_rate_b])
-        order = np.argsort(owner, kind="stable")
-        return owner[order], column[order], rate[order]
-
     def add_throughput_rows(self, chosen: Ints, scale: Floats, lower: Floats, upper: Floats) -> int:
         """For each chosen class one constraint on `scale` times its total throughput; returns the first's number."""
         first = self.rows.reserve(lower.tolist(), upper.tolist())
         place = np.full(len(self.classes.count), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
-        owner, column, rate = self._thr
-        keep = place[owner] >= 0
-        row = place[owner[keep]]
-        self.rows.add_block(first + row, column[keep], rate[keep] * scale[row])
+        row = place[self._owner]
+        keep = row >= 0
+        row = row[keep]
+        self.rows.add_block(first + row, self._column[keep], self._rate[keep] * scale[row])
         return first
 
     def cost_of(self, per_class: Floats) -> Floats:
         """(columns,) the objective that sums `per_class` times each class's total throughput."""
-        owner, column, rate = self._thr
-        cost = np.zeros(self.columns)
-        np.add.at(cost, column, rate * per_class[owner])
-        return cost
+        return _sums(self._column, self._rate * per_class[self._owner], self.columns)
 
     def cost_of_typed(self, per_type: Floats) -> Floats:
         """(columns,) the objective that sums `per_type` times each class's throughput on the type."""
@@ -135,14 +124,16 @@ class Model:
 
     def throughputs(self, values: Floats) -> Floats:
         """(C,) total throughput of each class."""
-        owner, column, rate = self._thr
-        total = np.zeros(len(self.classes.count))
-        np.add.at(total, owner, rate * values[column])
-        return total
+        return _sums(self._owner, self._rate * values[self._column], len(self.classes.count))
 
     def program(self) -> LinearProgram:
         """The LP as built so far."""
         return LinearProgram(self.columns, self.rows)
+
+
+def _sums(places: Ints, values: Floats, size: int) -> Floats:
+    """(size,) the sum of the values at each place; of no values at all numpy makes whole numbers."""
+    return np.bincount(places, values, size).astype(float, copy=False)
 
 
 def better_for_jobs(model: Model, program: LinearProgram, reached: Floats) -> Floats:
