@@ -26,6 +26,7 @@ from services.placement.core.policies.allocation.problem import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     jobs = problem.jobs
     rates = _rates(problem, types)
     colours = _colours(
-        (tuple(row), job.scale_factor, job.weight, job.kind, key(index, job))
-        for index, (row, job) in enumerate(zip(rates.tolist(), jobs, strict=True))
+        (row, job.scale_factor, job.weight, job.kind, key(index, job))
+        for index, (row, job) in enumerate(zip(rates, jobs, strict=True))
     )
     shared = problem.options.space_sharing
     pairs = _known_pairs(problem, rates, types) if shared else []
@@ -107,7 +108,7 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     for index, colour in enumerate(colours):
         members[colour].append(index)
     firsts = [jobs[listed[0]] for listed in members]
-    class_rates = rates[[listed[0] for listed in members]] if members else rates
+    class_rates = np.array([rates[listed[0]] for listed in members], dtype=float).reshape(len(members), len(types))
     by_kind = _kind_classes(problem, members, class_rates) if shared else []
     return Classes(
         **cluster_arrays(problem.cluster),
@@ -195,15 +196,17 @@ def cluster_arrays(cluster: dict[str, GpuPool]) -> ClusterArrays:
     }
 
 
-def _rates(problem: Problem, types: Sequence[str]) -> Floats:
+def _rates(problem: Problem, types: Sequence[str]) -> list[tuple[float, ...]]:
     """(J, T) what the policy sees: 0 where a gang does not fit, one rate for all types when it is agnostic."""
     cluster = problem.cluster
     sizes = [(t, cluster[cluster[t].shares_gpus_with or t].gpus) for t in types]
-    fitting = [
-        [job.throughputs.get(t, 0.0) if job.scale_factor <= gpus else 0.0 for t, gpus in sizes] for job in problem.jobs
+    rates = [
+        tuple([job.throughputs.get(t, 0.0) if job.scale_factor <= gpus else 0.0 for t, gpus in sizes])
+        for job in problem.jobs
     ]
-    rates = np.array(fitting).reshape(len(problem.jobs), len(types))
-    return rates if problem.options.heterogeneity_aware else np.where(rates > 0, 1.0, 0.0)
+    if problem.options.heterogeneity_aware:
+        return rates
+    return [tuple([1.0 if rate > 0 else 0.0 for rate in row]) for row in rates]
 
 
 @dataclass(frozen=True)
@@ -216,23 +219,28 @@ class _Link:
     rates_b: tuple[float, ...]
 
 
-def _known_pairs(problem: Problem, rates: Floats, types: Sequence[str]) -> list[_Link]:
+def _known_pairs(problem: Problem, rates: Sequence[tuple[float, ...]], types: Sequence[str]) -> list[_Link]:
     place = {job.id: index for index, job in enumerate(problem.jobs)}
     links = (_link(pair, place, rates, types, problem) for pair in problem.pairs)
     return [link for link in links if any(link.rates_a)]
 
 
-def _link(pair: Pair, place: dict[str, int], rates: Floats, types: Sequence[str], problem: Problem) -> _Link:
+def _link(
+    pair: Pair,
+    place: dict[str, int],
+    rates: Sequence[tuple[float, ...]],
+    types: Sequence[str],
+    problem: Problem,
+) -> _Link:
     """With zeros on the types where the pair cannot help."""
     a, b = place[pair.jobs[0]], place[pair.jobs[1]]
     aware = problem.options.heterogeneity_aware
     rates_a, rates_b = [0.0] * len(types), [0.0] * len(types)
     for index, gpu_type in enumerate(types):
         together = pair.throughputs.get(gpu_type, (0.0, 0.0))
-        alone_a, alone_b = float(rates[a, index]), float(rates[b, index])
         if not aware:
             together = _relative(together, problem.jobs[a], problem.jobs[b], gpu_type)
-        if can_help(together, alone_a, alone_b):
+        if can_help(together, rates[a][index], rates[b][index]):
             rates_a[index], rates_b[index] = together
     return _Link(a, b, tuple(rates_a), tuple(rates_b))
 
@@ -346,17 +354,17 @@ def check_problem(problem: Problem) -> None:
     _check_cluster(problem.cluster)
     known: dict[str, int] = {}
     for index, job in enumerate(problem.jobs):
-        path = f"$.jobs[{index}]"
-        if job.id in known:
-            raise InvalidProblem(f"{path}.id", repr(job.id), f"an id that $.jobs[{known[job.id]}] does not have")
-        known[job.id] = index
-        _check_job(job, path, problem)
+        if known.setdefault(job.id, index) != index:
+            expected = f"an id that $.jobs[{known[job.id]}] does not have"
+            raise InvalidProblem(f"$.jobs[{index}].id", repr(job.id), expected)
+        _check_job(job, index, problem)
     for index, pair in enumerate(problem.pairs):
         _check_pair(pair, f"$.pairs[{index}]", known, problem)
     if problem.pairs and problem.kind_pairs:
         raise InvalidProblem("$.kind_pairs", f"{len(problem.pairs)} pairs beside it", "pairs of jobs or of kinds")
     for name, entity in problem.entities.items():
-        _positive(entity.weight, "$.entities", name, "weight")
+        if not 0 < entity.weight < INFINITY:
+            raise _not_positive(entity.weight, f"$.entities.{name}.weight")
         if entity.policy not in ("fairness", "fifo"):
             raise InvalidProblem(f"$.entities.{name}.policy", repr(entity.policy), "fairness or fifo")
 
@@ -370,21 +378,27 @@ def _check_cluster(cluster: dict[str, GpuPool]) -> None:
             raise InvalidProblem(f"$.cluster.{name}.shares_gpus_with", repr(other), "a type with GPUs of its own")
 
 
-def _check_job(job: Job, path: str, problem: Problem) -> None:
-    _positive(job.weight, path, "weight")
+def _check_job(job: Job, index: int, problem: Problem) -> None:
+    if not 0 < job.weight < INFINITY:
+        raise _not_positive(job.weight, f"$.jobs[{index}].weight")
     if job.scale_factor < 1:
-        raise InvalidProblem(f"{path}.scale_factor", repr(job.scale_factor), "1 or more")
+        raise InvalidProblem(f"$.jobs[{index}].scale_factor", repr(job.scale_factor), "1 or more")
     if job.entity is not None and problem.entities and job.entity not in problem.entities:
-        raise InvalidProblem(f"{path}.entity", repr(job.entity), f"one of {', '.join(problem.entities)}")
+        raise InvalidProblem(f"$.jobs[{index}].entity", repr(job.entity), f"one of {', '.join(problem.entities)}")
+    cluster = problem.cluster
     for gpu_type, rate in job.throughputs.items():
-        _known_type(gpu_type, path, problem)
-        _rate(rate, path, "throughputs", gpu_type)
-    _rate(job.elapsed_s, path, "elapsed_s")
-    _rate(job.isolated_elapsed_s, path, "isolated_elapsed_s")
-    if job.steps_remaining is not None:
-        _rate(job.steps_remaining, path, "steps_remaining")
-    if job.slo_s is not None:
-        _positive(job.slo_s, path, "slo_s")
+        if gpu_type not in cluster:
+            raise _unknown_type(gpu_type, f"$.jobs[{index}]", cluster)
+        if not 0 <= rate < INFINITY:
+            raise _negative(rate, f"$.jobs[{index}].throughputs.{gpu_type}")
+    if not 0 <= job.elapsed_s < INFINITY:
+        raise _negative(job.elapsed_s, f"$.jobs[{index}].elapsed_s")
+    if not 0 <= job.isolated_elapsed_s < INFINITY:
+        raise _negative(job.isolated_elapsed_s, f"$.jobs[{index}].isolated_elapsed_s")
+    if job.steps_remaining is not None and not 0 <= job.steps_remaining < INFINITY:
+        raise _negative(job.steps_remaining, f"$.jobs[{index}].steps_remaining")
+    if job.slo_s is not None and not 0 < job.slo_s < INFINITY:
+        raise _not_positive(job.slo_s, f"$.jobs[{index}].slo_s")
 
 
 def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) -> None:
@@ -398,22 +412,20 @@ def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) 
         seen = f"scale factors {a.scale_factor} and {b.scale_factor}"
         raise InvalidProblem(f"{path}.jobs", seen, "jobs of equal scale factor")
     for gpu_type, together in pair.throughputs.items():
-        _known_type(gpu_type, path, problem)
+        if gpu_type not in problem.cluster:
+            raise _unknown_type(gpu_type, path, problem.cluster)
         for index, rate in enumerate(together):
-            _rate(rate, path, "throughputs", f"{gpu_type}[{index}]")
+            if not 0 <= rate < INFINITY:
+                raise _negative(rate, f"{path}.throughputs.{gpu_type}[{index}]")
 
 
-def _known_type(gpu_type: str, path: str, problem: Problem) -> None:
-    if gpu_type not in problem.cluster:
-        known = ", ".join(problem.cluster)
-        raise InvalidProblem(f"{path}.throughputs.{gpu_type}", "an unknown GPU type", f"one of {known}")
+def _unknown_type(gpu_type: str, path: str, cluster: dict[str, GpuPool]) -> InvalidProblem:
+    return InvalidProblem(f"{path}.throughputs.{gpu_type}", "an unknown GPU type", f"one of {', '.join(cluster)}")
 
 
-def _rate(value: float, *path: str) -> None:
-    if not 0 <= value < np.inf:
-        raise InvalidProblem(".".join(path), repr(value), "a number, 0 or more")
+def _negative(value: float, path: str) -> InvalidProblem:
+    return InvalidProblem(path, repr(value), "a number, 0 or more")
 
 
-def _positive(value: float, *path: str) -> None:
-    if not 0 < value < np.inf:
-        raise InvalidProblem(".".join(path), repr(value), "a number greater than 0")
+def _not_positive(value: float, path: str) -> InvalidProblem:
+    return InvalidProblem(path, repr(value), "a number greater than 0")

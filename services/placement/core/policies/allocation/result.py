@@ -80,21 +80,9 @@ def checked(problem: Problem, solution: Solution) -> Solution:
     Raises:
         SolverFailed: it breaks a limit by more than rounding can explain.
     """
-    width = {job.id: job.scale_factor for job in problem.jobs}
-    own = dict.fromkeys(width, 0.0)
-    used = {gpu_type: 0.0 for gpu_type, pool in problem.cluster.items() if pool.shares_gpus_with is None}
-    for share in solution.allocation:
-        total = sum(share.time.values())
-        for job_id in share.jobs:
-            own[job_id] += total
-        for gpu_type, time in share.time.items():
-            if not time >= 0:
-                raise SolverFailed(f"{share.jobs} get {time} of {gpu_type}")
-            used[problem.cluster[gpu_type].shares_gpus_with or gpu_type] += time * width[share.jobs[0]]
-    for job_id, time in own.items():
-        _within(time, 1.0, "job", job_id)
-    for gpu_type, gpus in used.items():
-        _within(gpus, float(problem.cluster[gpu_type].gpus), "type", gpu_type)
+    own, used = _taken(problem, solution.allocation)
+    _within(own, dict.fromkeys(own, 1.0), "job")
+    _within(used, {gpu_type: float(problem.cluster[gpu_type].gpus) for gpu_type in used}, "type")
     most = max([1.0, *own.values(), *(g / problem.cluster[t].gpus for t, g in used.items() if g > 0)])
     if most == 1.0:
         return solution
@@ -107,6 +95,25 @@ def checked(problem: Problem, solution: Solution) -> Solution:
     )
 
 
-def _within(value: float, limit: float, *whose: str) -> None:
-    if value > limit * (1 + SLACK) + SLACK:
-        raise SolverFailed(f"{' '.join(whose)} gets {value}, at most {limit} is possible")
+def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dict[str, float]]:
+    """{job: part of its time}, {GPU type: GPUs}; of types with one capacity the one that has it."""
+    width = {job.id: job.scale_factor for job in problem.jobs}
+    capacity = {gpu_type: pool.shares_gpus_with or gpu_type for gpu_type, pool in problem.cluster.items()}
+    own, used = dict.fromkeys(width, 0.0), dict.fromkeys(capacity.values(), 0.0)
+    for share in shares:
+        gang = width[share.jobs[0]]
+        for gpu_type, time in share.time.items():
+            if not time >= 0:
+                raise SolverFailed(f"{share.jobs} get {time} of {gpu_type}")
+            used[capacity[gpu_type]] += time * gang
+        total = sum(share.time.values())
+        for job_id in share.jobs:
+            own[job_id] += total
+    return own, used
+
+
+def _within(taken: dict[str, float], limits: dict[str, float], what: str) -> None:
+    for name, value in taken.items():
+        limit = limits[name]
+        if value > limit * (1 + SLACK) + SLACK:
+            raise SolverFailed(f"{what} {name} gets {value}, at most {limit} is possible")
