@@ -22,9 +22,10 @@ def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
     time_alone, least = values[: model.alone], NOTHING * model.throughputs(values)[model.alone_class]
     fractions = time_alone / classes.count[model.alone_class]
     gained = time_alone * classes.rates[model.alone_class, model.alone_type]
-    for column in np.flatnonzero((fractions > NOTHING) | ((gained > least) & (least > 0))).tolist():
-        gpu_type = classes.types[model.alone_type[column]]
-        alone.setdefault(int(model.alone_class[column]), {})[gpu_type] = float(fractions[column])
+    counts = (fractions > NOTHING) | ((gained > least) & (least > 0))
+    columns = model.alone_class[counts].tolist(), model.alone_type[counts].tolist(), fractions[counts].tolist()
+    for owner, gpu_type, fraction in zip(*columns, strict=True):
+        alone.setdefault(owner, {})[classes.types[gpu_type]] = fraction
     shares = [
         Share(jobs=(problem.jobs[index].id,), time=dict(time))
         for owner, time in alone.items()
@@ -101,12 +102,12 @@ def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dic
     capacity = {gpu_type: pool.shares_gpus_with or gpu_type for gpu_type, pool in problem.cluster.items()}
     own, used = dict.fromkeys(width, 0.0), dict.fromkeys(capacity.values(), 0.0)
     for share in shares:
-        gang = width[share.jobs[0]]
+        gang, total = width[share.jobs[0]], 0.0
         for gpu_type, time in share.time.items():
             if not time >= 0:
                 raise SolverFailed(f"{share.jobs} get {time} of {gpu_type}")
             used[capacity[gpu_type]] += time * gang
-        total = sum(share.time.values())
+            total += time
         for job_id in share.jobs:
             own[job_id] += total
     return own, used
