@@ -37,10 +37,14 @@ def max_min(classes: Classes) -> Found:
     """The largest minimum of normalised throughput over weight; among those, the largest sum of normalised ones."""
     chosen = np.flatnonzero(classes.runs)
     model = Model(classes, extra=1)
-    _, program = _levelled(model, chosen, classes.weight[chosen])
+    scale = normalised_scale(classes)[chosen]
+    first, program = _levelled(model, chosen, scale, classes.weight[chosen])
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
     level = model.first_extra
+    if scale.all():
+        columns, tight = _all_on_their_fastest(model, classes.weight[chosen] / scale)
+        program.start_at(np.append(columns, level), np.append(first + np.arange(len(chosen)), tight))
     cost = np.zeros(model.columns)
     cost[level] = 1.0
     values = program.maximise(cost)
@@ -50,9 +54,28 @@ def max_min(classes: Classes) -> Found:
     return Found(model, values, best, program.iterations)
 
 
-def _levelled(model: Model, chosen: Ints, slope: Floats) -> tuple[int, LinearProgram]:
+def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[Ints, int]:
+    """Each class on its fastest type alone, all at the highest level that this allows: a start not far from the end.
+
+    Args:
+        model: of the classes.
+        throughput: of each class that runs anywhere, at level 1.
+
+    Returns:
+        The variables that are not zero, in order of class, and the constraint that allows no higher level.
+    """
+    classes = model.classes
+    fastest = classes.rates.argmax(axis=1)[model.alone_class] == model.alone_type
+    owner, gpu_type = model.alone_class[fastest], model.alone_type[fastest]
+    time = throughput / classes.rates[owner, gpu_type]
+    used = np.bincount(classes.pool_of[gpu_type], time * classes.width[owner], len(classes.pool_gpus))
+    part_of_time = np.bincount(owner, time / classes.count[owner], len(classes.count))
+    part_of_gpus = used / np.maximum(classes.pool_gpus, 1.0)
+    return np.flatnonzero(fastest), int(np.append(part_of_time, part_of_gpus).argmax())
+
+
+def _levelled(model: Model, chosen: Ints, scale: Floats, slope: Floats) -> tuple[int, LinearProgram]:
     """Constraints normalised_c - slope_c * level >= 0; returns the first one's number and the LP."""
-    scale = normalised_scale(model.classes)[chosen]
     zeros = np.zeros(len(chosen))
     first = model.add_throughput_rows(chosen, scale, zeros, np.full(len(chosen), INFINITY))
     columns = np.full(len(chosen), model.first_extra, dtype=np.int64)
@@ -74,7 +97,7 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
-    first, program = _levelled(model, chosen, np.zeros(len(chosen)))
+    first, program = _levelled(model, chosen, normalised_scale(classes)[chosen], np.zeros(len(chosen)))
     levels = np.zeros(len(chosen))
     open_ = np.ones(len(chosen), dtype=bool)
     objective = None

@@ -66,7 +66,7 @@ class LinearProgram:
     """Maximises. Can be solved again with other costs and bounds, from where it was."""
 
     def __init__(self, columns: int, block: Rows) -> None:
-        self._columns = columns
+        self._columns, self._rows = columns, len(block.lower)
         self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in (
             ("output_flag", False),
@@ -80,6 +80,22 @@ class LinearProgram:
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0
+
+    def start_at(self, columns: Ints, rows: Ints) -> None:
+        """Begin at the vertex where only these variables are above their lower bounds and these constraints are tight.
+
+        There must be as many constraints as variables, and they must determine them. Large problems begin where
+        looking for simplifications leads.
+        """
+        if self._columns > SMALL:
+            return
+        nonbasic, basic = highspy.HighsBasisStatus.kNonbasic, highspy.HighsBasisStatus.kBasic
+        of_columns, of_rows = [nonbasic] * self._columns, [basic] * self._rows
+        for column, row in zip(columns.tolist(), rows.tolist(), strict=True):
+            of_columns[column], of_rows[row] = basic, nonbasic
+        basis = highspy.HighsBasis()
+        basis.col_status, basis.row_status, basis.valid, basis.alien = of_columns, of_rows, True, False
+        self._highs.setBasis(basis)
 
     def maximise(self, cost: Floats) -> Floats:
         """The values of all variables.
