@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypedDict
 
 import numpy as np
@@ -26,7 +27,6 @@ from services.placement.core.policies.allocation.problem import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def check_problem(problem: Problem) -> None:
     if problem.pairs and problem.kind_pairs:
         raise InvalidProblem("$.kind_pairs", f"{len(problem.pairs)} pairs beside it", "pairs of jobs or of kinds")
     for name, entity in problem.entities.items():
-        if not 0 < entity.weight < INFINITY:
+        if not 0 < entity.weight < inf:
             raise _not_positive(entity.weight, f"$.entities.{name}.weight")
         if entity.policy not in ("fairness", "fifo"):
             raise InvalidProblem(f"$.entities.{name}.policy", repr(entity.policy), "fairness or fifo")
@@ -379,7 +379,7 @@ def _check_cluster(cluster: dict[str, GpuPool]) -> None:
 
 
 def _check_job(job: Job, index: int, problem: Problem) -> None:
-    if not 0 < job.weight < INFINITY:
+    if not 0 < job.weight < inf:
         raise _not_positive(job.weight, f"$.jobs[{index}].weight")
     if job.scale_factor < 1:
         raise InvalidProblem(f"$.jobs[{index}].scale_factor", repr(job.scale_factor), "1 or more")
@@ -389,15 +389,15 @@ def _check_job(job: Job, index: int, problem: Problem) -> None:
     for gpu_type, rate in job.throughputs.items():
         if gpu_type not in cluster:
             raise _unknown_type(gpu_type, f"$.jobs[{index}]", cluster)
-        if not 0 <= rate < INFINITY:
+        if not 0 <= rate < inf:
             raise _negative(rate, f"$.jobs[{index}].throughputs.{gpu_type}")
-    if not 0 <= job.elapsed_s < INFINITY:
+    if not 0 <= job.elapsed_s < inf:
         raise _negative(job.elapsed_s, f"$.jobs[{index}].elapsed_s")
-    if not 0 <= job.isolated_elapsed_s < INFINITY:
+    if not 0 <= job.isolated_elapsed_s < inf:
         raise _negative(job.isolated_elapsed_s, f"$.jobs[{index}].isolated_elapsed_s")
-    if job.steps_remaining is not None and not 0 <= job.steps_remaining < INFINITY:
+    if job.steps_remaining is not None and not 0 <= job.steps_remaining < inf:
         raise _negative(job.steps_remaining, f"$.jobs[{index}].steps_remaining")
-    if job.slo_s is not None and not 0 < job.slo_s < INFINITY:
+    if job.slo_s is not None and not 0 < job.slo_s < inf:
         raise _not_positive(job.slo_s, f"$.jobs[{index}].slo_s")
 
 
@@ -415,7 +415,7 @@ def _check_pair(pair: Pair, path: str, known: dict[str, int], problem: Problem) 
         if gpu_type not in problem.cluster:
             raise _unknown_type(gpu_type, path, problem.cluster)
         for index, rate in enumerate(together):
-            if not 0 <= rate < INFINITY:
+            if not 0 <= rate < inf:
                 raise _negative(rate, f"{path}.throughputs.{gpu_type}[{index}]")
 
 
