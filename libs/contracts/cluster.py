@@ -38,7 +38,7 @@ class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
 def width_of(gang: Iterable[TaskPlacement]) -> int:
     """GPUs of a gang."""
-    return sum(len(task.gpu_indices) for task in gang)
+    return sum([len(task.gpu_indices) for task in gang])
 
 
 class TaskRef(msgspec.Struct, frozen=True, kw_only=True):

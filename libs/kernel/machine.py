@@ -110,11 +110,12 @@ class Machine(Generic[S]):
     def handle(self, state: S, envelope: Envelope, now_s: float) -> list[Event]:
         """Take one input: change `state` and return what the service decides, in order."""
         event = envelope.event
-        turn = Turn(state, self.evolve, now_s, envelope.id, self._heard)
         self.evolve(state, event, now_s)
         decide = self._decides.get(type(event))
-        if decide is not None:
-            decide(state, event, turn)
+        if decide is None:
+            return []
+        turn = Turn(state, self.evolve, now_s, envelope.id, self._heard)
+        decide(state, event, turn)
         return turn.outputs
 
     def evolve(self, state: S, event: Event, now_s: float) -> None:

@@ -72,11 +72,17 @@ class Replica(Generic[S]):
 
     def take(self, envelope: Envelope) -> list[Envelope]:
         """As `step`, for an envelope whose place on the log does not matter."""
-        if not self.service.machine.reads(envelope.event) or envelope.id in self._recent:
+        return self.handle(envelope) if self.service.machine.reads(envelope.event) else []
+
+    def handle(self, envelope: Envelope) -> list[Envelope]:
+        """As `take`, for an envelope that is known to be an input of the service (`Machine.reads`)."""
+        if envelope.id in self._recent:
             return []
         self._remember(envelope.id)
         self.now_s = max(self.now_s, envelope.time_s)
         outputs = self.service.machine.handle(self.state, envelope, self.now_s)
+        if not outputs:  # most inputs
+            return []
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:

@@ -119,14 +119,17 @@ class InOrder(Dispatcher):
     def settle(self) -> None:
         while self._queue:
             offset, envelope = self._queue.popleft()
-            for name in self._readers_of(type(envelope.event)):
+            for name in self._readers_of(envelope.event):
                 replica = self.replicas[name]
                 replica.next_offset = offset + 1
-                for output in replica.take(envelope):
+                for output in replica.handle(envelope):
                     self.append(output)
                 self._took(name, envelope)
 
-    def _readers_of(self, cls: type[Event]) -> list[str]:
+    def _readers_of(self, event: Event) -> list[str]:
+        if isinstance(event, TimerFired):
+            return [event.service]
+        cls = type(event)
         names = self._readers.get(cls)
         if names is None:
             names = self._readers[cls] = readers_of(self.replicas, cls)

@@ -40,24 +40,41 @@ class Searches:
         self.sweeps: dict[str, Search] = {}
         self._sweep_of: dict[str, Search] = {}
         """{job id of a trial: its sweep}"""
+        self._handlers: dict[type[Event], Any] = {
+            SweepArrived: self._arrived,
+            TrialStarted: self._started,
+            MetricsReported: self._reported,
+            TrialPruned: self._pruned,
+            TrialEnded: self._completed,
+            SweepEnded: self._ended,
+        }
 
     def take(self, event: Event, time_s: float) -> None:
         """The next event of the log."""
-        if isinstance(event, MetricsReported):
-            search = self._sweep_of.get(event.job_id)
-            if search is not None and search.objective.metric in event.values:
-                search.takes(event.values[search.objective.metric], time_s)
-        elif isinstance(event, SweepArrived):
-            self.sweeps[event.sweep_id] = Search(event.spec.objective, time_s)
-        elif isinstance(event, TrialStarted):
-            self._sweep_of[event.job_id] = self.sweeps[event.sweep_id]
-        elif isinstance(event, TrialPruned):
-            self.sweeps[event.sweep_id].pruned += 1
-        elif isinstance(event, TrialEnded):
-            self.sweeps[event.sweep_id].completed += event.outcome == "completed"
-        elif isinstance(event, SweepEnded):
-            search = self.sweeps[event.sweep_id]
-            search.ended_s, search.outcome, search.best_value = time_s, event.outcome, event.best_value
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event, time_s)
+
+    def _arrived(self, event: SweepArrived, time_s: float) -> None:
+        self.sweeps[event.sweep_id] = Search(event.spec.objective, time_s)
+
+    def _started(self, event: TrialStarted, time_s: float) -> None:
+        self._sweep_of[event.job_id] = self.sweeps[event.sweep_id]
+
+    def _reported(self, event: MetricsReported, time_s: float) -> None:
+        search = self._sweep_of.get(event.job_id)
+        if search is not None and search.objective.metric in event.values:
+            search.takes(event.values[search.objective.metric], time_s)
+
+    def _pruned(self, event: TrialPruned, time_s: float) -> None:
+        self.sweeps[event.sweep_id].pruned += 1
+
+    def _completed(self, event: TrialEnded, time_s: float) -> None:
+        self.sweeps[event.sweep_id].completed += event.outcome == "completed"
+
+    def _ended(self, event: SweepEnded, time_s: float) -> None:
+        search = self.sweeps[event.sweep_id]
+        search.ended_s, search.outcome, search.best_value = time_s, event.outcome, event.best_value
 
     def rows(self) -> list[dict[str, Any]]:
         """As they stand in a result."""

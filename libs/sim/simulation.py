@@ -125,7 +125,9 @@ class Simulation:
             self._fetch_facts()
         else:
             return self.dispatcher.behind
-        self._watch_for_stall(timer)
+        self._idle_steps += 1
+        if self._idle_steps >= IDLE_STEPS:
+            raise self._stalled(timer)
         return True
 
     def _beyond_horizon(self, time_s: float) -> bool:
@@ -137,9 +139,7 @@ class Simulation:
         return True
 
     def _has_ended(self) -> bool:
-        if self.dispatcher.behind:
-            return False
-        if self._awaited_jobs:
+        if self._awaited_jobs or self.dispatcher.behind:
             return False
         return self.options.measure is not None or self.agenda.awaited == 0
 
@@ -149,9 +149,10 @@ class Simulation:
         self.dispatcher.fire(name, due_s, self.agenda.now_s)
 
     def _fetch_facts(self) -> None:
-        facts, self.world.facts = self.world.facts, []
-        for fact in facts:
-            self.dispatcher.append(fact)
+        if self.world.facts:
+            facts, self.world.facts = self.world.facts, []
+            for fact in facts:
+                self.dispatcher.append(fact)
 
     def _accept(self, planned: Planned) -> None:
         """The gateway accepts a request: it stands on the log as if it had come over the wire."""
@@ -173,16 +174,13 @@ class Simulation:
         self.searches.take(event, envelope.time_s)
         if event.subject_field == "job_id":
             self._idle_steps = 0
-        if isinstance(event, TERMINAL):
-            self._awaited_jobs.pop(event.job_id, None)
+            if type(event) in TERMINAL:
+                self._awaited_jobs.pop(event.subject, None)
 
-    def _watch_for_stall(self, timer: tuple[float, str] | None) -> None:
-        self._idle_steps += 1
-        if self._idle_steps < IDLE_STEPS:
-            return
+    def _stalled(self, timer: tuple[float, str] | None) -> Stalled:
         waiting = ", ".join(list(self._awaited_jobs)[:5]) or "none"
         who = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
-        raise Stalled(
+        return Stalled(
             f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {who}; "
             f"{len(self._awaited_jobs)} jobs have not ended ({waiting})"
         )

@@ -165,8 +165,10 @@ class World:
         """Attempts that make progress on some of the same GPUs."""
         found: list[Attempt] = []
         for gpu in attempt.gpus:
-            found += [other for other in self._on_gpu[gpu] if other is not attempt and other not in found]
-        return [other for other in found if other.going]
+            for other in self._on_gpu[gpu]:
+                if other is not attempt and other.going and other not in found:
+                    found.append(other)
+        return found
 
     def _neighbours_feel(self, attempt: Attempt) -> None:
         """It has begun or ceased to use its GPUs: who shares them is slower or faster from now on."""

@@ -38,8 +38,7 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
                 numbers={"gpus": request.count, "limit_gpus": tenant_limit},
             )
         )
-    types = sorted({gpu_type for node in nodes.values() for gpu_type in node})
-    offers = {gpu_type: _largest_gang(gpu_type, request.max_nodes, nodes) for gpu_type in types}
+    offers = {gpu_type: _largest_gang(gpus, request.max_nodes) for gpu_type, gpus in sorted(_by_type(nodes).items())}
     wanted = {t: n for t, n in offers.items() if accepts(request, t)}
     if not wanted:
         return Misfit(_no_type(request, offers))
@@ -58,9 +57,20 @@ def accepts(request: GpuRequest, gpu_type: str) -> bool:
     return gpu_type not in request.excluded_types and (not request.types or gpu_type in request.types)
 
 
-def _largest_gang(gpu_type: str, max_nodes: int | None, nodes: Nodes) -> int:
+def _by_type(nodes: Nodes) -> dict[str, list[int]]:
+    """{GPU type: GPUs of each node that has it}."""
+    counts: dict[str, list[int]] = {}
+    for node in nodes.values():
+        for gpu_type, gpus in node.items():
+            if gpu_type not in counts:
+                counts[gpu_type] = []
+            counts[gpu_type].append(gpus)
+    return counts
+
+
+def _largest_gang(gpus: list[int], max_nodes: int | None) -> int:
     """GPUs of one type on the `max_nodes` best nodes."""
-    return sum(sorted((node.get(gpu_type, 0) for node in nodes.values()), reverse=True)[:max_nodes])
+    return sum(sorted(gpus, reverse=True)[:max_nodes])
 
 
 def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:

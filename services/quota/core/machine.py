@@ -26,8 +26,9 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 )
 def grant_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
     """Room or order has changed."""
-    for tenant_name in state.tenants:
-        _grant(state, tenant_name, turn)
+    for tenant_name, tenant in state.tenants.items():
+        if tenant.waiting:
+            _grant(state, tenant_name, turn)
 
 
 @machine.evolves(JobArrived)

@@ -52,7 +52,10 @@ class State(msgspec.Struct, kw_only=True):
 
     def tenant(self, name: str) -> Tenant:
         """The tenant, made on first sight."""
-        return self.tenants.setdefault(name, Tenant())
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            tenant = self.tenants[name] = Tenant()
+        return tenant
 
     def wait(self, job_id: str) -> None:
         """Put the job's attempt among its tenant's waiting."""
