@@ -62,9 +62,7 @@ def _by_type(nodes: Nodes) -> dict[str, list[int]]:
     counts: dict[str, list[int]] = {}
     for node in nodes.values():
         for gpu_type, gpus in node.items():
-            if gpu_type not in counts:
-                counts[gpu_type] = []
-            counts[gpu_type].append(gpus)
+            counts.setdefault(gpu_type, []).append(gpus)
     return counts
 
 
