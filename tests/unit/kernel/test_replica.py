@@ -3,13 +3,17 @@
 import msgspec
 import pytest
 
+from libs.contracts.base import event_classes
 from libs.contracts.envelope import Envelope, Record
 from libs.contracts.quota import QuotaGranted
+from libs.contracts.runtime import TimerFired
 from libs.kernel.ids import derived_id, short_id
 from libs.kernel.machine import Machine
 from libs.kernel.replica import Replica, SnapshotDamaged, UndeclaredOutput
 from libs.kernel.service import Service
 from libs.testing.core_case import arrival, node
+from schemas import examples
+from services import roster
 from services.admission.service import SERVICE as ADMISSION
 
 
@@ -96,3 +100,10 @@ def test_short_ids_are_stable_and_copyable():
     assert short_id("j", "key") == short_id("j", "key")
     assert short_id("j", "key") != short_id("j", "other")
     assert short_id("j", "key")[2:].isalnum()
+
+
+@pytest.mark.parametrize("name", roster.NAMES)
+def test_a_machine_reads_the_types_that_it_names_as_inputs(name: str):
+    machine = roster.service(name).machine
+    read = [cls for cls in event_classes() if cls is not TimerFired and machine.reads(examples.of(cls))]
+    assert read == [cls for cls in machine.inputs if cls is not TimerFired]
