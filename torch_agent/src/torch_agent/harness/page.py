@@ -1,7 +1,8 @@
 """A page of shared memory per process: the training process writes, the agent reads, nobody waits.
 
 One file of fixed layout in the task's folder. The writer makes the sequence number odd, writes, and makes it
-even; a reader that sees an odd or a changed number looks again.
+even; a reader that sees an odd or a changed number looks again, with pauses, since a writer that was interrupted in
+the middle needs the processor to go on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import mmap
 import os
 import struct
+import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -24,7 +26,7 @@ OBEYED = struct.Struct("<QQQddd")
 OBEYED_AT = 512
 HANDOVER = struct.Struct("<???Q?iQdd?")
 HANDOVER_AT = 1024
-TRIES = 100
+TRIES, PAUSE_S = 100, 0.0005
 
 
 @dataclass(frozen=True)
@@ -146,27 +148,33 @@ class PageWriter:
 
 
 def read_page(path: Path) -> PageReading | None:
-    """The agent's side; None when there is no whole page (yet)."""
+    """The agent's side; None when nothing has been written yet, or the writer was killed in the middle of it."""
     try:
         with path.open("rb") as file:
             for _ in range(TRIES):
                 file.seek(0)
                 data = file.read(SIZE)
-                reading = _parse(data)
+                if not _is_begun(data):
+                    return None
                 file.seek(SEQUENCE_AT)
-                if reading is not None and file.read(SEQUENCE.size) == data[SEQUENCE_AT : SEQUENCE_AT + SEQUENCE.size]:
-                    return reading
+                if _is_whole(data) and file.read(SEQUENCE.size) == data[SEQUENCE_AT : SEQUENCE_AT + SEQUENCE.size]:
+                    return _parse(data)
+                time.sleep(PAUSE_S)
     except OSError:
         return None
     return None
 
 
-def _parse(data: bytes) -> PageReading | None:
-    if len(data) < SIZE or HEAD.unpack_from(data) != (MAGIC, VERSION):
-        return None
-    (sequence,) = SEQUENCE.unpack_from(data, SEQUENCE_AT)
-    if sequence % 2 or not sequence:
-        return None
+def _is_begun(data: bytes) -> bool:
+    written = len(data) == SIZE and HEAD.unpack_from(data) == (MAGIC, VERSION)
+    return written and SEQUENCE.unpack_from(data, SEQUENCE_AT) != (0,)
+
+
+def _is_whole(data: bytes) -> bool:
+    return data[SEQUENCE_AT] % 2 == 0  # the lowest byte of a little-endian number
+
+
+def _parse(data: bytes) -> PageReading:
     pid, rank, world, _, total, at_s, mean_s, loss, peak, least = BODY.unpack_from(data, BODY_AT)
     return PageReading(
         pid,

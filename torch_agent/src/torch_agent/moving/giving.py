@@ -87,21 +87,22 @@ class StateServer:
             if not _stands_still(task):
                 raise NotYet(f"attempt {request.attempt} of {request.job_id} does not stand still")
             folder = self._folder(task)
-            if not all(page.handover.save_bytes for page in living_pages(folder.pages)):
-                await self._have_saved(task, folder)
+            living = living_pages(folder.pages)
+            if not all(page.handover.save_bytes for page in living):
+                await self._have_saved(task, folder, [page.rank for page in living])
         for page in living_pages(folder.pages):
             if page.rank == request.rank:
                 return page
         raise CannotGive(f"rank {request.rank} of {request.job_id} is not here")
 
-    async def _have_saved(self, task: Task, folder: TaskFolder) -> None:
+    async def _have_saved(self, task: Task, folder: TaskFolder, ranks: list[int]) -> None:
         if any(page.obeyed.turn != current_turn(folder.pages) for page in living_pages(folder.pages)):
             raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
         number = ask_to_save(folder.pages)
         folder.signal_ranks(signal.SIGCONT)
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
         try:
-            while not all(page.handover.saved >= number for page in living_pages(folder.pages)):
+            while _who_has_answered(folder, number) != ranks:
                 if asyncio.get_running_loop().time() > deadline or not _stands_still(task):
                     raise CannotGive(f"{task.key} has not written its state")
                 await asyncio.sleep(SAVE_LOOK_S)
@@ -128,6 +129,11 @@ async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
             left -= len(chunk)
     writer.write(CHECKSUM.pack(checksum))
     await writer.drain()
+
+
+def _who_has_answered(folder: TaskFolder, number: int) -> list[int]:
+    """The ranks that have answered the request to save; one that is just being written about is not among them."""
+    return [page.rank for page in living_pages(folder.pages) if page.handover.saved >= number]
 
 
 def _size(page: PageReading) -> int:
