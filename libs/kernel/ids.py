@@ -7,14 +7,13 @@ import hashlib
 import uuid
 
 _NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8").bytes
-_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
-"""{hex digit: the same with its two upper bits set to the variant of RFC 9562}."""
 
 
 def _uuid5(name: str) -> str:
     """As `uuid.uuid5`, without an object in between: every event on every log has one of these."""
     digits = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
-    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
 
 def derived_id(source: str, cause_id: str, ordinal: int) -> str:

@@ -81,8 +81,6 @@ class Replica(Generic[S]):
         self._remember(envelope.id)
         self.now_s = max(self.now_s, envelope.time_s)
         outputs = self.service.machine.handle(self.state, envelope, self.now_s)
-        if not outputs:  # most inputs
-            return []
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:

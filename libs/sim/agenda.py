@@ -59,5 +59,5 @@ class Agenda:
         """
         due_s, _, awaited, action, args = heapq.heappop(self._planned)
         self._awaited -= awaited
-        self.now_s = max(self.now_s, due_s)
+        self.advance_to(due_s)
         action(*args)

@@ -149,10 +149,9 @@ class Simulation:
         self.dispatcher.fire(name, due_s, self.agenda.now_s)
 
     def _fetch_facts(self) -> None:
-        if self.world.facts:
-            facts, self.world.facts = self.world.facts, []
-            for fact in facts:
-                self.dispatcher.append(fact)
+        facts, self.world.facts = self.world.facts, []
+        for fact in facts:
+            self.dispatcher.append(fact)
 
     def _accept(self, planned: Planned) -> None:
         """The gateway accepts a request: it stands on the log as if it had come over the wire."""

@@ -89,15 +89,17 @@ class StateServer:
             folder = self._folder(task)
             living = living_pages(folder.pages)
             if not all(page.handover.save_bytes for page in living):
-                await self._have_saved(task, folder, [page.rank for page in living])
+                await self._have_saved(task, folder, living)
         for page in living_pages(folder.pages):
             if page.rank == request.rank:
                 return page
         raise CannotGive(f"rank {request.rank} of {request.job_id} is not here")
 
-    async def _have_saved(self, task: Task, folder: TaskFolder, ranks: list[int]) -> None:
-        if any(page.obeyed.turn != current_turn(folder.pages) for page in living_pages(folder.pages)):
+    async def _have_saved(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> None:
+        turn = current_turn(folder.pages)
+        if any(page.obeyed.turn != turn for page in living):
             raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
+        ranks = [page.rank for page in living]
         number = ask_to_save(folder.pages)
         folder.signal_ranks(signal.SIGCONT)
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S

@@ -42,7 +42,7 @@ def max_min(classes: Classes) -> Found:
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
     level = model.first_extra
-    if scale.all():
+    if scale.all():  # else some class gains nothing from its level, which is 0 whatever the start
         columns, tight = _all_on_their_fastest(model, classes.weight[chosen] / scale)
         program.start_at(np.append(columns, level), np.append(first + np.arange(len(chosen)), tight))
     cost = np.zeros(model.columns)

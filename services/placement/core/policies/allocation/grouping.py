@@ -379,6 +379,7 @@ def _check_cluster(cluster: dict[str, GpuPool]) -> None:
 
 
 def _check_job(job: Job, index: int, problem: Problem) -> None:
+    # The place is named only where something is wrong: every job is checked at every allocation.
     if not 0 < job.weight < inf:
         raise _not_positive(job.weight, f"$.jobs[{index}].weight")
     if job.scale_factor < 1:
