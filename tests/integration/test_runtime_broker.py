@@ -10,10 +10,11 @@ import pytest
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.local_broker import LocalBroker
-from libs.bus.port import Bus, Fenced, TopicLayout
+from libs.bus.port import Bus, BusUnavailable, Fenced, Outgoing, Position, Session, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.runtime.clock import WallClock
+from libs.runtime.recovery import CONTROL
 from libs.runtime.shell import Options, Shell
 from libs.runtime.stats import Stats
 from libs.testing.core_case import arrival, node
@@ -87,6 +88,27 @@ async def all_decided(running: asyncio.Task[None], bus: Bus) -> bool:
     """Whether the log has the node, the jobs and a decision on each."""
     assert not running.done(), running.result()
     return len(await log(bus, Topic.CONTROL)) >= 1 + 4 * JOBS
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+async def test_what_was_committed_outlasts_a_killed_broker(broker: LocalBroker, bus: Bus, commits: int):
+    """The broker is killed before it has marked the transaction as ended: it must do so when it is back."""
+    session = await bus.open_session("writer")
+    for number in range(1, commits + 1):
+        message = Outgoing(Topic.CONTROL, "key", [], str(number).encode())
+        await session.commit([message], {CONTROL: Position(number)})
+    await kill_and_restart(broker)
+    async with asyncio.timeout(60.0):
+        after = await reopened(bus, "writer")
+        assert await after.position(CONTROL) == Position(commits)
+        assert [message.value for message in await messages(bus, Topic.CONTROL)] == [b"1", b"2", b"3"][:commits]
+
+
+async def reopened(bus: Bus, name: str) -> Session:
+    """The session, once the broker's coordinators are there."""
+    while True:
+        with suppress(BusUnavailable):
+            return await bus.open_session(name)
 
 
 async def test_faust_goes_on_after_the_broker_was_killed(broker: LocalBroker, bus: Bus):

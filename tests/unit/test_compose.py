@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from libs.bus.connect import connect
+from libs.bus.local_broker import kafka_version
 from libs.runtime.settings import Settings
 from services.gateway.settings import GatewaySettings
 from services.introspection.service import SERVICE as INTROSPECTION
@@ -50,6 +51,10 @@ def test_mounted_files_and_build_files_exist():
             assert not source.startswith("./") or (ROOT / source).exists(), source
         if "build" in service:
             assert (ROOT / service["build"]["dockerfile"]).exists()
+
+
+def test_the_broker_is_the_one_that_the_tests_run_on():
+    assert COMPOSE["services"]["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
 
 
 def test_everything_waited_for_is_there():
