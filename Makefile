@@ -26,7 +26,7 @@ test: setup lint types imports ## everything, real Kafka and PostgreSQL included
 
 # Two halves side by side: both mostly wait for processes.
 CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties \
-	tests/integration/test_job_api.py tests/integration/test_moving_between_agents.py
+	tests/integration/test_cli.py tests/integration/test_job_api.py tests/integration/test_moving_between_agents.py
 
 whole-cells: setup
 	$(BIN)/pytest $(CELLS)

@@ -18,8 +18,8 @@ from statistics import mean
 
 from torch_agent.telemetry import minibatches_done
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.agent import JobResumed, JobStarted, JobSuspended
 from libs.contracts.envelope import Record

@@ -28,8 +28,8 @@ from aiokafka import AIOKafkaProducer
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.local_broker import LocalBroker
+from libs.bus.local_broker.network import free_port
 from libs.bus.port import Bus, Outgoing, Partition, TopicLayout
-from libs.cli.cell.plan import free_port
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
 from libs.contracts.gateway import JobArrived

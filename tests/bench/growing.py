@@ -13,8 +13,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.agent import JobReady, JobRestored, JobResumed, JobSuspended
 from libs.contracts.envelope import Envelope

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from statistics import mean
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.agent import JobExited, JobStarted
 from libs.contracts.envelope import Record

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.client.client import SWEEP_OVER
 from libs.inspect.sources import open_log

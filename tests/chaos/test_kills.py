@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client, ClientError
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.agent import JobSuspended
 from libs.contracts.base import Event

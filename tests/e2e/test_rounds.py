@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.client import Client
 from libs.contracts.gateway import JobArrived, PolicyChanged
 from libs.contracts.placement import AllocationComputed, JobPlaced, JobPreempted, RoundStarted

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellError, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.testing.leftovers import nothing_left_of
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))

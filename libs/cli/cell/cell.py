@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any, Self, TextIO
 
 from libs.bus.connect import connect
+from libs.bus.local_broker.network import free_port
 from libs.bus.port import BusError, TopicLayout
 from libs.cli.cell.child import Child
-from libs.cli.cell.plan import CellPlan, Command, free_port
+from libs.cli.cell.plan import CellPlan, Command
 
 TEND_EVERY_S = 0.1
 AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0

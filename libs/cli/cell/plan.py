@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -102,11 +101,3 @@ class CellPlan:
 
     def _python(self, name: str, module: str, *arguments: str) -> Command:
         return Command(name, [sys.executable, "-m", module, *arguments], self.environment())
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

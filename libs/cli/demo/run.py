@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
-from libs.cli.cell.plan import free_port
 from libs.cli.demo import workload
 from libs.cli.demo.view import FINAL, screen
 from libs.cli.output import STATE_STYLES

@@ -41,3 +41,10 @@ export function count(value) {
   if (value >= 10_000) return `${figure(value / 1000)}k`;
   return String(value ?? "–");
 }
+
+// The drawer of something that is not known here: a link to another cell, or a slip of the keyboard.
+export function missing(target, kind, id, close) {
+  target.replaceChildren(
+    el("div", { class: "top" }, el("h2", {}, `No such ${kind}`), el("span", { class: "id muted" }, id), el("button", { onclick: close, "aria-label": "close" }, "✕")),
+    el("div", { class: "because" }, `This cell knows no ${kind} with the id ${id}.`));
+}

@@ -1,7 +1,7 @@
 // One job: why, curves, attempts, story, output.
 
 import { get } from "/web/api.js";
-import { clock, el, figure, span } from "/web/dom.js";
+import { clock, el, missing, span } from "/web/dom.js";
 import { chart } from "/web/chart.js";
 
 // Fill the drawer with what is known of a job.
@@ -10,7 +10,7 @@ export async function drawPanel(target, id, close) {
   const [job, why, story, metrics, logs] = await Promise.all([
     get(path), get(`${path}/why`), get(`${path}/story`), get(`${path}/metrics?limit=1500`), get(`${path}/logs?tail=60`),
   ]);
-  if (!job) return;
+  if (!job) return missing(target, "job", id, close);
   const kept = target.querySelector("pre.log")?.scrollTop ?? null;
   target.replaceChildren(
     el("div", { class: "top" },

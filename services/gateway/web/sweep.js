@@ -2,7 +2,7 @@
 
 import { get, post } from "/web/api.js";
 import { curves } from "/web/chart.js";
-import { clock, count, el, figure, span } from "/web/dom.js";
+import { clock, count, el, figure, missing, span } from "/web/dom.js";
 import { chosenValues, started } from "/web/sweeps.js";
 
 const TRIALS_SHOWN = 300;
@@ -11,7 +11,7 @@ const TRIALS_SHOWN = 300;
 export async function drawSweep(target, id, close, open) {
   const path = `/v1/sweeps/${encodeURIComponent(id)}`;
   const [sweep, told] = await Promise.all([get(path), get(`${path}/curves?limit=4000`)]);
-  if (!sweep) return;
+  if (!sweep) return missing(target, "sweep", id, close);
   target.replaceChildren(
     el("div", { class: "top" },
       el("h2", {}, sweep.name), el("span", { class: "id muted" }, sweep.id),

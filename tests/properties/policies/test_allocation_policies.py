@@ -190,3 +190,14 @@ def test_pairs_by_kinds_are_pairs_of_jobs(policy: str):
     assert any(len(share.jobs) == 2 for share in found.allocation)
     reference = Reference(asked)
     assert (reference.limits @ plain.values(reference, found) <= reference.bounds + 1e-9).all()
+
+
+ANY = st.one_of(*(problems(policy) for policy in ("max_min_fairness", "finish_time_fairness", "max_throughput_slo")))
+
+
+@examples
+@given(ANY, ANY)
+def test_what_was_solved_before_changes_nothing(problem: Problem, other: Problem):
+    found = solve(problem)
+    solve(other)
+    assert solve(problem) == found

@@ -50,6 +50,15 @@ class TaskFolder:
         """Where a rank that takes over a state waits for it."""
         return self.pages / f"state.rank-{rank}"
 
+    def note_fetched(self, rank: int, state_bytes: int, took_s: float) -> None:
+        """Remember what it took to get a rank's state, for whichever agent will say so."""
+        _write(self.path / f"fetched-{rank}.json", {"state_bytes": state_bytes, "took_s": took_s})
+
+    def fetched(self) -> tuple[int, float]:
+        """The bytes of all states that were fetched, and the seconds that the slowest of them took."""
+        notes = [json.loads(path.read_text()) for path in self.path.glob("fetched-*.json")]
+        return sum(note["state_bytes"] for note in notes), max((note["took_s"] for note in notes), default=0.0)
+
     def drop_states(self) -> None:
         """Remove states that nobody will take over any more, also those that have not come in whole."""
         for path in self.pages.glob("state.rank-*"):

@@ -162,7 +162,7 @@ class Supervision:
                 moved = self._by_driver.seen(task.key, folder.processes)
                 seen = msgspec.structs.replace(seen, by_driver=moved)
             if task.status in TAKING_OVER:
-                seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, living))
+                seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, living))
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
             seen = folder.look(starting=False)

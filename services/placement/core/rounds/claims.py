@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.rates import rates
 from services.placement.core.rounds.selection import RENEWAL_BONUS, Claim, Wish
-from services.placement.core.state import Job, Phase, Rounds, State
+from services.placement.core.state import Job, Rounds, State
 
 
 def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
@@ -29,9 +29,7 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
 
 def _where_all_run(first: Job, last: Job) -> str:
     """The GPU type on which all jobs of a row, one or two, may stay; empty: there is none."""
-    if first.leaving is None and last.leaving is None and first.phase is last.phase is Phase.ACTIVE:
-        return first.gpu_type if first.gpu_type == last.gpu_type else ""
-    return ""
+    return first.gpu_type if first.lasts and last.lasts and first.gpu_type == last.gpu_type else ""
 
 
 def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:

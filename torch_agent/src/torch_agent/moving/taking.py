@@ -7,7 +7,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -33,11 +33,7 @@ class Refused(Exception):
 @dataclass
 class _Fetch:
     work: asyncio.Task[None]
-    began_s: float
-    took_s: float = 0.0
     failed: str = ""
-    state_bytes: dict[int, int] = field(default_factory=dict)
-    """{rank: bytes}."""
 
 
 class Fetches:
@@ -56,7 +52,7 @@ class Fetches:
         """Fetch the states of the task's ranks, unless that has been begun."""
         if task.key not in self._fetches and task.restore is not None:
             work = asyncio.create_task(self._fetch(task.key, task.restore, folder))
-            self._fetches[task.key] = _Fetch(work, time.monotonic())
+            self._fetches[task.key] = _Fetch(work)
 
     def forget(self, key: str) -> None:
         """The task has ended."""
@@ -64,35 +60,34 @@ class Fetches:
         if fetch is not None:
             fetch.work.cancel()
 
-    def seen(self, task: Task, living: list[PageReading]) -> Takeover:
-        """How far the task is, from its processes' pages."""
+    def seen(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> Takeover:
+        """How far the task is, from its processes' pages, and what it took."""
         fetch = self._fetches.get(task.key)
         everybody = len(living) >= (len(task.gpu_indices) if task.order.launcher == "ranks" else 1)
         told = [page.handover for page in living]
+        restored = everybody and all(each.restored for each in told)
+        state_bytes, fetch_s = folder.fetched() if restored else (0, 0.0)
         return Takeover(
             ready=everybody and all(each.ready or each.restored for each in told),
-            restored=everybody and all(each.restored for each in told),
+            restored=restored,
             failed=fetch.failed if fetch is not None else "",
-            state_bytes=sum(fetch.state_bytes.values()) if fetch is not None else 0,
-            fetch_s=fetch.took_s if fetch is not None else 0.0,
+            state_bytes=state_bytes,
+            fetch_s=fetch_s,
             load_s=max((each.load_s for each in told), default=0.0),
         )
 
     async def _fetch(self, key: str, order: RestoreTask, folder: TaskFolder) -> None:
         waiting = [page.rank for page in living_pages(folder.pages) if not page.handover.restored]
         try:
-            sizes = await asyncio.gather(*(_fetch_rank(order, rank, folder) for rank in waiting))
+            await asyncio.gather(*(_fetch_rank(order, rank, folder) for rank in waiting))
         except (Refused, OSError) as error:
             log.warning("the state of %s cannot be fetched: %s", key, error)
             self._fetches[key].failed = str(error)
-        else:
-            self._fetches[key].state_bytes = dict(zip(waiting, sizes, strict=True))
-            self._fetches[key].took_s = time.monotonic() - self._fetches[key].began_s
         self._changed()
 
 
-async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> int:
-    """Returns the bytes of the state, which is complete and undamaged under its name from then on.
+async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> None:
+    """Get the state, which is complete and undamaged under its name from then on.
 
     Raises:
         Refused: the source has none.
@@ -100,17 +95,19 @@ async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> int:
     """
     target = folder.state_of(rank)
     if target.exists():
-        return target.stat().st_size
+        return
     from_rank = rank if order.ranks is None else rank % order.ranks
     source = [source for source in order.sources if source.first_rank <= from_rank][-1]
     request = Request(job_id=order.job_id, attempt=order.from_attempt, rank=from_rank)
-    deadline = time.monotonic() + FETCH_PATIENCE_S
+    began_s = time.monotonic()
+    deadline = began_s + FETCH_PATIENCE_S
     while True:
         try:
             part = target.with_name(f"{target.name}.part")
             await _receive(source, request, part)
-            part.rename(target)
-            return target.stat().st_size
+            folder.note_fetched(rank, part.stat().st_size, time.monotonic() - began_s)
+            part.rename(target)  # from now on the rank may take it, and remove it
+            return
         except (OSError, EOFError) as error:
             if time.monotonic() > deadline:
                 raise OSError(f"{source.node_id} ({source.address}:{source.port}): {error}") from error

@@ -62,24 +62,41 @@ class Rows:
         self.values.append(values)
 
 
+_idle: list[Any] = []
+"""Instances of HiGHS that nobody uses now: to make one takes as long as to solve a small problem."""
+
+
+def _solver() -> Any:
+    """An instance of HiGHS without a problem."""
+    if _idle:
+        return _idle.pop()
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("primal_feasibility_tolerance", TOLERANCE),
+        ("dual_feasibility_tolerance", TOLERANCE),
+        ("simplex_strategy", PRIMAL),
+    ):
+        highs.setOptionValue(name, value)
+    return highs
+
+
 class LinearProgram:
     """Maximises. Can be solved again with other costs and bounds, from where it was."""
 
     def __init__(self, columns: int, block: Rows) -> None:
         self._columns, self._rows = columns, len(block.lower)
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        for name, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("primal_feasibility_tolerance", TOLERANCE),
-            ("dual_feasibility_tolerance", TOLERANCE),
-            ("presolve", "choose" if columns > SMALL else "off"),
-            ("simplex_strategy", PRIMAL),
-        ):
-            self._highs.setOptionValue(name, value)
+        self._highs = _solver()
+        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0
+
+    def __del__(self) -> None:
+        """Whoever comes next finds the solver as if it were new."""
+        self._highs.clearModel()
+        _idle.append(self._highs)
 
     def start_at(self, columns: Ints, rows: Ints) -> None:
         """Begin at the vertex where only these variables are above their lower bounds and these constraints are tight.

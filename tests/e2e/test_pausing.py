@@ -1,0 +1,84 @@
+"""A job is paused and goes on, again and again, and at each step somebody is killed.
+
+Not a bit of its result changes, and nothing is left over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from libs.bus.local_broker.network import free_port
+from libs.cli.cell import Cell, CellPlan
+from libs.client import Client
+from libs.contracts.gateway import JobPauseRequested, JobResumeRequested
+from libs.contracts.placement import JobPlaced
+from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import cases
+from tests.e2e.checking import checked
+from tests.e2e.disturbed import DisturbedJob
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+PAUSE = ("job.pause_requested.v1", "job.suspended.v1")
+RESUME = ("job.resume_requested.v1", "job.resumed.v1")
+ONE_EACH = ("placement", "agent", "task", "agent")
+"""Whom to kill after which of these events."""
+EVERYWHERE = tuple((victim,) * len(PAUSE + RESUME) for victim in sorted({*ONE_EACH}))
+
+
+class PausedJob(DisturbedJob):
+    """It is told to stand still, and to go on."""
+
+    def stands_still(self) -> bool:
+        """On its GPU, or without one, if its task was killed."""
+        job = self.client.job(self.job_id)
+        return job["state"] == "SUSPENDED" or (job["state"] == "QUEUED" and job["held"])
+
+    def pause_and_resume(self, kind: str = "", victim: str = "") -> None:
+        """Kill the victim after the first event of this kind; wait until it trains again."""
+        before = self.last_offset()
+        self.client.pause(self.job_id)
+        if kind in PAUSE:
+            self._kill_after(kind, victim, before)
+        self.until(self.stands_still)
+        self.client.resume(self.job_id)
+        if kind in RESUME:
+            self._kill_after(kind, victim, before)
+        self.until(lambda: self.client.job(self.job_id)["state"] == "RUNNING")
+        self.goes_on()
+
+    def _kill_after(self, kind: str, victim: str, before: int) -> None:
+        self.until(lambda: self.seen(kind, before))
+        if victim == "task":
+            self.kill_task("n1")
+        else:
+            self.cell.kill("agent-n1" if victim == "agent" else victim)
+
+
+def name(victims: tuple[str, ...]) -> str:
+    return "one each" if victims is ONE_EACH else victims[0]
+
+
+@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=name)
+def test_whoever_is_killed_during_a_pause_the_job_ends_once_with_the_right_result(
+    tmp_path: Path, victims: tuple[str, ...]
+):
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port())
+    with Cell(plan) as cell, Client(plan.gateway_url) as client:
+        job = PausedJob(cell, client, tmp_path)
+        job.pause_and_resume()
+        for kind, victim in zip(PAUSE + RESUME, victims, strict=True):
+            job.pause_and_resume(kind, victim)
+        job.ends()
+        log = job.log()
+    check_log(log, victims)
+    assert nothing_left_of(tmp_path) == []
+
+
+def check_log(path: Path, victims: tuple[str, ...]) -> None:
+    kinds = Counter(type(envelope.event) for envelope in checked(path))
+    assert kinds[JobPauseRequested] == kinds[JobResumeRequested] == len(victims) + 1
+    assert kinds[JobPlaced] == 1 + victims.count("task"), "it was restarted only where its task was killed"
