@@ -43,6 +43,16 @@ for epoch in job.epochs(1):
 """
 
 
+def everywhere(steps: tuple[str, ...], victims: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """For each of the victims: that it is killed at every step."""
+    return tuple((victim,) * len(steps) for victim in sorted(set(victims)))
+
+
+def whom(victims: tuple[str, ...]) -> str:
+    """A name for those who are killed, step by step."""
+    return victims[0] if len(set(victims)) == 1 else "one each"
+
+
 class DisturbedJob:
     """It trains until it is told to end, and keeps checkpoints."""
 
@@ -71,10 +81,6 @@ class DisturbedJob:
 
     def last_offset(self) -> int:
         return int(self.client.status()["next_offset"]) - 1
-
-    def node(self) -> str:
-        """Where it runs."""
-        return str(self.client.job(self.job_id)["placement"][0]["node_id"])
 
     def goes_on(self) -> None:
         """Wait for its next batch."""

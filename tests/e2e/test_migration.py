@@ -19,7 +19,7 @@ from libs.contracts.placement import JobMoved, JobPreempted
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
-from tests.e2e.disturbed import DisturbedJob
+from tests.e2e.disturbed import DisturbedJob, everywhere, whom
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -35,7 +35,7 @@ MOVE = (
 """The events of a move, in order."""
 ONE_EACH = ("migration", "placement", "source's agent", "destination's task", "destination's agent", "migration")
 """Whom to kill after which of them."""
-EVERYWHERE = tuple((victim,) * len(MOVE) for victim in sorted({*ONE_EACH, "source's task"}))
+EVERYWHERE = everywhere(MOVE, (*ONE_EACH, "source's task"))
 
 
 class MovingJob(DisturbedJob):
@@ -55,6 +55,10 @@ class MovingJob(DisturbedJob):
         self.client.undrain(source)
         self.goes_on()
 
+    def node(self) -> str:
+        """Where it runs."""
+        return str(self.client.job(self.job_id)["placement"][0]["node_id"])
+
     def movable(self) -> bool:
         """Whether it is known that its present attempt can hand over its state."""
         attempt = self.client.job(self.job_id)["attempt"]
@@ -70,11 +74,7 @@ class MovingJob(DisturbedJob):
             self.cell.kill(f"agent-{node_id}" if victim.endswith("agent") else victim)
 
 
-def name(victims: tuple[str, ...]) -> str:
-    return "one each" if victims is ONE_EACH else victims[0]
-
-
-@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=name)
+@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=whom)
 def test_whoever_is_killed_during_a_move_the_job_ends_once_with_the_right_result(
     tmp_path: Path, victims: tuple[str, ...]
 ):

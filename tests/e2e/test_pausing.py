@@ -18,7 +18,7 @@ from libs.contracts.placement import JobPlaced
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
-from tests.e2e.disturbed import DisturbedJob
+from tests.e2e.disturbed import DisturbedJob, everywhere, whom
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -26,7 +26,7 @@ PAUSE = ("job.pause_requested.v1", "job.suspended.v1")
 RESUME = ("job.resume_requested.v1", "job.resumed.v1")
 ONE_EACH = ("placement", "agent", "task", "agent")
 """Whom to kill after which of these events."""
-EVERYWHERE = tuple((victim,) * len(PAUSE + RESUME) for victim in sorted({*ONE_EACH}))
+EVERYWHERE = everywhere(PAUSE + RESUME, ONE_EACH)
 
 
 class PausedJob(DisturbedJob):
@@ -58,11 +58,7 @@ class PausedJob(DisturbedJob):
             self.cell.kill("agent-n1" if victim == "agent" else victim)
 
 
-def name(victims: tuple[str, ...]) -> str:
-    return "one each" if victims is ONE_EACH else victims[0]
-
-
-@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=name)
+@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=whom)
 def test_whoever_is_killed_during_a_pause_the_job_ends_once_with_the_right_result(
     tmp_path: Path, victims: tuple[str, ...]
 ):

@@ -10,10 +10,11 @@ import pytest
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.local_broker import LocalBroker
-from libs.bus.port import Bus, BusUnavailable, Fenced, Outgoing, Position, Session, TopicLayout
+from libs.bus.port import Bus, Fenced, Outgoing, Position, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.runtime.clock import WallClock
+from libs.runtime.committer import Committer
 from libs.runtime.recovery import CONTROL
 from libs.runtime.shell import Options, Shell
 from libs.runtime.stats import Stats
@@ -99,16 +100,9 @@ async def test_what_was_committed_outlasts_a_killed_broker(broker: LocalBroker, 
         await session.commit([message], {CONTROL: Position(number)})
     await kill_and_restart(broker)
     async with asyncio.timeout(60.0):
-        after = await reopened(bus, "writer")
-        assert await after.position(CONTROL) == Position(commits)
+        after = await Committer.open(bus, "writer", [CONTROL], asyncio.Event())
+        assert after.committed == {CONTROL: Position(commits)}
         assert [message.value for message in await messages(bus, Topic.CONTROL)] == [b"1", b"2", b"3"][:commits]
-
-
-async def reopened(bus: Bus, name: str) -> Session:
-    """The session, once the broker's coordinators are there."""
-    while True:
-        with suppress(BusUnavailable):
-            return await bus.open_session(name)
 
 
 async def test_faust_goes_on_after_the_broker_was_killed(broker: LocalBroker, bus: Bus):

@@ -2,8 +2,7 @@
 
 The version is set in pom.xml: Kafka 4.2.2, with which aiokafka 0.14 passed all of these: transactions with offsets for
 a group without members, read_committed, fencing by transactional id, topic creation with configs, 5 MiB records, offset
-listing. Not 4.3 or 4.4: of these, 4.3.0 to 4.4.0 can lose a transaction whose commit they have acknowledged, when its
-partitions have no leader before its markers are written, as after the only replica was killed (KAFKA-20734).
+listing. It is not the newest: 4.3.0 to 4.4.0 can lose a transaction that they have acknowledged (infra/decisions/0016).
 """
 
 from libs.bus.local_broker.broker import LocalBroker

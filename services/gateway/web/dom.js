@@ -42,9 +42,15 @@ export function count(value) {
   return String(value ?? "–");
 }
 
+// What stands over everything in the drawer.
+export function top(title, id, close, ...more) {
+  return el("div", { class: "top" },
+    el("h2", {}, title), el("span", { class: "id muted" }, id), ...more, el("button", { onclick: close, "aria-label": "close" }, "✕"));
+}
+
 // The drawer of something that is not known here: a link to another cell, or a slip of the keyboard.
 export function missing(target, kind, id, close) {
   target.replaceChildren(
-    el("div", { class: "top" }, el("h2", {}, `No such ${kind}`), el("span", { class: "id muted" }, id), el("button", { onclick: close, "aria-label": "close" }, "✕")),
+    top(`No such ${kind}`, id, close),
     el("div", { class: "because" }, `This cell knows no ${kind} with the id ${id}.`));
 }

@@ -1,7 +1,7 @@
 // One job: why, curves, attempts, story, output.
 
 import { get } from "/web/api.js";
-import { clock, el, missing, span } from "/web/dom.js";
+import { clock, el, missing, span, top } from "/web/dom.js";
 import { chart } from "/web/chart.js";
 
 // Fill the drawer with what is known of a job.
@@ -13,9 +13,7 @@ export async function drawPanel(target, id, close) {
   if (!job) return missing(target, "job", id, close);
   const kept = target.querySelector("pre.log")?.scrollTop ?? null;
   target.replaceChildren(
-    el("div", { class: "top" },
-      el("h2", {}, job.name), el("span", { class: "id muted" }, job.id),
-      el("span", { class: `chip ${job.state}` }, job.state), el("button", { onclick: close, "aria-label": "close" }, "✕")),
+    top(job.name, job.id, close, el("span", { class: `chip ${job.state}` }, job.state)),
     because(why), facts(job), el("h3", {}, "What each service said"), checks(why),
     ...(metrics.points.length || Object.keys(metrics.reported).length ? [el("h3", {}, "Curves"), curves(metrics)] : []),
     ...(job.attempts.length ? [el("h3", {}, "Attempts"), attempts(job.attempts)] : []),

@@ -2,7 +2,7 @@
 
 import { get, post } from "/web/api.js";
 import { curves } from "/web/chart.js";
-import { clock, count, el, figure, missing, span } from "/web/dom.js";
+import { clock, count, el, figure, missing, span, top } from "/web/dom.js";
 import { chosenValues, started } from "/web/sweeps.js";
 
 const TRIALS_SHOWN = 300;
@@ -13,11 +13,9 @@ export async function drawSweep(target, id, close, open) {
   const [sweep, told] = await Promise.all([get(path), get(`${path}/curves?limit=4000`)]);
   if (!sweep) return missing(target, "sweep", id, close);
   target.replaceChildren(
-    el("div", { class: "top" },
-      el("h2", {}, sweep.name), el("span", { class: "id muted" }, sweep.id),
+    top(sweep.name, sweep.id, close,
       el("span", { class: `chip ${sweep.state}` }, sweep.state.replace("_", " ")),
-      sweep.state === "RUNNING" ? el("button", { onclick: (event) => cancel(sweep, path, event.target) }, "cancel") : null,
-      el("button", { onclick: close, "aria-label": "close" }, "✕")),
+      sweep.state === "RUNNING" ? el("button", { onclick: (event) => cancel(sweep, path, event.target) }, "cancel") : null),
     el("div", { class: "because" }, el("b", {}, sweep.reason), ` ${sweep.message}`),
     facts(sweep), el("h3", {}, "Curves"), drawn(sweep, told),
     el("h3", {}, "Trials"), trials(sweep, open));
