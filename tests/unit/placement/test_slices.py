@@ -193,6 +193,13 @@ def test_over_subscription_prefers_servers_of_its_affinity_then_low_ones():
     assert list(case.where("wide2")) == ["n1"]
 
 
+def test_among_equals_the_name_decides_whoever_joined_first():
+    case = SlicesCase(n2=1, n1=1)
+    for job_id in ("a", "b", "c", "d"):
+        case.submit(job_id)
+    assert [list(case.where(job_id)) for job_id in ("a", "b", "c", "d")] == [["n1"], ["n2"], ["n1"], ["n2"]]
+
+
 def test_nobody_is_taken_in_above_the_greatest_height():
     case = SlicesCase(n1=1)
     case.give(SettingChanged(service="placement", name="max_height", value=2.0, requested_by="op"))

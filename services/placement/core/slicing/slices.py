@@ -82,7 +82,7 @@ def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
 def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
     """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
 
-    Jobs that elastic ones make room for need nobody's turn.
+    Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic ones make room for need nobody's turn.
     """
     homes = domains(state)
     load = {home.name: home.load for home in homes}
@@ -97,7 +97,9 @@ def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
             and load[home.name] + width <= state.max_height * home.gpus
         ]
         if fitting:
-            best = min(fitting, key=lambda home: (home.affinity not in (0, width), load[home.name] / home.gpus))
+            best = min(
+                fitting, key=lambda home: (home.affinity not in (0, width), load[home.name] / home.gpus, home.name)
+            )
             load[best.name] += width
             coming.setdefault(best.name, []).append(job)
     return coming
