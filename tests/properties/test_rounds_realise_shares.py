@@ -10,7 +10,7 @@ import pytest
 from libs.cli.ideal import ideal_ends
 from libs.cli.simulation import simulation_of
 from libs.contracts.gateway import PolicyChanged
-from libs.contracts.placement import AllocationComputed, JobPlaced, JobQueued
+from libs.contracts.placement import AllocationComputed, JobPlaced, JobQueued, RoundStarted
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.generators.computed_rates import computed_throughputs
@@ -26,6 +26,7 @@ BEGIN_S = ROUND_S
 ENDLESS = 1e12
 
 
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     ("kind", "jobs", "cluster"),
     [
@@ -34,9 +35,9 @@ ENDLESS = 1e12
         ("static", 60, "v100=36,p100=36,k80=36"),
     ],
 )
-def test_fractions_of_time_are_the_computed_ones(kind: str, jobs: int, cluster: str):
+def test_fractions_of_time_are_the_computed_ones(kind: str, jobs: int, cluster: str, seed: int):
     rates = computed_throughputs()
-    drawn = GavelWorkload(kind=kind, jobs=jobs).draw(1, rates)
+    drawn = GavelWorkload(kind=kind, jobs=jobs).draw(seed, rates)
     endless = workload_of([replace(job, total_steps=ENDLESS) for job in drawn], rates)
     policy = Planned(0.0, PolicyChanged(policy="max_min_fairness", requested_by="op"))
     options = Options(horizon_s=BEGIN_S + ROUNDS * ROUND_S)
@@ -44,35 +45,54 @@ def test_fractions_of_time_are_the_computed_ones(kind: str, jobs: int, cluster: 
         SERVICES, parse_cluster(cluster, 4), Workload((policy,)) + endless, options=options, throughputs=rates
     )
     simulation.run()
-    computed, received = fractions(simulation)
+    computed, received, beyond = fractions(simulation)
     keys = [(job.job_id, gpu_type) for job in drawn for gpu_type in simulation.cluster.gpus]
-    assert mean(abs(received.get(key, 0.0) - computed.get(key, 0.0)) for key in keys) < 0.02
-    assert all(key[0] in {job for job, _ in received} for key in computed)  # nobody with a share starves
+    assert _difference(computed, received, keys) < 0.016  # of what was promised: without time on GPUs that would idle
+    both = {key: received.get(key, 0.0) + beyond.get(key, 0.0) for key in keys}
+    if kind == "static-single":  # gangs leave GPUs over that others use beyond their shares
+        assert _difference(computed, both, keys) < 0.02
+    assert all(job in {job for job, _ in received} for job, _ in computed)  # nobody with a share starves
 
 
-def fractions(simulation: Simulation) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
-    """{(job, GPU type): fraction of time}, computed and received."""
+Fractions = dict[tuple[str, str], float]
+"""{(job, GPU type): fraction of time}."""
+
+
+def _difference(computed: Fractions, received: Fractions, keys: list[tuple[str, str]]) -> float:
+    return mean(abs(received.get(key, 0.0) - computed.get(key, 0.0)) for key in keys)
+
+
+def fractions(simulation: Simulation) -> tuple[Fractions, Fractions, Fractions]:
+    """Computed; received of what was computed; received beyond it, on GPUs that nobody claimed."""
     types = {server.node_id: server.gpu_type for server in simulation.cluster.servers}
-    computed: dict[tuple[str, str], float] = {}
-    received: dict[tuple[str, str], float] = {}
-    since: dict[str, tuple[str, float]] = {}
+    computed: Fractions = {}
+    received: Fractions = {}
+    given: Fractions = {}
+    running: dict[str, str] = {}
+    beyond: dict[str, None] = {}
+    booked_s = BEGIN_S
 
-    def leave(job_id: str, now_s: float) -> None:
-        gpu_type, began_s = since.pop(job_id)
-        time_s = max(0.0, now_s - max(began_s, BEGIN_S))
-        received[job_id, gpu_type] = received.get((job_id, gpu_type), 0.0) + time_s / (ROUNDS * ROUND_S)
+    def book(now_s: float) -> None:
+        nonlocal booked_s
+        for job_id, gpu_type in running.items():
+            had = given if job_id in beyond else received
+            had[job_id, gpu_type] = had.get((job_id, gpu_type), 0.0) + (now_s - booked_s) / (ROUNDS * ROUND_S)
+        booked_s = now_s
 
     for envelope in simulation.log.control:
         event = envelope.event
+        if envelope.time_s > booked_s:
+            book(envelope.time_s)
         if isinstance(event, AllocationComputed):
             computed = {(share.jobs[0], t): part for share in event.shares for t, part in share.time.items()}
+        elif isinstance(event, RoundStarted):
+            beyond = dict.fromkeys(event.beyond)
         elif isinstance(event, JobPlaced):
-            since[event.job_id] = (types[event.gang[0].node_id], envelope.time_s)
-        elif isinstance(event, JobQueued) and event.job_id in since:
-            leave(event.job_id, envelope.time_s)
-    for job_id in list(since):
-        leave(job_id, BEGIN_S + ROUNDS * ROUND_S)
-    return computed, received
+            running[event.job_id] = types[event.gang[0].node_id]
+        elif isinstance(event, JobQueued):
+            running.pop(event.job_id, None)
+    book(BEGIN_S + ROUNDS * ROUND_S)
+    return computed, received, given
 
 
 @pytest.mark.parametrize(

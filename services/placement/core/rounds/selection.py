@@ -7,8 +7,8 @@ from operator import attrgetter
 
 import msgspec
 
-RENEWAL_BONUS = 1.0
-"""Of a round: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
+RENEWAL_BONUS = 1.5
+"""In rounds: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
 
 
 class Claim(msgspec.Struct, frozen=True):
