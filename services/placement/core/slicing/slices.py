@@ -82,7 +82,8 @@ def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
 def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
     """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
 
-    Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic ones make room for need nobody's turn.
+    Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
+    ones make room for need nobody's turn.
     """
     homes = domains(state)
     load = {home.name: home.load for home in homes}
