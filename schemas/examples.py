@@ -63,7 +63,7 @@ def _value(name: str, hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _value(name, next(a for a in arguments if a is not type(None)))
-    if origin is list:
+    if origin in (list, tuple):
         return [_value(name.removesuffix("s"), arguments[0])]
     if origin is dict:
         return {"key": _value(name, arguments[1])}

@@ -63,9 +63,9 @@ class JobPreempted(Event, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of an allocation: a job alone, or two that share GPUs."""
+    """One row of an allocation matrix X (Gavel, OSDI'20, section 3.1): a job alone, or two that share GPUs."""
 
-    jobs: list[str]
+    jobs: tuple[str, ...]
     time: dict[str, float]
     """{GPU type: fraction of time}, only what is greater than zero."""
 

@@ -167,6 +167,7 @@ def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
         before = job.measured.get(job.gpu_type, 0.0)
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:
             job.measured[job.gpu_type] = event.rate_per_s
+            state.knowledge += 1
 
 
 @machine.evolves(SettingChanged)

@@ -309,7 +309,7 @@ class State(msgspec.Struct, kw_only=True):
     packed: dict[str, dict[str, dict[str, float]]] = {}
     """{configuration: {configuration: {GPU type: part of its own speed that it kept beside it}}}, as profiled."""
     knowledge: int = 0
-    """Counts what was learned about rates of configurations: each time is a reset event."""
+    """Counts what was learned about the rates of jobs and configurations: each time is a reset event."""
     tenant_weights: dict[str, float] = {}
     next_seq: int = 0
     wakeup_s: float | None = None

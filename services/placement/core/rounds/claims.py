@@ -17,13 +17,13 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
         first, last = competing.get(share.jobs[0]), competing.get(share.jobs[-1])
         if first is None or last is None:
             continue
-        credit, row = rounds.credit[ledger.row_key(share.jobs)], tuple(share.jobs)
+        credit = rounds.credit[ledger.row_key(share.jobs)]
         running_on = _where_all_run(first, last)
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
             if owed_s > 0:
                 owed_s += bonus_s if gpu_type == running_on else 0.0
-                found.append(Claim(row, gpu_type, first.spec.gpus.count, owed_s, first.seq))
+                found.append(Claim(share.jobs, gpu_type, first.spec.gpus.count, owed_s, first.seq))
     return found
 
 

@@ -8,13 +8,15 @@ as one number per row and GPU type, in seconds: the credit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libs.contracts.placement import Share
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import rates
 from services.placement.core.state import Job, Phase, Rounds, State
 
 
-def row_key(jobs: list[str]) -> str:
+def row_key(jobs: Sequence[str]) -> str:
     """Names a row: a job alone, or a pair in any order."""
     if len(jobs) == 1:
         return jobs[0]

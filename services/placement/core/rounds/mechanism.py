@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted, Share
+from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.placing import preempt
@@ -82,7 +82,7 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
             policy=state.policy,
             question=mark,
             objective=solution.objective,
-            shares=[Share(jobs=list(row.jobs), time=row.time) for row in solution.allocation],
+            shares=solution.allocation,
             infeasible=solution.infeasible,
             jobs=len(jobs),
             iterations=solution.iterations,

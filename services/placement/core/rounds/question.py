@@ -57,7 +57,7 @@ def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
     options = state.options
     parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
-    parts += [f"{job.job_id}/{job.spec.weight!r}/{job.measured!r}" for job in jobs]
+    parts += [job.job_id for job in jobs]
     parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
     return f"{crc32(chr(10).join(parts).encode()):08x}"
 

@@ -8,7 +8,8 @@ from math import inf
 
 import pytest
 
-from services.placement.core.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem, Share
+from libs.contracts.placement import Share
+from services.placement.core.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem
 from services.placement.core.policies.allocation.solve import solve
 from services.placement.core.policies.baselines.allox import allox
 

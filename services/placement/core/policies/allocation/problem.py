@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from libs.contracts.placement import Share
+
 
 class InvalidProblem(Exception):
     """A problem contradicts itself. `path` is the place in the document, JSON-path style (`$.jobs[3].weight`)."""
@@ -92,14 +94,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     kind_pairs: list[KindPair] = []
     """Instead of `pairs`, where all jobs of a kind pack alike: then nothing grows with the square of the jobs."""
     entities: dict[str, Entity] = {}
-
-
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the allocation matrix X: a job alone, or two that share GPUs."""
-
-    jobs: tuple[str, ...]
-    time: dict[str, float]
-    """{GPU type: fraction of time}, only what is greater than zero."""
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.contracts.placement import Share
 from services.placement.core.policies.allocation.grouping import PairClass
 from services.placement.core.policies.allocation.model import Model
-from services.placement.core.policies.allocation.problem import Problem, Share, Solution, SolverFailed
+from services.placement.core.policies.allocation.problem import Problem, Solution, SolverFailed
 
 Floats = NDArray[np.float64]
 NOTHING = 1e-7
@@ -27,7 +28,7 @@ def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
     for owner, gpu_type, fraction in zip(*columns, strict=True):
         alone.setdefault(owner, {})[classes.types[gpu_type]] = fraction
     shares = [
-        Share(jobs=(problem.jobs[index].id,), time=dict(time))
+        Share(jobs=(problem.jobs[index].id,), time=time)
         for owner, time in alone.items()
         for index in classes.members[owner]
     ]

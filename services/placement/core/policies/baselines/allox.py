@@ -16,7 +16,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from services.placement.core.policies.allocation.problem import Job, Problem, Share, Solution
+from libs.contracts.placement import Share
+from services.placement.core.policies.allocation.problem import Job, Problem, Solution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

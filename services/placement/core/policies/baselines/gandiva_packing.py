@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from services.placement.core.policies.allocation.problem import Job, Pair, Problem, Share, Solution
+from libs.contracts.placement import Share
+from services.placement.core.policies.allocation.problem import Job, Pair, Problem, Solution
 
 
 def gandiva_packing(problem: Problem) -> Solution:

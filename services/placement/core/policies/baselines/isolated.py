@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.placement.core.policies.allocation.problem import Job, Problem, Share, Solution
+from libs.contracts.placement import Share
+from services.placement.core.policies.allocation.problem import Job, Problem, Solution
 
 
 def isolated(problem: Problem) -> Solution:
