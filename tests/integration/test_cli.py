@@ -151,6 +151,12 @@ def test_exit_codes_say_what_went_wrong(cell: Cell):
     assert gone.returncode == 5 and "try:" in gone.stderr
 
 
+def test_a_log_that_cannot_be_reached_is_one_line():
+    done = sanjaya(None, "export", f"kafka://127.0.0.1:{free_port()}/local")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: cannot read")
+
+
 def test_the_live_log_replays_and_the_cell_is_well(cell: Cell, tmp_path: Path):
     assert "0 differences" in sanjaya(cell, "replay", "--verify").stdout
     exported = tmp_path / "log.jsonl"
