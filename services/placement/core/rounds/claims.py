@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.rates import rates
 from services.placement.core.rounds.selection import RENEWAL_BONUS, Claim, Wish
 from services.placement.core.state import Job, Rounds, State
 
 
-def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
-    """What each row will be owed on each type at the end of this round, running rows a little more."""
+def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
+    """What each row will be owed on each type at the end of this round, running rows a little more.
+
+    Args:
+        staying: those of the jobs that hold GPUs and may keep them, by id.
+    """
     competing = {job.job_id: job for job in jobs}
     round_s, bonus_s = state.round_s, RENEWAL_BONUS * state.round_s
     found = []
@@ -18,7 +24,7 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
         if first is None or last is None:
             continue
         credit = rounds.credit[ledger.row_key(share.jobs)]
-        running_on = _where_all_run(first, last)
+        running_on = _where_all_run(share.jobs, staying)
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
             if owed_s > 0:
@@ -27,9 +33,10 @@ def claims(state: State, rounds: Rounds, jobs: list[Job]) -> list[Claim]:
     return found
 
 
-def _where_all_run(first: Job, last: Job) -> str:
+def _where_all_run(row: Sequence[str], staying: Mapping[str, Job]) -> str:
     """The GPU type on which all jobs of a row, one or two, may stay; empty: there is none."""
-    return first.gpu_type if first.lasts and last.lasts and first.gpu_type == last.gpu_type else ""
+    first, last = staying.get(row[0]), staying.get(row[-1])
+    return first.gpu_type if first is not None and last is not None and first.gpu_type == last.gpu_type else ""
 
 
 def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:

@@ -96,7 +96,7 @@ def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]
     assert rounds is not None
     staying = {job.job_id: job for job in jobs if job.stays}
     types, left = list(gpus), totals(gpus)
-    chosen = select(claims(state, rounds, jobs), left)
+    chosen = select(claims(state, rounds, jobs, staying), left)
     seated = {job_id: None for seat in chosen for job_id in seat.jobs}
     others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
     beyond = fill([wish(state, job, types) for job in others], left)
