@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Self, TextIO
 
 from libs.bus.connect import connect
-from libs.bus.local_broker.network import free_port, serves
+from libs.bus.local_broker.network import free_port
 from libs.bus.port import BusError, TopicLayout
 from libs.cli.cell.child import Child
 from libs.cli.cell.plan import CellPlan, Command
@@ -77,7 +77,6 @@ class Cell:
         if self.plan.own_broker:
             self._say("starting Kafka")
             self._add(self.plan.broker())
-            self._wait_for_broker()
         self._create_topics()
         self._say("starting the services")
         for command in self.plan.services():
@@ -166,14 +165,6 @@ class Cell:
             status = child.tend()
             if status is not None:
                 self._say(f"{name} ended with status {status}; it is started again")
-
-    def _wait_for_broker(self) -> None:
-        """Until it serves: a client that called before would complain of every call."""
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not serves(self.plan.broker_port):
-            if time.monotonic() > deadline:
-                raise CellError(f"Kafka does not serve after {READY_WITHIN_S:.0f} s\n{self._last_words('broker')}")
-            time.sleep(TEND_EVERY_S)
 
     def _create_topics(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
