@@ -25,6 +25,10 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_nodes: int | None = None
     """Most servers that the gang may be spread over; None: as few as possible, any number after relaxation."""
 
+    def accepts(self, gpu_type: str) -> bool:
+        """Whether the job may run on this GPU type."""
+        return gpu_type not in self.excluded_types and (not self.types or gpu_type in self.types)
+
 
 class ElasticRange(msgspec.Struct, frozen=True, kw_only=True):
     """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 3)."""

@@ -39,7 +39,7 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
             )
         )
     offers = {gpu_type: _largest_gang(gpus, request.max_nodes) for gpu_type, gpus in sorted(_by_type(nodes).items())}
-    wanted = {t: n for t, n in offers.items() if accepts(request, t)}
+    wanted = {t: n for t, n in offers.items() if request.accepts(t)}
     if not wanted:
         return Misfit(_no_type(request, offers))
     best = max(wanted, key=lambda t: wanted[t])
@@ -50,11 +50,6 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
         message=f"{request.count} GPUs asked for; a gang can have up to {wanted[best]} {best}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
     )
-
-
-def accepts(request: GpuRequest, gpu_type: str) -> bool:
-    """Whether the job may run on this GPU type."""
-    return gpu_type not in request.excluded_types and (not request.types or gpu_type in request.types)
 
 
 def _by_type(nodes: Nodes) -> dict[str, list[int]]:

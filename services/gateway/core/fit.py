@@ -86,10 +86,8 @@ def _by_type(
     up = {node.id for node in nodes if node.state is NodeState.UP}
     found: dict[str, dict[str, int]] = {}
     for gpu in gpus:
-        accepted = gpu.gpu_type not in spec.gpus.excluded_types
-        accepted = accepted and (not spec.gpus.types or gpu.gpu_type in spec.gpus.types)
         there = gpu.present and (not free_only or (gpu.node_id in up and gpu.healthy and gpu.job_id is None))
-        if accepted and there:
+        if there and spec.gpus.accepts(gpu.gpu_type):
             per_node = found.setdefault(gpu.gpu_type, {})
             per_node[gpu.node_id] = per_node.get(gpu.node_id, 0) + 1
     return found
