@@ -124,6 +124,8 @@ class Job(msgspec.Struct, kw_only=True):
     arrived_s: float = 0.0
     charged_s: float = 0.0
     """While it holds GPUs: up to when its time there has been booked."""
+    attained_s: float = 0.0
+    """Time that it has held GPUs, up to then."""
     gpu_type: str = ""
     """Of the GPUs that it holds."""
     pace: float = 0.0

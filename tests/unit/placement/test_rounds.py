@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from libs.contracts.agent import JobExited
@@ -27,6 +29,7 @@ from libs.contracts.placement import (
 )
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
+from services.placement.core.rounds.claims import LAG_PART
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
 from tests.unit.placement.placement_case import PlacementCase
@@ -110,16 +113,31 @@ def test_an_answer_to_another_question_is_nothing():
     assert only(case.heard(fresh), JobPlaced)
 
 
-def test_two_jobs_take_turns_on_one_gpu():
+def turns(rounds: int, **first) -> list[tuple[str, int]]:
+    """(Job, rounds that it had) of the turns that two jobs take on one GPU, but for the last one."""
     case = RoundsCase(n1=1)
-    case.submit("a")
+    case.submit("a", **first)
     assert only(case.submit("b"), JobQueued).reason.code == PendingReason.FAIR_SHARE
-    turns = ["a"]
-    for _ in range(5):
+    began = [("a", 0)]
+    for number in range(1, rounds + 1):
         said = case.wake()
         said += case.stop(said)
-        turns += [event.job_id for event in said if isinstance(event, JobPlaced)]
-    assert turns == ["a", "b", "a"]
+        began += [(event.job_id, number) for event in said if isinstance(event, JobPlaced)]
+    return [(job_id, end - begin) for (job_id, begin), (_, end) in pairwise(began)]
+
+
+def test_two_jobs_take_turns_on_one_gpu():
+    assert turns(10) == [("a", 3), ("b", 3), ("a", 3)]
+
+
+def test_the_longer_jobs_have_run_the_longer_their_turns_are():
+    lengths = [length for _, length in turns(400)]
+    assert lengths == sorted(lengths) and lengths[-1] == 12
+    assert all(length <= 2 + 2 * LAG_PART * 400 / 2 for length in lengths)
+
+
+def test_a_job_with_a_deadline_does_not_wait_longer_for_being_old():
+    assert max(length for _, length in turns(400, deadline_s=1e6)) == 4
 
 
 def test_who_needs_no_change_is_not_interrupted():
@@ -254,10 +272,10 @@ def test_switching_to_a_queue_keeps_what_runs():
 
 def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
     claims = [
-        Claim(("small",), "v100", 1, owed_s=10.0, order=1),
-        Claim(("wide",), "v100", 4, owed_s=90.0, order=2),
-        Claim(("wider",), "v100", 8, owed_s=80.0, order=3),
-        Claim(("small",), "k80", 1, owed_s=20.0, order=1),
+        Claim(("small",), "v100", 1, priority=10.0, order=1),
+        Claim(("wide",), "v100", 4, priority=90.0, order=2),
+        Claim(("wider",), "v100", 8, priority=80.0, order=3),
+        Claim(("small",), "k80", 1, priority=20.0, order=1),
     ]
     free = {"v100": 6, "k80": 1}
     assert select(claims, free) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]

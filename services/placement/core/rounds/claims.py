@@ -6,18 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.rates import rates
-from services.placement.core.rounds.selection import RENEWAL_BONUS, Claim, Wish
+from services.placement.core.rounds.selection import Claim, Wish
 from services.placement.core.state import Job, Rounds, State
+
+LAG_ROUNDS, LAG_PART = 1.0, 0.03
+"""How far a row may be from its share before somebody moves: so many rounds, or this part of the time that its job has
+had. To a young job a round matters, and to one with a deadline; an old one without can wait for more and still get the
+same fractions of its time."""
 
 
 def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
-    """What each row will be owed on each type at the end of this round, running rows a little more.
+    """The rows that are owed time on a type, and those that run there and have not had too much yet.
+
+    A row's priority is what it will be owed at the end of the round, in units of its lag; one more where it runs.
 
     Args:
         staying: those of the jobs that hold GPUs and may keep them, by id.
     """
     competing = {job.job_id: job for job in jobs}
-    round_s, bonus_s = state.round_s, RENEWAL_BONUS * state.round_s
+    round_s = state.round_s
     found = []
     for share in rounds.shares:
         first, last = competing.get(share.jobs[0]), competing.get(share.jobs[-1])
@@ -25,12 +32,19 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
             continue
         credit = rounds.credit[ledger.row_key(share.jobs)]
         running_on = _where_all_run(share.jobs, staying)
+        lag_s = min(_lag_s(first, round_s), _lag_s(last, round_s))
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
-            if owed_s > 0:
-                owed_s += bonus_s if gpu_type == running_on else 0.0
-                found.append(Claim(share.jobs, gpu_type, first.spec.gpus.count, owed_s, first.seq))
+            priority = owed_s / lag_s + (1.0 if gpu_type == running_on else 0.0)
+            if priority > 0:
+                found.append(Claim(share.jobs, gpu_type, first.spec.gpus.count, priority, first.seq))
     return found
+
+
+def _lag_s(job: Job, round_s: float) -> float:
+    """How far the job may be from its share."""
+    part_s = LAG_PART * job.attained_s if job.spec.deadline_s is None else 0.0
+    return max(LAG_ROUNDS * round_s, part_s)
 
 
 def _where_all_run(row: Sequence[str], staying: Mapping[str, Job]) -> str:

@@ -45,6 +45,7 @@ def charge(state: State, job: Job, now_s: float) -> None:
     if passed_s <= 0:
         return
     job.charged_s = now_s
+    job.attained_s += passed_s
     job.steps_done += job.pace * passed_s
     rounds = state.rounds
     if rounds is None or job.job_id in rounds.beyond:

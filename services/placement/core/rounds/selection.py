@@ -7,19 +7,15 @@ from operator import attrgetter
 
 import msgspec
 
-RENEWAL_BONUS = 1.5
-"""In rounds: how much more somebody else must be owed before a running job has to give way. Only changes cost."""
-
 
 class Claim(msgspec.Struct, frozen=True):
-    """A row that is owed time on a GPU type."""
+    """A row that is to run on a GPU type."""
 
     jobs: tuple[str, ...]
     gpu_type: str
     width: int
     """GPUs that it needs."""
-    owed_s: float
-    """What it will be owed at the end of the round if it does not get it."""
+    priority: float
     order: int
     """Breaks ties: order of arrival."""
 
@@ -46,12 +42,12 @@ class Seat(msgspec.Struct, frozen=True):
 def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
     """The rows of this round; what is given is subtracted from `free`.
 
-    Highest debt first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
+    Highest priority first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
     """
     seats: list[Seat] = []
     taken: set[str] = set()
     by_arrival = sorted(claims, key=attrgetter("order"))
-    for claim in sorted(by_arrival, key=attrgetter("owed_s"), reverse=True):
+    for claim in sorted(by_arrival, key=attrgetter("priority"), reverse=True):
         if claim.width <= free.get(claim.gpu_type, 0) and taken.isdisjoint(claim.jobs):
             free[claim.gpu_type] -= claim.width
             taken.update(claim.jobs)
