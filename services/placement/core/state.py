@@ -123,7 +123,7 @@ class Job(msgspec.Struct, kw_only=True):
     """StopTask has been ordered for every task of the attempt."""
     arrived_s: float = 0.0
     charged_s: float = 0.0
-    """While it holds GPUs: up to when its time there has been booked."""
+    """While its attempt lasts: up to when its time on GPUs has been booked."""
     attained_s: float = 0.0
     """Time that it has held GPUs, up to then."""
     gpu_type: str = ""

@@ -270,6 +270,20 @@ def test_switching_to_a_queue_keeps_what_runs():
     assert only(case.exit("a"), JobPlaced).job_id == "b"
 
 
+def test_what_a_job_had_under_another_policy_is_not_charged_to_its_share():
+    case = RoundsCase(policy="backfill", n1=1)
+    case.submit("a")
+    case.submit("b")
+    for policy in ("max_min_fairness", "fifo", "max_min_fairness"):
+        case.heard(case.give(PolicyChanged(policy=policy, requested_by="op"), at=case.now_s + 1000 * ROUND_S))
+    served = []
+    for _ in range(12):
+        said = case.wake()
+        said += case.stop(said)
+        served += [event.job_id for event in said if isinstance(event, JobPlaced)]
+    assert served == ["b", "a", "b"]
+
+
 def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
     claims = [
         Claim(("small",), "v100", 1, priority=10.0, order=1),

@@ -18,6 +18,7 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import (
+    AllocationComputed,
     JobCancelled,
     JobPlaced,
     JobQueued,
@@ -109,6 +110,19 @@ def test_six_jobs_on_four_gpus_have_four_sixths_each():
         assert len(case.running) == 4
     shares = [served / case.now_s for served in case.served(*"abcdef")]
     assert shares == pytest.approx([4 / 6] * 6, rel=0.05)
+
+
+def test_only_time_on_gpus_is_booked_as_progress():
+    case = SlicesCase(n1=1)
+    case.submit("a", at=0.0, throughputs={"v100": 2.0})
+    case.submit("b", at=0.0, throughputs={"v100": 2.0})
+    for _ in range(9):
+        case.wake()
+    end_s = case.now_s
+    case.give(PolicyChanged(policy="min_makespan", requested_by="op"))
+    case.give(case.decided(AllocationComputed)[-1])
+    steps = [case.replica.state.jobs[job_id].steps_done for job_id in "ab"]
+    assert sum(steps) == pytest.approx(2.0 * end_s) and max(steps) <= 2.0 * (end_s / 2 + SLICE_S)
 
 
 def test_weights_are_parts_of_the_time():

@@ -23,6 +23,18 @@ def row_key(jobs: Sequence[str]) -> str:
     return "+".join(sorted(jobs))
 
 
+def booked(state: State, now_s: float) -> Rounds:
+    """The books up to now.
+
+    New ones begin with the first allocation of a policy: what jobs have had before is not charged to their shares.
+    """
+    if state.rounds is None:
+        _charge_all(state, now_s)
+        state.rounds = Rounds(shares=[], question="", computed_s=now_s, booked_s=now_s)
+    book(state, now_s)
+    return state.rounds
+
+
 def book(state: State, now_s: float) -> None:
     """Turn the time since the last booking into credit, and charge what was received."""
     rounds = state.rounds
@@ -33,6 +45,10 @@ def book(state: State, now_s: float) -> None:
         credit = rounds.credit[row_key(share.jobs)]
         for gpu_type, fraction in share.time.items():
             credit[gpu_type] += fraction * passed_s
+    _charge_all(state, now_s)
+
+
+def _charge_all(state: State, now_s: float) -> None:
     active = Phase.ACTIVE  # fetched once: Python 3.11 runs a descriptor for each look at an enum member
     for job in state.jobs.values():
         if job.phase is active:
@@ -45,6 +61,8 @@ def charge(state: State, job: Job, now_s: float) -> None:
     if passed_s <= 0:
         return
     job.charged_s = now_s
+    if job.suspended:
+        return
     job.attained_s += passed_s
     job.steps_done += job.pace * passed_s
     rounds = state.rounds

@@ -25,7 +25,7 @@ from services.placement.core.rounds.question import (
 )
 from services.placement.core.rounds.selection import fill, select
 from services.placement.core.rounds.why import why_it_leaves
-from services.placement.core.state import Job, Phase, Rounds, State
+from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
 
@@ -131,15 +131,13 @@ def allocation_computed(state: State, event: AllocationComputed, now_s: float) -
     if event.question != state.asked:
         return
     state.asked = ""
-    ledger.book(state, now_s)
-    if state.rounds is None:
-        state.rounds = Rounds(shares=[], question="", computed_s=now_s, booked_s=now_s)
-    state.rounds.shares, state.rounds.question, state.rounds.computed_s = event.shares, event.question, now_s
-    state.rounds.rows = {}
+    rounds = ledger.booked(state, now_s)
+    rounds.shares, rounds.question, rounds.computed_s = event.shares, event.question, now_s
+    rounds.rows = {}
     for row, share in enumerate(event.shares):
         for job_id in share.jobs:
-            state.rounds.rows.setdefault(job_id, []).append(row)
-    ledger.keep_credit(state.rounds, event.shares)
+            rounds.rows.setdefault(job_id, []).append(row)
+    ledger.keep_credit(rounds, event.shares)
 
 
 @machine.decides(AllocationComputed)

@@ -15,6 +15,7 @@ from services.placement.core import gangs
 from services.placement.core.orders import suspend_orders
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
+from services.placement.core.rounds.ledger import charge
 from services.placement.core.slicing.domains import Domain, domains
 from services.placement.core.slicing.packs import crowded, pack_two, unpack_all
 from services.placement.core.slicing.service_time import begins
@@ -185,6 +186,7 @@ def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
     state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
     for job_id in event.suspended:
         job = state.jobs[job_id]
+        charge(state, job, now_s)
         state.release(job, job.gang)
         job.suspended = True
     for seat in event.resumed:
@@ -192,6 +194,7 @@ def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
         state.release(job, job.gang)
     for seat in event.resumed:
         job = state.jobs[seat.job_id]
+        charge(state, job, now_s)
         job.gang, job.suspended = seat.gang, False
         state.hold(job, job.gang)
         begins(job, now_s)
