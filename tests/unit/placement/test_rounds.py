@@ -24,12 +24,13 @@ from libs.contracts.placement import (
     JobQueued,
     LaunchTask,
     RoundStarted,
+    Share,
     StopTask,
     ThroughputEstimated,
 )
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
-from services.placement.core.rounds.claims import LAG_PART
+from services.placement.core.rounds.claims import LAG_PART, claims
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
 from tests.unit.placement.placement_case import PlacementCase
@@ -284,15 +285,31 @@ def test_what_a_job_had_under_another_policy_is_not_charged_to_its_share():
     assert served == ["b", "a", "b"]
 
 
+def test_of_several_rows_each_has_its_part_of_the_lag():
+    case = RoundsCase(n1=1)
+    case.submit("a")
+    case.submit("b")
+    state = case.replica.state
+    a, b, rounds = state.jobs["a"], state.jobs["b"], state.rounds
+    assert rounds is not None
+    rounds.shares = [Share(jobs=("a",), time={"v100": 0.6}), Share(jobs=("a", "b"), time={"v100": 0.2})]
+    rounds.rows = {"a": [0, 1], "b": [1]}
+    rounds.credit = {"a": {"v100": 0.0}, "a+b": {"v100": 0.0}}
+    a.attained_s = b.attained_s = 1000 * ROUND_S
+    alone, packed = claims(state, rounds, [a, b], {})
+    assert alone.priority == pytest.approx(0.6 / (LAG_PART * 0.75 * 1000))
+    assert packed.priority == pytest.approx(0.2 / (LAG_PART * 0.25 * 1000))  # b has all of its time in this row
+
+
 def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
-    claims = [
+    rows = [
         Claim(("small",), "v100", 1, priority=10.0, order=1),
         Claim(("wide",), "v100", 4, priority=90.0, order=2),
         Claim(("wider",), "v100", 8, priority=80.0, order=3),
         Claim(("small",), "k80", 1, priority=20.0, order=1),
     ]
     free = {"v100": 6, "k80": 1}
-    assert select(claims, free) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
+    assert select(rows, free) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
     assert free == {"v100": 2, "k80": 0}
 
 

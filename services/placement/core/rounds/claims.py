@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from libs.contracts.placement import Share
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.rates import rates
 from services.placement.core.rounds.selection import Claim, Wish
@@ -32,7 +33,7 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
             continue
         credit = rounds.credit[ledger.row_key(share.jobs)]
         running_on = _where_all_run(share.jobs, staying)
-        lag_s = min(_lag_s(first, round_s), _lag_s(last, round_s))
+        lag_s = min(_lag_s(rounds, share, first, round_s), _lag_s(rounds, share, last, round_s))
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
             priority = owed_s / lag_s + (1.0 if gpu_type == running_on else 0.0)
@@ -41,10 +42,16 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
     return found
 
 
-def _lag_s(job: Job, round_s: float) -> float:
-    """How far the job may be from its share."""
-    part_s = LAG_PART * job.attained_s if job.spec.deadline_s is None else 0.0
-    return max(LAG_ROUNDS * round_s, part_s)
+def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
+    """How far a row of the job may be from its share: of several rows each has its part of the job's time."""
+    least_s = LAG_ROUNDS * round_s
+    if job.spec.deadline_s is not None:
+        return least_s
+    rows, part = rounds.rows[job.job_id], 1.0
+    if len(rows) > 1:
+        promised = [sum(rounds.shares[row].time.values()) for row in rows]
+        part = sum(share.time.values()) / max(sum(promised), 1e-12)
+    return max(least_s, LAG_PART * part * job.attained_s)
 
 
 def _where_all_run(row: Sequence[str], staying: Mapping[str, Job]) -> str:
