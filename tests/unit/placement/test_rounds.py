@@ -87,6 +87,12 @@ class RoundsCase(PlacementCase):
             found += self.heard(self.give(exited))
         return found
 
+    def next_round(self) -> list[str]:
+        """Who gets GPUs in one more round."""
+        said = self.wake()
+        said += self.stop(said)
+        return [event.job_id for event in said if isinstance(event, JobPlaced)]
+
 
 def test_the_first_job_gets_its_share_at_once():
     case = RoundsCase(n1=1)
@@ -121,9 +127,7 @@ def turns(rounds: int, **first) -> list[tuple[str, int]]:
     assert only(case.submit("b"), JobQueued).reason.code == PendingReason.FAIR_SHARE
     began = [("a", 0)]
     for number in range(1, rounds + 1):
-        said = case.wake()
-        said += case.stop(said)
-        began += [(event.job_id, number) for event in said if isinstance(event, JobPlaced)]
+        began += [(job_id, number) for job_id in case.next_round()]
     return [(job_id, end - begin) for (job_id, begin), (_, end) in pairwise(began)]
 
 
@@ -277,11 +281,7 @@ def test_what_a_job_had_under_another_policy_is_not_charged_to_its_share():
     case.submit("b")
     for policy in ("max_min_fairness", "fifo", "max_min_fairness"):
         case.heard(case.give(PolicyChanged(policy=policy, requested_by="op"), at=case.now_s + 1000 * ROUND_S))
-    served = []
-    for _ in range(12):
-        said = case.wake()
-        said += case.stop(said)
-        served += [event.job_id for event in said if isinstance(event, JobPlaced)]
+    served = [job_id for _ in range(12) for job_id in case.next_round()]
     assert served == ["b", "a", "b"]
 
 

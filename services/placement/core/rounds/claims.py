@@ -33,7 +33,9 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
             continue
         credit = rounds.credit[ledger.row_key(share.jobs)]
         running_on = _where_all_run(share.jobs, staying)
-        lag_s = min(_lag_s(rounds, share, first, round_s), _lag_s(rounds, share, last, round_s))
+        lag_s = _lag_s(rounds, share, first, round_s)
+        if last is not first:
+            lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
         for gpu_type, fraction in share.time.items():
             owed_s = credit[gpu_type] + fraction * round_s
             priority = owed_s / lag_s + (1.0 if gpu_type == running_on else 0.0)

@@ -16,6 +16,7 @@ class Claim(msgspec.Struct, frozen=True):
     width: int
     """GPUs that it needs."""
     priority: float
+    """What it will be owed, in units of its lag, and one more where it runs."""
     order: int
     """Breaks ties: order of arrival."""
 
