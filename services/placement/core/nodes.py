@@ -30,13 +30,17 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
         if index < len(gpus):
             gpus[index].holders = old.holders
         else:
-            gpus.append(Gpu(gpu_type=old.gpu_type, healthy=False, holders=old.holders))
+            gpus.append(Gpu(gpu_type=old.gpu_type, holders=old.holders))
+    healthy: dict[str, list[int]] = {}
+    for index, info in enumerate(event.gpus):
+        healthy.setdefault(info.gpu_type, []).append(index)
     state.nodes[event.node_id] = Node(
         node_id=event.node_id,
         incarnation=event.incarnation,
         address=event.address,
         rack=event.rack,
         gpus=gpus,
+        healthy=healthy,
         ports=event.rendezvous_ports,
         next_port=known.next_port if known is not None else event.rendezvous_ports.first,
         draining=known.draining if known is not None else False,
@@ -144,4 +148,4 @@ def _requeue_losers(state: State, node_id: str, reason: Reason, turn: Turn[State
 def _set_health(state: State, node_id: str, index: int, *, healthy: bool) -> None:
     node = state.nodes.get(node_id)
     if node is not None and index < len(node.gpus):
-        node.gpus[index].healthy = healthy
+        node.set_health(index, healthy=healthy)

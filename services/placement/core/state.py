@@ -10,6 +10,7 @@ Phases of a job (table and picture in the README):
 
 from __future__ import annotations
 
+from bisect import insort
 from enum import StrEnum
 
 import msgspec
@@ -35,6 +36,10 @@ class Phase(StrEnum):
     """Holds GPUs."""
     FAILED = "failed"
     """An attempt failed; failure analysis decides whether there is another."""
+
+
+ACTIVE = Phase.ACTIVE
+"""Looked at for every job in every round: Python 3.11 runs a descriptor for each look at a member of an enum."""
 
 
 class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +197,7 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def lasts(self) -> bool:
         """Whether its attempt has been placed and nothing is ending it; it may be suspended between two slices."""
-        return self.phase is Phase.ACTIVE and not self.stopping and self.leaving is None
+        return self.phase is ACTIVE and not self.stopping and self.leaving is None
 
     @property
     def stays(self) -> bool:
@@ -209,7 +214,6 @@ class Gpu(msgspec.Struct, kw_only=True):
 
     gpu_type: str
     memory_bytes: int = 0
-    healthy: bool = True
     holders: list[str] = []
     """Ids of the jobs that hold it; several only where a policy packs them."""
 
@@ -222,6 +226,8 @@ class Node(msgspec.Struct, kw_only=True):
     address: str
     rack: str
     gpus: list[Gpu]
+    healthy: dict[str, list[int]]
+    """{GPU type: indices of those that work, ascending}."""
     ports: PortRange
     next_port: int
     present: bool = True
@@ -239,13 +245,23 @@ class Node(msgspec.Struct, kw_only=True):
 
     def free(self, gpu_type: str) -> list[int]:
         """Indices of the healthy free GPUs of a type, ascending."""
-        return [
-            index for index, gpu in enumerate(self.gpus) if not gpu.holders and gpu.healthy and gpu.gpu_type == gpu_type
-        ]
+        return [index for index in self.healthy.get(gpu_type, ()) if not self.gpus[index].holders]
 
     def capacity(self, gpu_type: str) -> int:
         """Healthy GPUs of a type, held or free."""
-        return sum(1 for gpu in self.gpus if gpu.healthy and gpu.gpu_type == gpu_type)
+        return len(self.healthy.get(gpu_type, ()))
+
+    def is_healthy(self, index: int) -> bool:
+        """Whether this GPU works."""
+        return index in self.healthy.get(self.gpus[index].gpu_type, ())
+
+    def set_health(self, index: int, *, healthy: bool) -> None:
+        """A GPU fails or recovers."""
+        working = self.healthy.setdefault(self.gpus[index].gpu_type, [])
+        if healthy and index not in working:
+            insort(working, index)
+        elif not healthy and index in working:
+            working.remove(index)
 
 
 class Rounds(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from libs.contracts.placement import Share
 from services.placement.core.rounds import ledger
@@ -28,19 +28,21 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
     round_s = state.round_s
     found = []
     for share in rounds.shares:
-        first, last = competing.get(share.jobs[0]), competing.get(share.jobs[-1])
+        row = share.jobs
+        first, last = competing.get(row[0]), competing.get(row[-1])
         if first is None or last is None:
             continue
-        credit = rounds.credit[ledger.row_key(share.jobs)]
-        running_on = _where_all_run(share.jobs, staying)
+        credit = rounds.credit[ledger.row_key(row)]
+        both_stay = row[0] in staying and row[-1] in staying and first.gpu_type == last.gpu_type
         lag_s = _lag_s(rounds, share, first, round_s)
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
         for gpu_type, fraction in share.time.items():
-            owed_s = credit[gpu_type] + fraction * round_s
-            priority = owed_s / lag_s + (1.0 if gpu_type == running_on else 0.0)
+            priority = (credit[gpu_type] + fraction * round_s) / lag_s
+            if both_stay and gpu_type == first.gpu_type:
+                priority += 1.0
             if priority > 0:
-                found.append(Claim(share.jobs, gpu_type, first.spec.gpus.count, priority, first.seq))
+                found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq))
     return found
 
 
@@ -54,12 +56,6 @@ def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
         promised = [sum(rounds.shares[row].time.values()) for row in rows]
         part = sum(share.time.values()) / max(sum(promised), 1e-12)
     return max(least_s, LAG_PART * part * job.attained_s)
-
-
-def _where_all_run(row: Sequence[str], staying: Mapping[str, Job]) -> str:
-    """The GPU type on which all jobs of a row, one or two, may stay; empty: there is none."""
-    first, last = staying.get(row[0]), staying.get(row[-1])
-    return first.gpu_type if first is not None and last is not None and first.gpu_type == last.gpu_type else ""
 
 
 def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:

@@ -10,6 +10,9 @@ from services.placement.core.rounds.claims import by_debt, seen
 from services.placement.core.rounds.why import why_here, why_idle, why_it_waits
 from services.placement.core.state import Job, Node, Phase, Rounds, State
 
+Idle = dict[str, list[tuple[Node, list[int]]]]
+"""{GPU type: servers with their idle GPUs}."""
+
 
 def give(state: State, rounds: Rounds, turn: Turn[State]) -> None:
     """Place whom the round waits for, then whoever can use idle GPUs; tell the others why they wait."""
@@ -40,39 +43,43 @@ def _is_free(state: State, lease: Lease) -> bool:
         node = state.nodes[task.node_id]
         if not node.usable:
             return False
-        for gpu in (node.gpus[index] for index in task.gpu_indices):
-            if not gpu.healthy or any(holder not in lease.packed_with for holder in gpu.holders):
+        for index in task.gpu_indices:
+            strangers = [holder for holder in node.gpus[index].holders if holder not in lease.packed_with]
+            if strangers or not node.is_healthy(index):
                 return False
     return True
 
 
 def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn[State]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    free = _idle(state, rounds)
-    if not free:
+    idle = _idle(state, rounds)
+    if not idle:
         return
     for job in by_debt(rounds, waiting):
-        known = seen(state, job, list(free))
-        idle = {t: sum(len(indices) for _, indices in free[t]) for t in free}
-        for gpu_type in sorted(known, key=lambda t: (-known[t], -idle[t], t)):
-            fit = gangs.best_of_type(job.spec.gpus, gpu_type, free[gpu_type])
-            if fit is not None:
-                place(state, job, fit.gang, why_idle(job, gpu_type), turn)
-                free = _idle(state, rounds)
-                break
+        idle = idle or _idle(state, rounds)
+        fit = _best(state, job, idle)
+        if fit is not None:
+            place(state, job, fit.gang, why_idle(job, fit.gpu_type), turn)
+            idle = {}
 
 
-def _idle(state: State, rounds: Rounds) -> dict[str, list[tuple[Node, list[int]]]]:
-    """{GPU type: servers with their free GPUs}, without those that a lease waits for."""
+def _best(state: State, job: Job, idle: Idle) -> gangs.Fit | None:
+    """On the type where the job is fastest; among equals where most is idle."""
+    known = seen(state, job, list(idle))
+    counts = {gpu_type: sum(len(indices) for _, indices in servers) for gpu_type, servers in idle.items()}
+    by_choice = sorted(known, key=lambda t: (-known[t], -counts[t], t))
+    fits = (gangs.best_of_type(job.spec.gpus, gpu_type, idle[gpu_type]) for gpu_type in by_choice)
+    return next((fit for fit in fits if fit is not None), None)
+
+
+def _idle(state: State, rounds: Rounds) -> Idle:
+    """Without those that a lease waits for."""
     planned = {(t.node_id, i) for lease in rounds.plan.values() for t in lease.gang for i in t.gpu_indices}
-    found: dict[str, list[tuple[Node, list[int]]]] = {}
+    found: Idle = {}
     for node in state.nodes.values():
-        if not node.usable:
-            continue
-        by_type: dict[str, list[int]] = {}
-        for index, gpu in enumerate(node.gpus):
-            if not gpu.holders and gpu.healthy and (node.node_id, index) not in planned:
-                by_type.setdefault(gpu.gpu_type, []).append(index)
-        for gpu_type, indices in by_type.items():
-            found.setdefault(gpu_type, []).append((node, indices))
+        if node.usable:
+            for gpu_type in node.healthy:
+                indices = [i for i in node.free(gpu_type) if (node.node_id, i) not in planned]
+                if indices:
+                    found.setdefault(gpu_type, []).append((node, indices))
     return found

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from libs.contracts.placement import Share
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import rates
-from services.placement.core.state import Job, Phase, Rounds, State
+from services.placement.core.state import ACTIVE, Job, Rounds, State
 
 
 def row_key(jobs: Sequence[str]) -> str:
@@ -49,9 +49,8 @@ def book(state: State, now_s: float) -> None:
 
 
 def _charge_all(state: State, now_s: float) -> None:
-    active = Phase.ACTIVE  # fetched once: Python 3.11 runs a descriptor for each look at an enum member
     for job in state.jobs.values():
-        if job.phase is active:
+        if job.phase is ACTIVE:
             charge(state, job, now_s)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
@@ -30,21 +31,20 @@ class Board:
         self._free = {node_id: dict.fromkeys(indices) for node_id, indices in offered.items()}
         self._largest = max(map(len, self._free.values()), default=1)
 
-    def has(self, gang: list[TaskPlacement]) -> bool:
-        """Whether all GPUs of the gang are still to be given."""
+    def take(self, gang: list[TaskPlacement]) -> bool:
+        """Give the gang's GPUs away; or none of them, if one has been given to somebody else."""
         for task in gang:
-            free = self._free.get(task.node_id, {})
+            free = self._free.get(task.node_id)
+            if free is None:
+                return False
             for index in task.gpu_indices:
                 if index not in free:
                     return False
-        return True
-
-    def take(self, gang: list[TaskPlacement]) -> None:
-        """Give these GPUs away."""
         for task in gang:
             free = self._free[task.node_id]
             for index in task.gpu_indices:
                 del free[index]
+        return True
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
@@ -63,7 +63,8 @@ def assign(state: State, chosen: Sequence[Seat], staying: Mapping[str, Job], gpu
     for seat in chosen:
         by_type.setdefault(seat.gpu_type, []).append(seat)
     for gpu_type in sorted(by_type):
-        seats = sorted(by_type[gpu_type], key=lambda seat: (-seat.width, seat.jobs))
+        by_name = sorted(by_type[gpu_type], key=attrgetter("jobs"))
+        seats = sorted(by_name, key=attrgetter("width"), reverse=True)
         board = partial(Board, state, gpu_type, gpus.get(gpu_type, {}))
         part = _renewing(state, board(), seats, staying) or _anew(state, board(), seats, staying)
         plan.renewed += part.renewed
@@ -75,18 +76,19 @@ def _renewing(state: State, board: Board, seats: list[Seat], staying: Mapping[st
     """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
     plan, others = Plan(), []
     for seat in seats:
-        stayer = _who_stays(seat, staying, board)
-        if stayer is None:
+        gang = _kept(seat, staying, board)
+        if gang is None:
             others.append(seat)
-            continue
-        if len(stayer.gang) > board.ideal_nodes(seat.width):
+        elif len(gang) > 1 and len(gang) > board.ideal_nodes(seat.width):
             return None
-        _seat(plan, seat, stayer.gang, board, staying)
+        else:
+            _seat(plan, seat, gang, staying)
     for seat in others:
         fit = board.best(_first(state, seat))
         if fit is None or fit.nodes > board.ideal_nodes(seat.width):
             return None
-        _seat(plan, seat, fit.gang, board, staying)
+        board.take(fit.gang)
+        _seat(plan, seat, fit.gang, staying)
     return plan
 
 
@@ -94,17 +96,18 @@ def _anew(state: State, board: Board, seats: list[Seat], staying: Mapping[str, J
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
     for seat in seats:
-        stayer, fit = _who_stays(seat, staying, board), board.best(_first(state, seat))
-        if stayer is not None and (fit is None or len(stayer.gang) <= fit.nodes):
-            _seat(plan, seat, stayer.gang, board, staying)
+        fit = board.best(_first(state, seat))
+        gang = _kept(seat, staying, board, fit.nodes if fit is not None else None)
+        if gang is not None:
+            _seat(plan, seat, gang, staying)
         elif fit is not None:
-            _seat(plan, seat, fit.gang, board, staying)
+            board.take(fit.gang)
+            _seat(plan, seat, fit.gang, staying)
     return plan
 
 
-def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, staying: Mapping[str, Job]) -> None:
-    """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
-    board.take(gang)
+def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], staying: Mapping[str, Job]) -> None:
+    """All jobs of the row get the gang's GPUs; who holds them already is not interrupted."""
     for job_id in seat.jobs:
         job = staying.get(job_id)
         if job is not None and job.gang == gang:
@@ -118,10 +121,16 @@ def _first(state: State, seat: Seat) -> Job:
     return state.jobs[seat.jobs[0]]
 
 
-def _who_stays(seat: Seat, staying: Mapping[str, Job], board: Board) -> Job | None:
-    """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
+def _kept(seat: Seat, staying: Mapping[str, Job], board: Board, nodes: int | None = None) -> list[TaskPlacement] | None:
+    """The GPUs of the type that a job of the row holds, as many as it asks for: taken, if nobody has been given them.
+
+    Args:
+        nodes: on so many servers at most.
+    """
     for job_id in seat.jobs:
         job = staying.get(job_id)
-        if job is not None and job.gpu_type == seat.gpu_type and job.as_asked and board.has(job.gang):
-            return job
+        if job is None or job.gpu_type != seat.gpu_type or not job.as_asked:
+            continue
+        if (nodes is None or len(job.gang) <= nodes) and board.take(job.gang):
+            return job.gang
     return None

@@ -22,6 +22,8 @@ INDIVIDUAL = (
 """Policies whose answer depends on how far each job is."""
 Offered = dict[str, dict[str, list[int]]]
 """{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
+COMPETING = (Phase.ACTIVE, Phase.QUEUED)
+"""Phases of the jobs that a round is about."""
 AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 """How much earlier than its deadline a job is to be done: so many rounds, at most this part of the whole time."""
 OF_ENTITIES = ("hierarchical",)
@@ -31,8 +33,7 @@ OF_JOBS = ("gandiva_packing",)
 
 def competitors(state: State) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that somebody wants gone or paused."""
-    taking_part = (Phase.QUEUED, Phase.ACTIVE)
-    return [job for job in state.jobs.values() if job.phase in taking_part and not job.held and not job.cancellation]
+    return [job for job in state.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
 
 
 def offered(state: State) -> Offered:
@@ -41,9 +42,11 @@ def offered(state: State) -> Offered:
     found: Offered = {}
     for node_id, node in state.nodes.items():
         if node.usable:
-            for index, gpu in enumerate(node.gpus):
-                if gpu.healthy and not (paused and any(holder in paused for holder in gpu.holders)):
-                    found.setdefault(gpu.gpu_type, {}).setdefault(node_id, []).append(index)
+            for gpu_type, indices in node.healthy.items():
+                if paused:
+                    indices = [i for i in indices if paused.keys().isdisjoint(node.gpus[i].holders)]
+                if indices:
+                    found.setdefault(gpu_type, {})[node_id] = indices
     return dict(sorted(found.items()))
 
 

@@ -28,7 +28,7 @@ class Domain:
     @property
     def gpus(self) -> int:
         """Healthy GPUs, in use or not."""
-        return sum(gpu.healthy for node in self.nodes for gpu in node.gpus)
+        return sum(len(indices) for node in self.nodes for indices in node.healthy.values())
 
     @property
     def height(self) -> float:

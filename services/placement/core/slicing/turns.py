@@ -89,7 +89,7 @@ def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
     for node in domain.nodes:
         worth = []
         for index, gpu in enumerate(node.gpus):
-            if all(holder in places for holder in gpu.holders) and (gpu.healthy or gpu.holders):
+            if all(holder in places for holder in gpu.holders) and (gpu.holders or node.is_healthy(index)):
                 first = min((places[holder] for holder in gpu.holders), default=len(ranked) + 1)
                 worth.append((-first, index))
         free[node.node_id] = [index for _, index in sorted(worth)]
@@ -114,7 +114,7 @@ def _moved(job: Job, nodes: dict[str, Node], free: FreeGpus) -> list[TaskPlaceme
         if node is None or not node.remaps:
             return None
         gpu_type = node.gpus[task.gpu_indices[0]].gpu_type
-        usable = [i for i in free[task.node_id] if node.gpus[i].gpu_type == gpu_type and node.gpus[i].healthy]
+        usable = [i for i in free[task.node_id] if i in node.healthy.get(gpu_type, ())]
         if len(usable) < len(task.gpu_indices):
             return None
         indices = sorted(usable[: len(task.gpu_indices)])
@@ -128,9 +128,7 @@ def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] 
         offered = [
             (node, indices)
             for node in nodes
-            if (
-                indices := [i for i in free[node.node_id] if node.gpus[i].healthy and node.gpus[i].gpu_type == gpu_type]
-            )
+            if (indices := [i for i in free[node.node_id] if i in node.healthy.get(gpu_type, ())])
         ]
         fit = gangs.best_of_type(job.spec.gpus, gpu_type, offered)
         if fit is not None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import LinearProgram, kept
-from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs, goodness
+from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ class Found:
 
 def normalised_scale(classes: Classes) -> Floats:
     """(C,) factor from a class's total throughput to a member's normalised one, thr * sf / thr(X_equal)."""
-    return goodness(classes) * classes.width / classes.count
+    return classes.goodness * classes.width / classes.count
 
 
 def max_min(classes: Classes) -> Found:

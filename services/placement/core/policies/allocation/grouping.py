@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TypedDict
 
@@ -76,6 +77,12 @@ class Classes:
         """(C,) throughput under X_equal: the cluster's own mix of types."""
         equal: Floats = self.rates @ self.mix
         return equal
+
+    @cached_property
+    def goodness(self) -> Floats:
+        """(C,) what one step per second is worth beside others': its part of the throughput under X_equal."""
+        equal = self.equal_rates
+        return np.divide(1.0, equal, out=np.zeros_like(equal), where=equal > 0)
 
     @property
     def runs(self) -> NDArray[np.bool_]:

@@ -144,7 +144,7 @@ def better_for_jobs(model: Model, program: LinearProgram, reached: Floats) -> Fl
         program: with the first objective's optimum fixed.
         reached: the values of that optimum, which stand where rounding leaves the solver no room for others.
     """
-    cost = model.cost_of(goodness(model.classes) * model.classes.width)
+    cost = model.cost_of(model.classes.goodness * model.classes.width)
     try:
         reached = program.maximise(cost)
         if model.classes.agnostic and model.alone:
@@ -154,9 +154,3 @@ def better_for_jobs(model: Model, program: LinearProgram, reached: Floats) -> Fl
     except SolverFailed:
         pass
     return reached
-
-
-def goodness(classes: Classes) -> Floats:
-    """(C,) what one step per second is worth in the second objective: its part of the throughput under X_equal."""
-    equal = classes.equal_rates
-    return np.divide(1.0, equal, out=np.zeros_like(equal), where=equal > 0)
