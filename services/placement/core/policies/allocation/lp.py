@@ -162,8 +162,7 @@ class LinearProgram:
 
 def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
     """Give HiGHS the constraints, column by column, as it keeps them."""
-    owner = np.concatenate([np.empty(0, np.int64), *block.columns])
-    rows = np.concatenate([np.empty(0, np.int64), *block.rows])
+    owner, rows = np.concatenate(block.columns), np.concatenate(block.rows)
     order = np.argsort(owner * len(block.lower) + rows)
     return highs.passModel(
         columns,
@@ -179,6 +178,6 @@ def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
         np.array(block.upper, float),
         np.searchsorted(owner[order], np.arange(columns + 1)),
         rows[order],
-        np.concatenate([np.empty(0), *block.values])[order],
+        np.concatenate(block.values)[order],
         np.zeros(columns, np.int32),
     )
