@@ -21,7 +21,7 @@ def program() -> LinearProgram:
 
 def test_at_the_optimum_there_is_nothing_left_to_do():
     usual, ahead = program(), program()
-    ahead.start_at(np.array([0, 1]), np.array([0, 1]))
+    ahead.start_at([0, 1], [0, 1])
     assert usual.maximise(COSTS) == pytest.approx([1.0, 2.0])
     assert ahead.maximise(COSTS) == pytest.approx([1.0, 2.0])
     assert usual.iterations > 0 == ahead.iterations
@@ -29,7 +29,7 @@ def test_at_the_optimum_there_is_nothing_left_to_do():
 
 def test_from_another_corner_it_finds_the_same():
     lp = program()
-    lp.start_at(np.array([0]), np.array([0]))  # (2, 0)
+    lp.start_at([0], [0])  # (2, 0)
     assert lp.maximise(COSTS) == pytest.approx([1.0, 2.0])
 
 

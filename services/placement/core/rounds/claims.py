@@ -48,14 +48,14 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
 
 def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
     """How far a row of the job may be from its share: of several rows each has its part of the job's time."""
-    least_s = LAG_ROUNDS * round_s
-    if job.spec.deadline_s is not None:
+    least_s, lag_s = LAG_ROUNDS * round_s, LAG_PART * job.attained_s
+    if lag_s <= least_s or job.spec.deadline_s is not None:
         return least_s
     rows, part = rounds.rows[job.job_id], 1.0
     if len(rows) > 1:
         promised = [sum(rounds.shares[row].time.values()) for row in rows]
         part = sum(share.time.values()) / max(sum(promised), 1e-12)
-    return max(least_s, LAG_PART * part * job.attained_s)
+    return max(least_s, part * lag_s)
 
 
 def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:

@@ -44,7 +44,7 @@ def max_min(classes: Classes) -> Found:
     level = model.first_extra
     if scale.all():  # else some class gains nothing from its level, which is 0 whatever the start
         columns, tight = _all_on_their_fastest(model, classes.weight[chosen] / scale)
-        program.start_at(np.append(columns, level), np.append(first + np.arange(len(chosen)), tight))
+        program.start_at([*columns, level], [*range(first, first + len(chosen)), tight])
     cost = np.zeros(model.columns)
     cost[level] = 1.0
     values = program.maximise(cost)
@@ -54,7 +54,7 @@ def max_min(classes: Classes) -> Found:
     return Found(model, values, best, program.iterations)
 
 
-def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[Ints, int]:
+def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[list[int], int]:
     """Each class on its fastest type alone, all at the highest level that this allows: a start not far from the end.
 
     Args:
@@ -71,7 +71,7 @@ def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[Ints, int]:
     used = np.bincount(classes.pool_of[gpu_type], time * classes.width[owner], len(classes.pool_gpus))
     part_of_time = np.bincount(owner, time / classes.count[owner], len(classes.count))
     part_of_gpus = used / np.maximum(classes.pool_gpus, 1.0)
-    return np.flatnonzero(fastest), int(np.append(part_of_time, part_of_gpus).argmax())
+    return np.flatnonzero(fastest).tolist(), int(np.concatenate([part_of_time, part_of_gpus]).argmax())
 
 
 def _levelled(model: Model, chosen: Ints, scale: Floats, slope: Floats) -> tuple[int, LinearProgram]:

@@ -77,6 +77,7 @@ def _solver() -> Any:
         ("primal_feasibility_tolerance", TOLERANCE),
         ("dual_feasibility_tolerance", TOLERANCE),
         ("simplex_strategy", PRIMAL),
+        ("presolve", "off"),
     ):
         highs.setOptionValue(name, value)
     return highs
@@ -88,7 +89,9 @@ class LinearProgram:
     def __init__(self, columns: int, block: Rows) -> None:
         self._columns, self._rows = columns, len(block.lower)
         self._highs = _solver()
-        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
+        self._large = columns > SMALL
+        if self._large:
+            self._highs.setOptionValue("presolve", "choose")
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0
@@ -96,19 +99,21 @@ class LinearProgram:
     def __del__(self) -> None:
         """Whoever comes next finds the solver as if it were new."""
         self._highs.clearModel()
+        if self._large:
+            self._highs.setOptionValue("presolve", "off")
         _idle.append(self._highs)
 
-    def start_at(self, columns: Ints, rows: Ints) -> None:
+    def start_at(self, columns: Sequence[int], rows: Sequence[int]) -> None:
         """Begin at the vertex where only these variables are above their lower bounds and these constraints are tight.
 
         There must be as many constraints as variables, and they must determine them. Large problems begin where
         looking for simplifications leads.
         """
-        if self._columns > SMALL:
+        if self._large:
             return
         nonbasic, basic = highspy.HighsBasisStatus.kNonbasic, highspy.HighsBasisStatus.kBasic
         of_columns, of_rows = [nonbasic] * self._columns, [basic] * self._rows
-        for column, row in zip(columns.tolist(), rows.tolist(), strict=True):
+        for column, row in zip(columns, rows, strict=True):
             of_columns[column], of_rows[row] = basic, nonbasic
         basis = highspy.HighsBasis()
         basis.col_status, basis.row_status, basis.valid, basis.alien = of_columns, of_rows, True, False

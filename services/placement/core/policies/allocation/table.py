@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from services.placement.core.policies.allocation import fairness, hierarchical, sums, times
 from services.placement.core.policies.allocation.fairness import Found
-from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.problem import Job, Problem
+from services.placement.core.policies.allocation.grouping import Classes, Key
+from services.placement.core.policies.allocation.problem import Problem
 
-Sees = Callable[[Problem], Callable[[int, Job], Hashable]]
+Sees = Callable[[Problem], Key | None]
 
 
 @dataclass(frozen=True)
@@ -23,23 +23,23 @@ class AllocationPolicy:
     describes: str
     solve: Callable[[Problem, Classes], Found | tuple[Found, list[int]]]
     """The allocation of the classes; with deadlines also the classes whose deadline cannot be met."""
-    sees: Sees = lambda problem: lambda index, job: None
+    sees: Sees = lambda problem: None
     """What distinguishes jobs beside rates, scale factor and weight."""
 
 
-def _position(problem: Problem) -> Callable[[int, Job], Hashable]:
+def _position(problem: Problem) -> Key:
     return lambda index, job: index
 
 
-def _work(problem: Problem) -> Callable[[int, Job], Hashable]:
+def _work(problem: Problem) -> Key:
     return lambda index, job: (job.steps_remaining, job.elapsed_s, job.isolated_elapsed_s)
 
 
-def _deadline(problem: Problem) -> Callable[[int, Job], Hashable]:
+def _deadline(problem: Problem) -> Key:
     return lambda index, job: index if job.slo_s is not None and job.steps_remaining else None
 
 
-def _entity(problem: Problem) -> Callable[[int, Job], Hashable]:
+def _entity(problem: Problem) -> Key:
     in_order = {name for name, entity in problem.entities.items() if entity.policy == "fifo"}
     return lambda index, job: (
         hierarchical.entity_of(job.entity, job.id),
