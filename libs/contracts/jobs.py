@@ -29,11 +29,6 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the job may run on this GPU type."""
         return gpu_type not in self.excluded_types and (not self.types or gpu_type in self.types)
 
-    def accepted(self, gpu_types: list[str]) -> list[str]:
-        """Those of these GPU types on which the job may run."""
-        chooses = self.types or self.excluded_types
-        return [t for t in gpu_types if self.accepts(t)] if chooses else gpu_types
-
 
 class ElasticRange(msgspec.Struct, frozen=True, kw_only=True):
     """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 3)."""

@@ -56,11 +56,10 @@ def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn
     if not idle:
         return
     for job in by_debt(rounds, waiting):
-        idle = idle or _idle(state, rounds)
         fit = _best(state, job, idle)
         if fit is not None:
             place(state, job, fit.gang, why_idle(job, fit.gpu_type), turn)
-            idle = {}
+            idle = _idle(state, rounds)
 
 
 def _best(state: State, job: Job, idle: Idle) -> gangs.Fit | None:
@@ -73,7 +72,7 @@ def _best(state: State, job: Job, idle: Idle) -> gangs.Fit | None:
 
 
 def _idle(state: State, rounds: Rounds) -> Idle:
-    """Without those that a lease waits for."""
+    """What idles on usable servers, without GPUs that a lease waits for."""
     planned = {(t.node_id, i) for lease in rounds.plan.values() for t in lease.gang for i in t.gpu_indices}
     found: Idle = {}
     for node in state.nodes.values():

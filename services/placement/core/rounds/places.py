@@ -31,20 +31,21 @@ class Board:
         self._free = {node_id: dict.fromkeys(indices) for node_id, indices in offered.items()}
         self._largest = max(map(len, self._free.values()), default=1)
 
-    def take(self, gang: list[TaskPlacement]) -> bool:
-        """Give the gang's GPUs away; or none of them, if one has been given to somebody else."""
+    def has(self, gang: list[TaskPlacement]) -> bool:
+        """Whether all GPUs of the gang are still to be given."""
         for task in gang:
-            free = self._free.get(task.node_id)
-            if free is None:
-                return False
+            free = self._free.get(task.node_id, {})
             for index in task.gpu_indices:
                 if index not in free:
                     return False
+        return True
+
+    def take(self, gang: list[TaskPlacement]) -> None:
+        """Give these GPUs away."""
         for task in gang:
             free = self._free[task.node_id]
             for index in task.gpu_indices:
                 del free[index]
-        return True
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
@@ -76,19 +77,18 @@ def _renewing(state: State, board: Board, seats: list[Seat], staying: Mapping[st
     """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
     plan, others = Plan(), []
     for seat in seats:
-        gang = _kept(seat, staying, board)
-        if gang is None:
+        stayer = _who_stays(seat, staying, board)
+        if stayer is None:
             others.append(seat)
-        elif len(gang) > 1 and len(gang) > board.ideal_nodes(seat.width):
+            continue
+        if len(stayer.gang) > board.ideal_nodes(seat.width):
             return None
-        else:
-            _seat(plan, seat, gang, staying)
+        _seat(plan, seat, stayer.gang, board, staying)
     for seat in others:
         fit = board.best(_first(state, seat))
         if fit is None or fit.nodes > board.ideal_nodes(seat.width):
             return None
-        board.take(fit.gang)
-        _seat(plan, seat, fit.gang, staying)
+        _seat(plan, seat, fit.gang, board, staying)
     return plan
 
 
@@ -96,18 +96,17 @@ def _anew(state: State, board: Board, seats: list[Seat], staying: Mapping[str, J
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
     for seat in seats:
-        fit = board.best(_first(state, seat))
-        gang = _kept(seat, staying, board, fit.nodes if fit is not None else None)
-        if gang is not None:
-            _seat(plan, seat, gang, staying)
+        stayer, fit = _who_stays(seat, staying, board), board.best(_first(state, seat))
+        if stayer is not None and (fit is None or len(stayer.gang) <= fit.nodes):
+            _seat(plan, seat, stayer.gang, board, staying)
         elif fit is not None:
-            board.take(fit.gang)
-            _seat(plan, seat, fit.gang, staying)
+            _seat(plan, seat, fit.gang, board, staying)
     return plan
 
 
-def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], staying: Mapping[str, Job]) -> None:
-    """All jobs of the row get the gang's GPUs; who holds them already is not interrupted."""
+def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, staying: Mapping[str, Job]) -> None:
+    """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
+    board.take(gang)
     for job_id in seat.jobs:
         job = staying.get(job_id)
         if job is not None and job.gang == gang:
@@ -121,16 +120,10 @@ def _first(state: State, seat: Seat) -> Job:
     return state.jobs[seat.jobs[0]]
 
 
-def _kept(seat: Seat, staying: Mapping[str, Job], board: Board, nodes: int | None = None) -> list[TaskPlacement] | None:
-    """The GPUs of the type that a job of the row holds, as many as it asks for: taken, if nobody has been given them.
-
-    Args:
-        nodes: on so many servers at most.
-    """
+def _who_stays(seat: Seat, staying: Mapping[str, Job], board: Board) -> Job | None:
+    """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
     for job_id in seat.jobs:
         job = staying.get(job_id)
-        if job is None or job.gpu_type != seat.gpu_type or not job.as_asked:
-            continue
-        if (nodes is None or len(job.gang) <= nodes) and board.take(job.gang):
-            return job.gang
+        if job is not None and job.gpu_type == seat.gpu_type and job.as_asked and board.has(job.gang):
+            return job
     return None

@@ -26,7 +26,7 @@ def rates(state: State, job: Job, gpu_types: list[str]) -> dict[str, float]:
     What its user says comes first, then the operators' tables, then what was measured; a type that has not been
     tried yet counts like the best one that has.
     """
-    accepted = job.spec.gpus.accepted(gpu_types)
+    accepted = [t for t in gpu_types if job.spec.gpus.accepts(t)]
     known = job.spec.throughputs or state.rates.get(configuration_of(job))
     if known:
         return {t: rate for t in accepted if (rate := known.get(t, 0.0)) > 0}

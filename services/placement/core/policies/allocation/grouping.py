@@ -94,19 +94,19 @@ Key = Callable[[int, Job], Hashable]
 """What an objective sees of a job beside rates, scale factor and weight."""
 
 
-def group(problem: Problem, key: Key | None = None) -> Classes:
+def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     """The classes of a problem, in order of their first job.
 
     Args:
         problem: checked by `check_problem`.
-        key: jobs with different keys are never put into one class; None: nothing else distinguishes them.
+        key: jobs with different keys are never put into one class.
     """
     types = list(problem.cluster)
     jobs = problem.jobs
     rates = _rates(problem, types)
-    keys = [key(index, job) for index, job in enumerate(jobs)] if key is not None else [None] * len(jobs)
     colours = _colours(
-        [(row, job.scale_factor, job.weight, job.kind, seen) for row, job, seen in zip(rates, jobs, keys, strict=True)]
+        (row, job.scale_factor, job.weight, job.kind, key(index, job))
+        for index, (row, job) in enumerate(zip(rates, jobs, strict=True))
     )
     shared = problem.options.space_sharing
     pairs = _known_pairs(problem, rates, types) if shared else []

@@ -77,7 +77,6 @@ def _solver() -> Any:
         ("primal_feasibility_tolerance", TOLERANCE),
         ("dual_feasibility_tolerance", TOLERANCE),
         ("simplex_strategy", PRIMAL),
-        ("presolve", "off"),
     ):
         highs.setOptionValue(name, value)
     return highs
@@ -89,9 +88,7 @@ class LinearProgram:
     def __init__(self, columns: int, block: Rows) -> None:
         self._columns, self._rows = columns, len(block.lower)
         self._highs = _solver()
-        self._large = columns > SMALL
-        if self._large:
-            self._highs.setOptionValue("presolve", "choose")
+        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0
@@ -99,8 +96,6 @@ class LinearProgram:
     def __del__(self) -> None:
         """Whoever comes next finds the solver as if it were new."""
         self._highs.clearModel()
-        if self._large:
-            self._highs.setOptionValue("presolve", "off")
         _idle.append(self._highs)
 
     def start_at(self, columns: Sequence[int], rows: Sequence[int]) -> None:
@@ -109,7 +104,7 @@ class LinearProgram:
         There must be as many constraints as variables, and they must determine them. Large problems begin where
         looking for simplifications leads.
         """
-        if self._large:
+        if self._columns > SMALL:
             return
         nonbasic, basic = highspy.HighsBasisStatus.kNonbasic, highspy.HighsBasisStatus.kBasic
         of_columns, of_rows = [nonbasic] * self._columns, [basic] * self._rows

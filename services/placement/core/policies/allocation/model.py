@@ -38,10 +38,6 @@ class Model:
 
     def _build_pairs(self) -> None:
         pairs = self.classes.pairs
-        if not pairs:
-            self.pair_index = self.pair_type = self.pair_a = self.pair_b = np.empty(0, dtype=np.int64)
-            self.pair_rate_a = self.pair_rate_b = np.empty(0)
-            return
         types = len(self.classes.types)
         rates_a = np.array([pair.rates_a for pair in pairs]).reshape(len(pairs), types)
         rates_b = np.array([pair.rates_b for pair in pairs]).reshape(len(pairs), types)

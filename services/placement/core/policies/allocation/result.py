@@ -89,11 +89,8 @@ def checked(problem: Problem, solution: Solution) -> Solution:
     most = max([1.0, *own.values(), *(g / problem.cluster[t].gpus for t, g in used.items() if g > 0)])
     if most == 1.0:
         return solution
-    times = {id(share.time): share.time for share in solution.allocation}  # members of a class have one in common
-    scaled = {number: {t: x / most for t, x in time.items()} for number, time in times.items()}
-    return msgspec.structs.replace(
-        solution, allocation=[Share(jobs=share.jobs, time=scaled[id(share.time)]) for share in solution.allocation]
-    )
+    scaled = [Share(jobs=s.jobs, time={t: x / most for t, x in s.time.items()}) for s in solution.allocation]
+    return msgspec.structs.replace(solution, allocation=scaled)
 
 
 def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dict[str, float]]:

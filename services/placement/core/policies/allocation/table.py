@@ -12,7 +12,7 @@ from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes, Key
 from services.placement.core.policies.allocation.problem import Problem
 
-Sees = Callable[[Problem], Key | None]
+Sees = Callable[[Problem], Key]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class AllocationPolicy:
     describes: str
     solve: Callable[[Problem, Classes], Found | tuple[Found, list[int]]]
     """The allocation of the classes; with deadlines also the classes whose deadline cannot be met."""
-    sees: Sees = lambda problem: None
+    sees: Sees = lambda problem: lambda index, job: None
     """What distinguishes jobs beside rates, scale factor and weight."""
 
 
