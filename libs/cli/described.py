@@ -34,6 +34,7 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
     if len(job["widths"]) > 1:
         yield "elastic", f"may have {' or '.join(map(str, job['widths']))} GPUs"
+    yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
     yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""

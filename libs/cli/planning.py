@@ -68,6 +68,9 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
+    not_restartable: Annotated[
+        bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
+    ] = False,
     measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
     out: Annotated[str, typer.Option(help="simulation-result/1, JSON; - for standard output.")] = "-",
     log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
@@ -109,6 +112,7 @@ def simulate(
         resume_delay_s=resume_delay_s,
         move_delay_s=move_delay_s,
         checkpoint_overhead_s=checkpoint_overhead_s,
+        restartable=not not_restartable,
         references=references,
         measure=bounds,
     )

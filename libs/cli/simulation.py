@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def simulation_of(
         for name in ("round_s", "slice_s")
     ]
     first = [Planned(0.0, event) for event in (policy, *lengths, *requests)]
+    if not choice.restartable:
+        jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
         first.append(Planned(0.0, known_rates(played, rates, choice.references)))

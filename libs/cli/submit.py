@@ -39,6 +39,10 @@ BatchSize = Annotated[int | None, typer.Option()]
 Steps = Annotated[float | None, typer.Option("--total-steps", help="Mini-batches that it will do.")]
 Rate = Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")]
 Weight = Annotated[float | None, typer.Option(help="Its part beside others of weight 1 under fair policies.")]
+Restartable = Annotated[
+    bool | None,
+    typer.Option("--restartable", help="Told to stop, it saves what it has done and goes on from there elsewhere."),
+]
 Deadline = Annotated[float | None, typer.Option("--deadline-s", help="Seconds from now, for policies with deadlines.")]
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="Submitting again with the same key changes nothing.")
@@ -73,6 +77,7 @@ def submit(
     total_steps: Steps = None,
     rate: Rate = None,
     weight: Weight = None,
+    restartable: Restartable = None,
     deadline_s: Deadline = None,
     idempotency_key: Key = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would become of it; submit nothing.")] = False,
@@ -128,6 +133,7 @@ def run(
     total_steps: Steps = None,
     rate: Rate = None,
     weight: Weight = None,
+    restartable: Restartable = None,
     deadline_s: Deadline = None,
     idempotency_key: Key = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Like submit.")] = False,
@@ -179,6 +185,7 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
         "total_steps": given["total_steps"],
         "throughputs": spec.rates(given["rate"], "--rate") if given["rate"] else None,
         "weight": given["weight"],
+        "restartable": given["restartable"],
         "deadline_s": given["deadline_s"],
     }
     request.update({field: value for field, value in flags.items() if value is not None})

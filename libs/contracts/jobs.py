@@ -83,6 +83,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Steps until it is done, where the user knows them."""
     weight: float = 1.0
     """Its part of the share, compared with other jobs."""
+    restartable: bool = False
+    """Told to stop, its script saves what it has done, and goes on from there when it is started elsewhere."""
 
     @property
     def widths(self) -> list[int]:

@@ -30,6 +30,8 @@ class Choice:
     move_delay_s: float | None = None
     """For a job that stands still, until it can go on on another server; None: jobs cannot be moved live."""
     checkpoint_overhead_s: float = 0.0
+    restartable: bool = True
+    """Whether jobs keep checkpoints; without, they stay on their servers and are suspended between their rounds."""
     references: int | None = None
     """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
     estimated. None: all were measured."""
@@ -53,4 +55,6 @@ class Choice:
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
         given = {"references": self.references, "move_delay_s": self.move_delay_s}
+        if not self.restartable:
+            named["restartable"] = False
         return named | {name: value for name, value in given.items() if value is not None}

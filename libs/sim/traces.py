@@ -64,6 +64,8 @@ class TraceJob:
     """Not a column: failed attempts that are repeated."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Not a column."""
+    restartable: bool = True
+    """Not a column: whether it goes on from a checkpoint when it is started anew."""
 
     @property
     def config(self) -> tuple[str, int | None, int]:
@@ -97,6 +99,7 @@ class TraceJob:
             batch_size=self.batch_size,
             total_steps=self.total_steps,
             weight=1.0 if self.weight is None else self.weight,
+            restartable=self.restartable,
         )
 
 

@@ -26,6 +26,7 @@ class Job:
         "job_id",
         "model",
         "reported",
+        "restartable",
         "steps_100_s",
         "total",
     )
@@ -41,6 +42,7 @@ class Job:
         config = (work.model, work.batch_size, spec.gpus.count) if work is not None else None
         self.job_id, self.gpus, self.config = job_id, spec.gpus.count, config
         self.model = work.model if work is not None else ""
+        self.restartable = spec.restartable
         self.in_steps = False
         self.total = 0.0
         """Steps or seconds; a job without any simulated work is done at once."""
@@ -171,6 +173,6 @@ class Attempt:
             self.job.steps_100_s = since_s + (EARLY_STEPS - before) / self.rate
 
     def leave_checkpoint(self) -> None:
-        """A later attempt goes on from here: the tasks were stopped on purpose, and in one piece."""
-        if not self.broken:
+        """A later attempt goes on from here: the tasks were stopped on purpose, in one piece, and save their work."""
+        if not self.broken and self.job.restartable:
             self.job.done = self.done

@@ -47,6 +47,7 @@ def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
         model=draw(st.sampled_from(["resnet", "lstm", "gru"])),
         throughputs=rates,
         weight=draw(st.sampled_from([1.0, 3.0])),
+        restartable=draw(st.booleans()),
     )
     spec.runs(draw(spans)).retries(draw(st.integers(0, 2))).priority(draw(st.sampled_from([0, 0, 0, 5])))
     return spec.tenant(draw(st.sampled_from(["research", "product"])))
@@ -103,6 +104,7 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, polic
 
 LONG_ENOUGH = (
     ("placement", "slice_s", [20.0, 40.0]),
+    ("placement", "round_s", [20.0, 40.0]),
     ("migration", "move_rest_s", [5.0, 30.0]),
     ("migration", "grow_after_s", [2.0, 30.0]),
 )
@@ -110,8 +112,12 @@ LONG_ENOUGH = (
 
 
 @st.composite
-def crowded_cells(draw: st.DrawFn) -> Scenario:
-    """A small cell with more jobs than it has room for: they take turns, and move to wherever others have left."""
+def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva") -> Scenario:
+    """A small cell with more jobs than it has room for: they take turns, and move to wherever others have left.
+
+    Args:
+        policy: in force from the start.
+    """
     scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
     scenario.options(move_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0])), profile_every_s=20.0)
     per_server = draw(st.sampled_from([2, 4]))
@@ -123,13 +129,13 @@ def crowded_cells(draw: st.DrawFn) -> Scenario:
     for job_id in jobs:
         model = draw(st.sampled_from(["resnet", "lstm"]))
         width = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
-        spec = Spec(model).with_(model=model).gpus(width)
+        spec = Spec(model).with_(model=model, restartable=draw(st.booleans())).gpus(width)
         if draw(st.booleans()):
             spec.elastic(1, max(width, per_server))
         spec.runs(draw(spans)).retries(draw(st.integers(0, 2)))
         scenario.job(job_id, at=draw(st.integers(0, 60).map(float)), spec=spec)
     _draw_requests(draw, scenario, jobs, st.sampled_from(nodes), early)
-    scenario.plan(0.0, PolicyChanged(policy="gandiva", requested_by="op"))
+    scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
     for service, name, values in LONG_ENOUGH:
         value = draw(st.sampled_from(values))
         scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))

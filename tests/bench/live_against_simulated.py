@@ -72,7 +72,7 @@ def live(folder: Path) -> tuple[list[Record], float]:
         for number in range(JOBS):
             steps = luck.randrange(400, 1400)
             job = {"command": [sys.executable, str(script), str(steps)], "name": f"job-{number}", "total_steps": steps}
-            jobs.append(client.submit({**job, "throughputs": {"virtual": 1 / PAUSE_S}})["id"])
+            jobs.append(client.submit({**job, "throughputs": {"virtual": 1 / PAUSE_S}, "restartable": True})["id"])
             time.sleep(luck.expovariate(1 / 2.0))
         while not all(job["state"] in FINAL for job in client.jobs()):
             time.sleep(1)

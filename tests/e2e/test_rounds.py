@@ -76,6 +76,7 @@ def submitted(client: Client, script: Path, number: int) -> str:
         "name": f"job-{number}",
         "throughputs": rates,
         "total_steps": STEPS,
+        "restartable": True,
     }
     return str(client.submit(job)["id"])
 

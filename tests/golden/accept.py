@@ -32,7 +32,7 @@ def record() -> Simulation:
     scenario.tenant("product", 6).setting("placement", "reserve_after_s", 120)
     jobs = generate(30, seed=7, jobs_per_hour=60.0, median_s=600.0, longest_s=3600.0)
     for number, job in enumerate(jobs):
-        fields = {"tenant": job.tenant, "max_retries": number % 3}
+        fields = {"tenant": job.tenant, "max_retries": number % 3, "restartable": number % 2 == 0}
         scenario.job(job.job_id, job.gpus, at=job.submit_time_s, runs_s=job.duration_s or 0.0, **fields)
     scenario.job("too-large", 16, at=100.0)
     scenario.cancel("job-00003", at=800.0).cancel("job-00011", at=1200.0)

@@ -59,6 +59,17 @@ def test_every_decision_can_be_derived_again(scenario: Scenario):
 @whole_system
 @given(st.one_of(scenarios(policy="gandiva"), crowded_cells()))
 def test_taking_turns_and_moving_keep_the_books_balanced_and_can_be_derived_again(scenario: Scenario):
+    check_books_and_decisions(scenario)
+
+
+@whole_system
+@given(st.one_of(scenarios(policy="max_min_fairness"), crowded_cells(policy="max_min_fairness")))
+def test_rounds_keep_the_books_balanced_and_can_be_derived_again(scenario: Scenario):
+    check_books_and_decisions(scenario)
+
+
+def check_books_and_decisions(scenario: Scenario) -> None:
+    """Every job ends once, every GPU is given back, and a replay decides the same."""
     simulation = checked_run(scenario)
     books = conservation(simulation.records())
     assert books.violations == []

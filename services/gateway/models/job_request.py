@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictFloat,
     StrictInt,
     StrictStr,
@@ -149,6 +150,9 @@ class JobRequest(Strict):
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = Field(
         1.0, description="Its part of the share, compared with other jobs."
     )
+    restartable: StrictBool = Field(
+        False, description="Told to stop, the script saves what it has done, and goes on from there elsewhere."
+    )
 
     @field_validator("elastic")
     @classmethod
@@ -187,4 +191,5 @@ class JobRequest(Strict):
             throughputs=self.throughputs,
             total_steps=self.total_steps,
             weight=self.weight,
+            restartable=self.restartable,
         )

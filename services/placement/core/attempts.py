@@ -9,7 +9,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
 from services.placement.core.moving.abandoning import abandon
 from services.placement.core.moving.handing_over import destination_ended, destination_failed, destination_started
-from services.placement.core.placing import clear_attempt, forget, stop_all
+from services.placement.core.placing import clear_attempt, forget, stop_all, withdraw
 from services.placement.core.scheduling import schedule
 from services.placement.core.slicing.service_time import ends, has_begun
 from services.placement.core.state import Job, Phase, State, TaskExit
@@ -113,6 +113,7 @@ def job_succeeded(state: State, event: JobSucceeded, now_s: float) -> None:
 @machine.evolves(AttemptFailed)
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     job = state.jobs[event.job_id]
+    withdraw(state, job)
     clear_attempt(state, job, now_s)
     job.phase = Phase.FAILED
 

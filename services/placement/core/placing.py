@@ -12,7 +12,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.moving.abandoning import abandon
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue
-from services.placement.core.rounds.ledger import charge, settle
+from services.placement.core.rounds.ledger import leaves, takes
 from services.placement.core.slicing.packs import part
 from services.placement.core.slicing.service_time import begins, ends, joins
 from services.placement.core.state import Job, Phase, State
@@ -76,10 +76,8 @@ def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
     job = state.jobs[event.job_id]
     dequeue(state, job)
     job.phase, job.gang, job.wait_code, job.charged_s = Phase.ACTIVE, event.gang, "", now_s
-    if state.rounds is not None and state.rounds.plan.pop(job.job_id, None) is None:
-        state.rounds.beyond[job.job_id] = None
     state.hold(job, job.gang)
-    settle(state, job)
+    takes(state, job)
     if state.policy in SLICING_POLICIES:
         joins(state, job, now_s)
         begins(job, now_s)
@@ -94,14 +92,13 @@ def use_port(state: State, gang: list[TaskPlacement]) -> None:
 
 
 def clear_attempt(state: State, job: Job, now_s: float) -> None:
-    """The job's GPUs are free again and nothing of the attempt is left."""
-    if job.phase is Phase.ACTIVE:
-        charge(state, job, now_s)
-    if state.rounds is not None and job.job_id not in state.rounds.plan:
-        state.rounds.beyond.pop(job.job_id, None)
+    """The job's GPUs are free again and nothing of the attempt is left but what the next one can go on from."""
+    leaves(state, job, now_s)
     state.release(job, job.gang)
     part(state, job.job_id)
     ends(job, now_s)
+    if not job.spec.restartable:
+        job.steps_done = 0.0
     job.gang, job.started, job.exits, job.suspended = [], [], {}, False
     job.movable, job.resizable, job.still, job.must_leave = {}, {}, {}, None
     job.leaving, job.stopping, job.wait_code = None, False, ""
@@ -113,6 +110,7 @@ def forget(state: State, job: Job, now_s: float) -> None:
     withdraw(state, job)
     clear_attempt(state, job, now_s)
     del state.jobs[job.job_id]
+    state.homebound.pop(job.job_id, None)
 
 
 def withdraw(state: State, job: Job) -> None:

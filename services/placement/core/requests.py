@@ -30,6 +30,7 @@ from services.placement.core.rounds.estimates import saw_beside
 from services.placement.core.rounds.ledger import partner_of
 from services.placement.core.rounds.rates import learn_colocated, learn_isolated
 from services.placement.core.scheduling import schedule, tell_newcomer
+from services.placement.core.slicing.service_time import begin_anew
 from services.placement.core.state import Cancellation, Job, Phase, State
 from services.placement.core.table import machine
 
@@ -126,6 +127,8 @@ def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> N
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
     if event.policy not in POLICY_NAMES:
         return
+    if event.policy in SLICING_POLICIES and state.policy not in SLICING_POLICIES:
+        begin_anew(state, now_s)
     state.policy = event.policy
     state.options = PolicyOptions(
         space_sharing=event.space_sharing,

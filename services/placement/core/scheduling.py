@@ -13,6 +13,7 @@ from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.queue import ahead_of
 from services.placement.core.rounds import ledger, mechanism
 from services.placement.core.slicing import slices
+from services.placement.core.slicing.packs import unpack_all
 from services.placement.core.state import Job, Phase, State
 from services.placement.core.table import machine
 
@@ -40,12 +41,13 @@ def schedule(state: State, turn: Turn[State]) -> None:
         queue_pass.drop_reservation(state, turn)
         slices.go_on(state, turn)
         return
-    slices.wind_down(state, turn)
+    unpack_all(state, turn)
     policy = QUEUE_POLICIES.get(state.policy)
     if policy is None:
         queue_pass.drop_reservation(state, turn)
         mechanism.go_on(state, turn)
     else:
+        slices.wind_down(state, turn)
         queue_pass.walk(state, policy, turn)
 
 

@@ -279,6 +279,8 @@ class Rounds(msgspec.Struct, kw_only=True):
     """{row: {GPU type: seconds that its share promised and it has not had}}; a row is one job or two."""
     number: int = 0
     ends_s: float = 0.0
+    crowded: dict[str, float] = {}
+    """{job id: part of its share that its home can give}, of the jobs at home where not everybody can have all."""
     packs: dict[str, str] = {}
     """{job id: the job that it shares its GPUs with in this round}, both ways."""
     plan: dict[str, Lease] = {}
@@ -306,6 +308,8 @@ class State(msgspec.Struct, kw_only=True):
 
     nodes: dict[str, Node] = {}
     jobs: dict[str, Job] = {}
+    homebound: dict[str, None] = {}
+    """Those that are not restartable."""
     queue: dict[str, list[tuple[int, int, str]]] = {}
     """{shape: orders of the queued jobs that are not held, ascending}."""
     reservation: Reservation | None = None

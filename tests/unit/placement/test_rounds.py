@@ -6,16 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from libs.contracts.agent import JobExited
 from libs.contracts.gateway import (
     ColocatedRate,
     IsolatedRate,
     JobPauseRequested,
     PolicyChanged,
-    SettingChanged,
     ThroughputsProvided,
 )
-from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import (
     AllocationComputed,
     AllocationRequested,
@@ -25,7 +22,6 @@ from libs.contracts.placement import (
     LaunchTask,
     RoundStarted,
     Share,
-    StopTask,
     ThroughputEstimated,
 )
 from libs.contracts.reasons import PendingReason
@@ -34,64 +30,7 @@ from services.placement.core.rounds.claims import LAG_PART, claims
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
 from tests.unit.placement.placement_case import PlacementCase
-
-ROUND_S = 60.0
-
-
-class RoundsCase(PlacementCase):
-    """Placement under an allocation policy, with a log that it reads back."""
-
-    def __init__(self, policy: str = "max_min_fairness", *, space_sharing: bool = False, **nodes: int) -> None:
-        super().__init__(**nodes)
-        self.give(SettingChanged(service="placement", name="round_s", value=ROUND_S, requested_by="op"))
-        self.give(PolicyChanged(policy=policy, requested_by="op", space_sharing=space_sharing))
-
-    def heard(self, events: list) -> list:
-        """Let the core read its own answers back, as every shell does."""
-        computed = [event for event in events if isinstance(event, AllocationComputed | ThroughputEstimated)]
-        return events + [output for event in computed for output in self.heard(self.give(event))]
-
-    def submit(self, *args, **fields):
-        return self.heard(super().submit(*args, **fields))
-
-    def wake(self):
-        return self.heard(super().wake())
-
-    def profile(self, job_id: str, rate_per_s: float) -> list:
-        """Introspection has measured the running job."""
-        profiled = JobProfiled(
-            job_id=job_id,
-            attempt=self.replica.state.jobs[job_id].attempt,
-            window_start_s=self.now_s,
-            window_s=30.0,
-            minibatches_total=1,
-            rate_per_s=rate_per_s,
-            loss=None,
-            memory_peak_bytes=0,
-            memory_min_bytes=0,
-        )
-        return self.heard(self.give(profiled))
-
-    def stop(self, events: list) -> list:
-        """The agents obey all StopTask orders."""
-        found = []
-        for order in [event for event in events if isinstance(event, StopTask)]:
-            exited = JobExited(
-                job_id=order.job_id,
-                attempt=order.attempt,
-                node_id=order.node_id,
-                exit_code=143,
-                signal=None,
-                outcome="stopped",
-            )
-            found += self.heard(self.give(exited))
-        return found
-
-    def next_round(self) -> list[str]:
-        """Who gets GPUs in one more round."""
-        said = self.wake()
-        said += self.stop(said)
-        return [event.job_id for event in said if isinstance(event, JobPlaced)]
+from tests.unit.placement.rounds_case import ROUND_S, RoundsCase
 
 
 def test_the_first_job_gets_its_share_at_once():
@@ -309,7 +248,7 @@ def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
         Claim(("small",), "k80", 1, priority=20.0, order=1),
     ]
     free = {"v100": 6, "k80": 1}
-    assert select(rows, free) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
+    assert select(rows, free, {}) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
     assert free == {"v100": 2, "k80": 0}
 
 
@@ -318,4 +257,4 @@ def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type(
         Wish("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
         Wish("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
     ]
-    assert fill(wishes, {"v100": 1, "k80": 1}) == [Seat(("runs",), "v100", 1), Seat(("waits",), "k80", 1)]
+    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [Seat(("runs",), "v100", 1), Seat(("waits",), "k80", 1)]

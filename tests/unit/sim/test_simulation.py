@@ -99,10 +99,16 @@ def test_a_job_that_cannot_run_on_a_type_ends_badly_there():
 
 
 def test_a_preempted_job_goes_on_where_it_was_stopped():
-    scenario = Scenario().servers(1, v100=2).job("a", runs_s=100).drain("v100-000", at=40)
+    scenario = Scenario().servers(1, v100=2).job("a", runs_s=100, restartable=True).drain("v100-000", at=40)
     simulation = scenario.options(checkpoint_overhead_s=5.0).run(SERVICES)
     assert [event.gang[0].node_id for event in events(simulation, JobPlaced)] == ["v100-000", "v100-001"]
     assert time_of(simulation, JobSucceeded) == 105
+
+
+def test_a_job_that_keeps_no_checkpoints_begins_anew_elsewhere():
+    scenario = Scenario().servers(1, v100=2).job("a", runs_s=100).drain("v100-000", at=40)
+    simulation = scenario.options(checkpoint_overhead_s=5.0).run(SERVICES)
+    assert time_of(simulation, JobSucceeded) == 140
 
 
 def test_suspension_stops_progress_and_keeps_the_gpus():

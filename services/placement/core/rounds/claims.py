@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from libs.contracts.placement import Share
 from services.placement.core.rounds import ledger
+from services.placement.core.rounds.homes import needs, open_types
 from services.placement.core.rounds.rates import rates
-from services.placement.core.rounds.selection import Claim, Wish
+from services.placement.core.rounds.selection import NOTHING, Claim, Wish
 from services.placement.core.state import Job, Rounds, State
 
 LAG_ROUNDS, LAG_PART = 1.0, 0.03
@@ -37,12 +38,15 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
         lag_s = _lag_s(rounds, share, first, round_s)
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
+        coming_s = round_s * rounds.crowded.get(row[0], 1.0)
         for gpu_type, fraction in share.time.items():
-            priority = (credit[gpu_type] + fraction * round_s) / lag_s
+            priority = (credit[gpu_type] + fraction * coming_s) / lag_s
             if both_stay and gpu_type == first.gpu_type:
                 priority += 1.0
             if priority > 0:
-                found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq))
+                rooms = NOTHING if first.spec.restartable else needs(state, first, gpu_type)
+                if rooms is not None:
+                    found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq, rooms))
     return found
 
 
@@ -65,15 +69,17 @@ def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
 
 def wish(state: State, job: Job, types: list[str]) -> Wish:
     """What the job does with a GPU that is left."""
+    known = seen(state, job, types)
     return Wish(
         job_id=job.job_id,
         width=job.spec.gpus.count,
-        rates=seen(state, job, types),
+        rates=known,
         running_on=job.gpu_type if job.stays else "",
+        needs={} if job.spec.restartable else {t: needs(state, job, t) or NOTHING for t in known},
     )
 
 
 def seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
     """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
-    known = rates(state, job, types)
+    known = rates(state, job, types if job.spec.restartable else open_types(state, job, types))
     return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)

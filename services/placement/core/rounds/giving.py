@@ -7,7 +7,11 @@ from libs.kernel.machine import Turn
 from services.placement.core import gangs
 from services.placement.core.placing import place, tell
 from services.placement.core.rounds.claims import by_debt, seen
+from services.placement.core.rounds.homes import HostRooms, host_rooms, resting, with_host_room
 from services.placement.core.rounds.why import why_here, why_idle, why_it_waits
+from services.placement.core.slicing.changes import resume
+from services.placement.core.slicing.domains import takes_part
+from services.placement.core.slicing.returning import place_again
 from services.placement.core.state import Job, Node, Phase, Rounds, State
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
@@ -26,16 +30,23 @@ def give(state: State, rounds: Rounds, turn: Turn[State]) -> None:
 
 
 def _waiting(state: State, rounds: Rounds) -> list[Job]:
-    """Jobs on the queue that no place is kept for, in order of arrival."""
+    """Jobs on the queue, and suspended ones, that no place is kept for, in order of arrival."""
     orders = [order for orders in state.queue.values() for order in orders if order[2] not in rounds.plan]
-    return sorted((state.jobs[job_id] for _, _, job_id in orders), key=lambda job: job.seq)
+    waiting = [state.jobs[job_id] for _, _, job_id in orders]
+    waiting += [job for job in resting(state) if job.job_id not in rounds.plan]
+    return sorted(waiting, key=lambda job: job.seq)
 
 
 def _place_planned(state: State, rounds: Rounds, turn: Turn[State]) -> None:
     for job_id, lease in list(rounds.plan.items()):
         job = state.jobs[job_id]
-        if job.phase is Phase.QUEUED and not job.held and _is_free(state, lease):
+        if job.held or not _is_free(state, lease):
+            continue
+        if job.phase is Phase.QUEUED:
             place(state, job, lease.gang, why_here(rounds, job, lease), turn, lease.packed_with)
+        elif job.suspended and takes_part(job):
+            reason = why_here(rounds, job, lease)
+            resume(state, job, lease.gang, lease.packed_with, ends_s=rounds.ends_s, reason=reason, turn=turn)
 
 
 def _is_free(state: State, lease: Lease) -> bool:
@@ -55,11 +66,31 @@ def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn
     idle = _idle(state, rounds)
     if not idle:
         return
+    hosts = host_rooms(state)
     for job in by_debt(rounds, waiting):
-        fit = _best(state, job, idle)
-        if fit is not None:
-            place(state, job, fit.gang, why_idle(job, fit.gpu_type), turn)
-            idle = _idle(state, rounds)
+        gives = _resume(state, rounds, job, idle, turn) if job.suspended else _begin(state, job, idle, hosts, turn)
+        if gives:
+            idle, hosts = _idle(state, rounds), host_rooms(state)
+
+
+def _resume(state: State, rounds: Rounds, job: Job, idle: Idle, turn: Turn[State]) -> bool:
+    """Whether the suspended job can go on on some of what idles, and does."""
+    free = {node.node_id: indices for node, indices in idle.get(job.gpu_type, [])}
+    gang = place_again(state.nodes, job, free) if job.as_asked else None
+    if gang is not None:
+        reason = why_idle(job, job.gpu_type)
+        resume(state, job, gang, [], ends_s=rounds.ends_s, reason=reason, turn=turn)
+    return gang is not None
+
+
+def _begin(state: State, job: Job, idle: Idle, hosts: HostRooms, turn: Turn[State]) -> bool:
+    """Whether the queued job can use some of what idles, and gets it."""
+    if not job.spec.restartable:
+        idle = {gpu_type: with_host_room(servers, hosts) for gpu_type, servers in idle.items()}
+    fit = _best(state, job, idle)
+    if fit is not None:
+        place(state, job, fit.gang, why_idle(job, fit.gpu_type), turn)
+    return fit is not None
 
 
 def _best(state: State, job: Job, idle: Idle) -> gangs.Fit | None:

@@ -43,8 +43,9 @@ def book(state: State, now_s: float) -> None:
     passed_s, rounds.booked_s = now_s - rounds.booked_s, now_s
     for share in rounds.shares:
         credit = rounds.credit[row_key(share.jobs)]
+        due_s = passed_s * rounds.crowded.get(share.jobs[0], 1.0)
         for gpu_type, fraction in share.time.items():
-            credit[gpu_type] += fraction * passed_s
+            credit[gpu_type] += fraction * due_s
     _charge_all(state, now_s)
 
 
@@ -74,6 +75,21 @@ def charge(state: State, job: Job, now_s: float) -> None:
         credit, part_s = rounds.credit.get(row_key([job.job_id, partner])), passed_s / 2
     if credit is not None and job.gpu_type in credit:
         credit[job.gpu_type] -= part_s
+
+
+def takes(state: State, job: Job) -> None:
+    """The job holds GPUs now: those that the round keeps for it, else such as nobody's share claims."""
+    if state.rounds is not None and state.rounds.plan.pop(job.job_id, None) is None:
+        state.rounds.beyond[job.job_id] = None
+    settle(state, job)
+
+
+def leaves(state: State, job: Job, now_s: float) -> None:
+    """The job holds none any more."""
+    if job.phase is ACTIVE:
+        charge(state, job, now_s)
+    if state.rounds is not None and job.job_id not in state.rounds.plan:
+        state.rounds.beyond.pop(job.job_id, None)
 
 
 def settle(state: State, job: Job) -> None:

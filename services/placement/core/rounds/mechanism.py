@@ -5,7 +5,6 @@ from __future__ import annotations
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
-from services.placement.core.placing import preempt
 from services.placement.core.policies.allocation.problem import SolverFailed
 from services.placement.core.policies.allocation.solve import solve
 from services.placement.core.policies.baselines.isolated import isolated
@@ -13,7 +12,9 @@ from services.placement.core.rounds import ledger
 from services.placement.core.rounds.claims import by_debt, claims, wish
 from services.placement.core.rounds.estimates import missing
 from services.placement.core.rounds.giving import give
-from services.placement.core.rounds.places import assign
+from services.placement.core.rounds.homes import crowded, host_rooms, resting, rooms
+from services.placement.core.rounds.leaving import make_way
+from services.placement.core.rounds.places import Plan, Present, assign
 from services.placement.core.rounds.question import (
     INDIVIDUAL,
     Offered,
@@ -23,9 +24,8 @@ from services.placement.core.rounds.question import (
     question,
     totals,
 )
-from services.placement.core.rounds.selection import fill, select
-from services.placement.core.rounds.why import why_it_leaves
-from services.placement.core.state import Job, Phase, State
+from services.placement.core.rounds.selection import Seat, fill, select
+from services.placement.core.state import Job, Phase, Rounds, State
 from services.placement.core.table import machine
 
 
@@ -94,13 +94,11 @@ def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: T
 def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]) -> None:
     rounds = state.rounds
     assert rounds is not None
-    staying = {job.job_id: job for job in jobs if job.stays}
-    types, left = list(gpus), totals(gpus)
-    chosen = select(claims(state, rounds, jobs, staying), left)
-    seated = {job_id: None for seat in chosen for job_id in seat.jobs}
-    others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
-    beyond = fill([wish(state, job, types) for job in others], left)
-    plan = assign(state, [*chosen, *beyond], staying, gpus)
+    present = Present(
+        running={job.job_id: job for job in jobs if job.stays},
+        suspended={job.job_id: job for job in resting(state)},
+    )
+    chosen, beyond, plan = _planned(state, rounds, jobs, present, gpus)
     turn.emit(
         RoundStarted(
             policy=state.policy,
@@ -112,10 +110,29 @@ def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]
             beyond=[job_id for seat in beyond for job_id in seat.jobs],
         )
     )
-    renewed = dict.fromkeys(plan.renewed)
-    for job in staying.values():
-        if job.job_id not in renewed:
-            preempt(state, job, why_it_leaves(rounds, job), turn)
+    make_way(state, rounds, present, plan, turn)
+
+
+def _planned(
+    state: State, rounds: Rounds, jobs: list[Job], present: Present, gpus: Offered
+) -> tuple[list[Seat], list[Seat], Plan]:
+    """Who runs by its share, who on what is left, and where.
+
+    A job that was to begin where no server takes it gives its seat back, before others have left for it.
+    """
+    types, claimed = list(gpus), claims(state, rounds, jobs, present.running)
+    hosts = host_rooms(state)
+    most: dict[str, int] = {}
+    while True:
+        left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if state.homebound else {}
+        chosen = select(claimed, left, left_rooms)
+        seated = {job_id: None for seat in chosen for job_id in seat.jobs}
+        others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
+        beyond = fill([wish(state, job, types) for job in others], left, left_rooms)
+        plan = assign(state, [*chosen, *beyond], present, gpus, hosts)
+        if not plan.refused:
+            return chosen, beyond, plan
+        most |= {gpu_type: plan.begun.get(gpu_type, 0) for gpu_type in plan.refused}
 
 
 machine.hears(AllocationComputed)
@@ -155,6 +172,7 @@ def begin_with_new_shares(state: State, event: AllocationComputed, turn: Turn[St
 def round_started(state: State, event: RoundStarted, now_s: float) -> None:
     ledger.book(state, now_s)
     if state.rounds is not None:
+        state.rounds.crowded = crowded(state, state.rounds)
         state.rounds.number, state.rounds.ends_s = event.number, event.ends_s
         state.rounds.plan = {lease.job_id: lease for lease in event.leases}
         state.rounds.beyond = dict.fromkeys(event.beyond)

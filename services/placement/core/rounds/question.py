@@ -7,6 +7,7 @@ from zlib import crc32
 
 from services.placement.core.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
 from services.placement.core.policies.allocation.problem import Job as ProblemJob
+from services.placement.core.rounds.homes import gives_way, has_home, open_types
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
@@ -37,8 +38,8 @@ def competitors(state: State) -> list[Job]:
 
 
 def offered(state: State) -> Offered:
-    """The healthy GPUs that no paused job holds, on usable nodes."""
-    paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang}
+    """The healthy GPUs that no paused job keeps, on usable nodes."""
+    paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang and not gives_way(state, job)}
     found: Offered = {}
     for node_id, node in state.nodes.items():
         if node.usable:
@@ -56,11 +57,13 @@ def totals(gpus: Offered) -> dict[str, int]:
 
 
 def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
-    """Changes when a reset event has happened: other jobs, other GPUs, another policy, other rates."""
+    """Changes when a reset event has happened: other jobs or homes, other GPUs, another policy, other rates."""
     options = state.options
     parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [job.job_id for job in jobs]
+    at_home = [job for job in jobs if job.job_id in state.homebound and has_home(state, job)] if state.homebound else []
+    parts += [f"{job.job_id}@{','.join(open_types(state, job, list(gpus)))}" for job in at_home]
     parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
     return f"{crc32(chr(10).join(parts).encode()):08x}"
 
@@ -86,14 +89,14 @@ def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) 
 def _job(
     state: State, job: Job, types: list[str], gpus: dict[str, int], individual: bool, jobs: int, now_s: float
 ) -> ProblemJob:
-    throughputs = rates(state, job, types)
+    throughputs = rates(state, job, types if job.spec.restartable else open_types(state, job, types))
     row = ProblemJob(
         id=job.job_id,
         throughputs=throughputs,
         scale_factor=job.spec.gpus.count,
         weight=job.spec.weight,
         entity=job.spec.tenant if state.policy in OF_ENTITIES else None,
-        kind=configuration_of(job) if state.options.space_sharing else "",
+        kind=configuration_of(job) if state.options.space_sharing and job.spec.restartable else "",
     )
     if not individual:
         return row
@@ -107,7 +110,7 @@ def _job(
         weight=row.weight,
         steps_remaining=left,
         elapsed_s=elapsed_s,
-        isolated_elapsed_s=job.steps_done / isolated_rate(throughputs, gpus, row.scale_factor, jobs),
+        isolated_elapsed_s=job.steps_done / isolated_rate(rates(state, job, types), gpus, row.scale_factor, jobs),
         slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, state.round_s),
     )
 
@@ -133,7 +136,7 @@ def _kind_pairs(state: State, jobs: list[Job], types: list[str]) -> list[KindPai
     """Every pair of the jobs' configurations of which anything is known or guessed."""
     kinds: dict[str, Job] = {}
     for job in jobs:
-        if job.spec.model:
+        if job.spec.model and job.spec.restartable:
             kinds.setdefault(configuration_of(job), job)
     found = []
     for number, (a, job_a) in enumerate(kinds.items()):

@@ -7,6 +7,13 @@ from operator import attrgetter
 
 import msgspec
 
+Room = tuple[str, str | int]
+"""What jobs that cannot go everywhere compete for, beside GPUs of a type: GPUs of a (server, type), a single GPU
+(server, index), or memory of the hosts of a type ("", type)."""
+Rooms = dict[Room, int]
+"""{room: GPUs}."""
+NOTHING: Mapping[Room, int] = {}
+
 
 class Claim(msgspec.Struct, frozen=True):
     """A row that is to run on a GPU type."""
@@ -18,7 +25,9 @@ class Claim(msgspec.Struct, frozen=True):
     priority: float
     """What it will be owed, in units of its lag, and one more where it runs."""
     order: int
-    """Breaks ties: order of arrival."""
+    """Decides between equals: order of arrival."""
+    needs: Mapping[Room, int] = NOTHING
+    """Rooms that it must have, whatever else is free."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -30,6 +39,8 @@ class Wish(msgspec.Struct, frozen=True):
     """{GPU type: steps per second}."""
     running_on: str
     """The GPU type that it holds; empty: it waits."""
+    needs: Mapping[str, Mapping[Room, int]] = {}
+    """{GPU type: rooms that it must have there}, where it must have any."""
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -38,10 +49,11 @@ class Seat(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...]
     gpu_type: str
     width: int
+    needs: Mapping[Room, int] = NOTHING
 
 
-def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
-    """The rows of this round; what is given is subtracted from `free`.
+def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[Seat]:
+    """The rows of this round; what is given is subtracted from `free` and `rooms`.
 
     Highest priority first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
     """
@@ -50,14 +62,16 @@ def select(claims: Iterable[Claim], free: dict[str, int]) -> list[Seat]:
     by_arrival = sorted(claims, key=attrgetter("order"))
     for claim in sorted(by_arrival, key=attrgetter("priority"), reverse=True):
         if claim.width <= free.get(claim.gpu_type, 0) and taken.isdisjoint(claim.jobs):
+            if claim.needs and not _take(rooms, claim.needs):
+                continue
             free[claim.gpu_type] -= claim.width
             taken.update(claim.jobs)
-            seats.append(Seat(claim.jobs, claim.gpu_type, claim.width))
+            seats.append(Seat(claim.jobs, claim.gpu_type, claim.width, claim.needs))
     return seats
 
 
-def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
-    """The jobs that use what is left; subtracts from `free`.
+def fill(wishes: Iterable[Wish], free: dict[str, int], rooms: Rooms) -> list[Seat]:
+    """The jobs that use what is left; subtracts from `free` and `rooms`.
 
     Who runs already goes on where it is; then the others, in the order given, each on its fastest type; among equals
     on the type of which most is left.
@@ -65,14 +79,30 @@ def fill(wishes: Iterable[Wish], free: dict[str, int]) -> list[Seat]:
     listed = list(wishes)
     chosen: dict[str, Seat] = {}
     for wish in listed:
-        if wish.running_on and wish.width <= free.get(wish.running_on, 0) and wish.rates.get(wish.running_on, 0.0) > 0:
-            chosen[wish.job_id] = Seat((wish.job_id,), wish.running_on, wish.width)
-            free[wish.running_on] -= wish.width
+        if wish.running_on and wish.rates.get(wish.running_on, 0.0) > 0:
+            _fill_one(wish, [wish.running_on], free, rooms, chosen)
     for wish in listed:
         if wish.job_id not in chosen:
             possible = [t for t, rate in wish.rates.items() if rate > 0 and wish.width <= free.get(t, 0)]
-            if possible:
-                best = max(possible, key=lambda t: (wish.rates[t], free[t], t))
-                chosen[wish.job_id] = Seat((wish.job_id,), best, wish.width)
-                free[best] -= wish.width
+            by_choice = sorted(possible, key=lambda t: (wish.rates[t], free[t], t), reverse=True)
+            _fill_one(wish, by_choice, free, rooms, chosen)
     return list(chosen.values())
+
+
+def _fill_one(wish: Wish, types: list[str], free: dict[str, int], rooms: Rooms, chosen: dict[str, Seat]) -> None:
+    """On the first of these types that has room for it."""
+    for gpu_type in types:
+        needs = wish.needs.get(gpu_type, NOTHING)
+        if wish.width <= free.get(gpu_type, 0) and _take(rooms, needs):
+            chosen[wish.job_id] = Seat((wish.job_id,), gpu_type, wish.width, needs)
+            free[gpu_type] -= wish.width
+            return
+
+
+def _take(rooms: Rooms, needs: Mapping[Room, int]) -> bool:
+    """Subtract what is needed, if there is as much of each room."""
+    if any(rooms.get(room, 0) < gpus for room, gpus in needs.items()):
+        return False
+    for room, gpus in needs.items():
+        rooms[room] -= gpus
+    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libs.contracts.placement import Lease
 from libs.contracts.reasons import Number, PendingReason, Reason
 from services.placement.core.state import Job, Rounds
@@ -31,6 +33,20 @@ def why_it_leaves(rounds: Rounds, job: Job) -> Reason:
     words, numbers = _share_of(rounds, job)
     message = f"its lease has ended: {words}, and in round {rounds.number} others are owed more"
     return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
+
+
+def why_it_moves(rounds: Rounds, job: Job, lease: Lease) -> Reason:
+    """Why the job gives its GPUs up for others."""
+    words, numbers = _share_of(rounds, job)
+    where = ", ".join(task.node_id for task in lease.gang)
+    message = f"{words}; in round {rounds.number} its place is on {lease.gpu_type} of {where}"
+    return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
+
+
+def why_some_leave(rounds: Rounds, jobs: Sequence[Job]) -> Reason:
+    """Why jobs are suspended."""
+    message = f"their leases have ended with round {rounds.number - 1}"
+    return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers={"jobs": len(jobs), "round": rounds.number})
 
 
 def why_it_waits(rounds: Rounds, job: Job) -> Reason:

@@ -7,7 +7,7 @@ counts, so that a job that never starts does not keep its GPUs.
 
 from __future__ import annotations
 
-from services.placement.core.state import Job, State
+from services.placement.core.state import ACTIVE, Job, State
 
 
 def had(job: Job, now_s: float) -> float:
@@ -31,6 +31,13 @@ def has_begun(job: Job, now_s: float) -> None:
 def ends(job: Job, now_s: float) -> None:
     """One of its tasks does not run any more."""
     job.served_s, job.running_since_s, job.awaited = had(job, now_s), None, False
+
+
+def begin_anew(state: State, now_s: float) -> None:
+    """A policy with slices begins: what jobs have had under another is not counted."""
+    for job in state.jobs.values():
+        running = job.phase is ACTIVE and not job.suspended
+        job.served_s, job.running_since_s, job.awaited = 0.0, now_s if running else None, False
 
 
 def joins(state: State, job: Job, now_s: float) -> None:

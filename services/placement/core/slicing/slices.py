@@ -6,24 +6,19 @@ anywhere; and only when there are none, over-subscription: the servers of its af
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
-from libs.contracts.placement import SliceSeat as Resumed
 from libs.kernel.machine import Turn
 from services.placement.core import gangs
-from services.placement.core.orders import suspend_orders
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
-from services.placement.core.rounds.ledger import charge
+from services.placement.core.slicing.changes import change_places
 from services.placement.core.slicing.domains import Domain, domains
-from services.placement.core.slicing.packs import crowded, pack_two, unpack_all
-from services.placement.core.slicing.service_time import begins
+from services.placement.core.slicing.packs import crowded, pack_two
 from services.placement.core.slicing.shrinking import make_room, next_end_s
-from services.placement.core.slicing.turns import Seat, choose, runs
+from services.placement.core.slicing.turns import choose, runs
 from services.placement.core.slicing.why import why_here, why_it_waits, why_its_turn, why_now
 from services.placement.core.state import Job, Slice, State
-from services.placement.core.table import machine
 
 
 def go_on(state: State, turn: Turn[State]) -> None:
@@ -47,8 +42,7 @@ def go_on(state: State, turn: Turn[State]) -> None:
 
 
 def wind_down(state: State, turn: Turn[State]) -> None:
-    """Under a policy without slices, who is suspended still goes on as soon as its GPUs are free."""
-    unpack_all(state, turn)
+    """Under a policy that suspends nobody, who is suspended still goes on as soon as its GPUs are free."""
     if state.slices:
         _go_on_where_possible(state, turn)
 
@@ -135,38 +129,23 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
     suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in seated]
     if not anew and not (resumed or started or suspended):
         return
-    before = state.slices.get(domain.name, Slice())
-    turn.emit(
-        TimeSliceStarted(
-            server=domain.name,
-            nodes=[node.node_id for node in domain.nodes],
-            number=before.number + 1,
-            ends_s=turn.now_s + state.slice_s if anew else max(before.ends_s, turn.now_s),
-            running=[seat.job.job_id for seat in seats if seat not in resumed and seat not in started],
-            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
-            suspended=[job.job_id for job in suspended],
-            started=[seat.job.job_id for seat in started],
-            reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
-        )
+    change_places(
+        state,
+        domain,
+        running=[seat.job for seat in seats if seat not in resumed and seat not in started],
+        suspended=suspended,
+        resumed=resumed,
+        started=[seat.job for seat in started],
+        ends_s=turn.now_s + state.slice_s if anew else max(_slice_of(state, domain).ends_s, turn.now_s),
+        reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
+        turn=turn,
     )
-    for order in _orders(suspended, resumed):
-        turn.emit(order)
     for seat in started:
         place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
 
 
-def _orders(suspended: list[Job], resumed: list[Seat]) -> Iterator[SuspendTask | ResumeTask]:
-    for job in suspended:
-        yield from suspend_orders(job)
-    for seat in resumed:
-        for task in seat.gang:
-            yield ResumeTask(
-                node_id=task.node_id,
-                job_id=seat.job.job_id,
-                attempt=seat.job.attempt,
-                gpu_indices=task.gpu_indices,
-                packed_with=seat.packed_with,
-            )
+def _slice_of(state: State, domain: Domain) -> Slice:
+    return state.slices.get(domain.name, Slice())
 
 
 def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None:
@@ -179,22 +158,3 @@ def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None
     if (end_s := next_end_s(state)) is not None:
         ends.append(end_s)
     state.wakeup_s = min((end for end in ends if end > now_s), default=None)
-
-
-@machine.evolves(TimeSliceStarted)
-def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
-    state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
-    for job_id in event.suspended:
-        job = state.jobs[job_id]
-        charge(state, job, now_s)
-        state.release(job, job.gang)
-        job.suspended = True
-    for seat in event.resumed:
-        job = state.jobs[seat.job_id]
-        state.release(job, job.gang)
-    for seat in event.resumed:
-        job = state.jobs[seat.job_id]
-        charge(state, job, now_s)
-        job.gang, job.suspended = seat.gang, False
-        state.hold(job, job.gang)
-        begins(job, now_s)

@@ -9,8 +9,9 @@ from libs.contracts.cluster import TaskPlacement
 from services.placement.core import gangs
 from services.placement.core.slicing.domains import Domain, takes_part
 from services.placement.core.slicing.packs import crew_of
+from services.placement.core.slicing.returning import place_again
 from services.placement.core.slicing.service_time import had
-from services.placement.core.state import Job, Node, State
+from services.placement.core.state import Job, State
 
 FreeGpus = dict[str, list[int]]
 """{node id: indices}, those that are best given away first."""
@@ -97,29 +98,10 @@ def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
 
 
 def _place_of(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
-    """Where it runs: where it is or was if possible, else on other GPUs of the same servers; None: nowhere now."""
+    """Where it runs: where it can go on, or begin; None: nowhere now."""
     if not job.gang:
         return _new_place(domain, job, free)
-    if all(index in free.get(task.node_id, ()) for task in job.gang for index in task.gpu_indices):
-        return job.gang
-    nodes = {node.node_id: node for node in domain.nodes}
-    return _moved(job, nodes, free)
-
-
-def _moved(job: Job, nodes: dict[str, Node], free: FreeGpus) -> list[TaskPlacement] | None:
-    """The same servers, other GPUs of the same type; a process cannot leave its server by being resumed."""
-    gang = []
-    for task in job.gang:
-        node = nodes.get(task.node_id)
-        if node is None or not node.remaps:
-            return None
-        gpu_type = node.gpus[task.gpu_indices[0]].gpu_type
-        usable = [i for i in free[task.node_id] if i in node.healthy.get(gpu_type, ())]
-        if len(usable) < len(task.gpu_indices):
-            return None
-        indices = sorted(usable[: len(task.gpu_indices)])
-        gang.append(TaskPlacement(node_id=task.node_id, gpu_indices=indices, first_rank=task.first_rank))
-    return gang
+    return place_again({node.node_id: node for node in domain.nodes}, job, free)
 
 
 def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
