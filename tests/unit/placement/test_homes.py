@@ -110,36 +110,32 @@ def test_everybody_has_the_same_time_at_home():
     assert rounds[alone] == 300 and together == [pytest.approx(150, abs=8)] * 2
 
 
-def test_a_faster_type_is_open_while_all_is_done_again_within_a_round():
+def second_on_the_slow_type(rates: dict[str, float], *, rounds: int) -> HomesCase:
+    """The job `first` had the only v100 for so many rounds, `second` the only k80; then the first one has ended."""
     case = HomesCase(k1=0)
     case.give(node("k1", 1, gpu_type="k80"))
     case.give(node("v1", 1, gpu_type="v100"))
-    rates = {"k80": 1.0, "v100": 4.0}
     case.submit("first", throughputs=rates)
-    case.submit("early", throughputs=rates)
-    assert case.running == {"first": "v1", "early": "k1"}
-    case.wake()
+    case.submit("second", throughputs=rates)
+    assert case.running == {"first": "v1", "second": "k1"}
+    case.rounds(rounds)
     case.exit("first", "v1", at=case.now_s + 1)
+    return case
+
+
+def test_a_faster_type_is_open_while_all_is_done_again_within_a_round():
+    case = second_on_the_slow_type({"k80": 1.0, "v100": 4.0}, rounds=1)
     said = case.wake()
-    assert only(said, JobPreempted).job_id == "early", "two rounds there are half a round here"
+    assert only(said, JobPreempted).job_id == "second", "two rounds there are half a round here"
     case.stop(said)
-    assert case.running == {"early": "v1"}
-    assert case.replica.state.jobs["early"].steps_done == 0.0, "it begins anew"
+    assert case.running == {"second": "v1"}
+    assert case.replica.state.jobs["second"].steps_done == 0.0, "it begins anew"
 
 
 def test_later_it_stays():
-    case = HomesCase(k1=0)
-    case.give(node("k1", 1, gpu_type="k80"))
-    case.give(node("v1", 1, gpu_type="v100"))
-    rates = {"k80": 1.0, "v100": 2.0}
-    case.submit("first", throughputs=rates)
-    case.submit("late", throughputs=rates)
-    for _ in range(6):
-        case.wake()
-    case.exit("first", "v1", at=case.now_s + 1)
-    for _ in range(3):
-        case.wake()
-    assert case.running == {"late": "k1"} and case.decided(JobPreempted) == []
+    case = second_on_the_slow_type({"k80": 1.0, "v100": 2.0}, rounds=6)
+    case.rounds(3)
+    assert case.running == {"second": "k1"} and case.decided(JobPreempted) == []
 
 
 def test_gpus_of_its_server_are_as_good_where_tasks_can_change_them():
