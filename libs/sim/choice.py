@@ -54,7 +54,9 @@ class Choice:
             "resume_delay_s": self.resume_delay_s,
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
-        given = {"references": self.references, "move_delay_s": self.move_delay_s}
-        if not self.restartable:
-            named["restartable"] = False
+        given = {
+            "references": self.references,
+            "move_delay_s": self.move_delay_s,
+            "restartable": None if self.restartable else False,
+        }
         return named | {name: value for name, value in given.items() if value is not None}

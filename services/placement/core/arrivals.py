@@ -23,8 +23,6 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
             job_id=event.job_id, spec=event.spec, seq=state.next_seq, priority=event.spec.priority, arrived_s=now_s
         )
         state.jobs[event.job_id] = job
-        if not event.spec.restartable:
-            state.homebound[event.job_id] = None
         state.next_seq += 1
 
 

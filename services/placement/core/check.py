@@ -8,16 +8,9 @@ from services.placement.core.state import Phase, State
 
 def check(state: State) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
-    _homebound(state)
     _holders(state)
     _queue(state)
     _reservation(state)
-
-
-def _homebound(state: State) -> None:
-    jobs = {job.job_id: None for job in state.jobs.values() if not job.spec.restartable}
-    if state.homebound != jobs:
-        raise InvariantViolated(f"{list(jobs)} are not restartable, but {list(state.homebound)} are listed")
 
 
 def _holders(state: State) -> None:

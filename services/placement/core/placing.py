@@ -110,7 +110,6 @@ def forget(state: State, job: Job, now_s: float) -> None:
     withdraw(state, job)
     clear_attempt(state, job, now_s)
     del state.jobs[job.job_id]
-    state.homebound.pop(job.job_id, None)
 
 
 def withdraw(state: State, job: Job) -> None:

@@ -308,8 +308,6 @@ class State(msgspec.Struct, kw_only=True):
 
     nodes: dict[str, Node] = {}
     jobs: dict[str, Job] = {}
-    homebound: dict[str, None] = {}
-    """Those that are not restartable."""
     queue: dict[str, list[tuple[int, int, str]]] = {}
     """{shape: orders of the queued jobs that are not held, ascending}."""
     reservation: Reservation | None = None

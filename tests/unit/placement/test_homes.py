@@ -77,6 +77,26 @@ class HomesCase(RoundsCase):
         return ran
 
 
+def b_runs_in_place_of_a() -> HomesCase:
+    """Two jobs on one GPU; the first one is suspended."""
+    case = HomesCase(n1=1)
+    case.submit("a")
+    case.submit("b")
+    case.until_someone_is_suspended()
+    assert case.suspended == ["a"]
+    return case
+
+
+def one_of_three_is_suspended() -> tuple[HomesCase, str, str]:
+    """Three jobs on two servers of one GPU each; the one that is suspended, and where it is at home."""
+    case = HomesCase(n1=1, n2=1)
+    for job_id in "abc":
+        case.submit(job_id)
+    case.until_someone_is_suspended()
+    [away] = case.suspended
+    return case, away, case.replica.state.jobs[away].gang[0].node_id
+
+
 def test_who_leaves_is_suspended_and_goes_on_with_all_of_its_work():
     case = HomesCase(n1=1)
     case.submit("a")
@@ -154,22 +174,14 @@ def test_gpus_of_its_server_are_as_good_where_tasks_can_change_them():
 
 
 def test_who_is_suspended_takes_its_gpu_as_soon_as_it_idles():
-    case = HomesCase(n1=1)
-    case.submit("a")
-    case.submit("b")
-    case.until_someone_is_suspended()
+    case = b_runs_in_place_of_a()
     said = case.exit("b", at=case.now_s + 1)
     assert [seat.job_id for seat in only(said, TimeSliceStarted).resumed] == ["a"]
     assert only(said, ResumeTask).job_id == "a" and case.running == {"a": "n1"}
 
 
 def test_a_home_that_is_gone_is_no_home():
-    case = HomesCase(n1=1, n2=1)
-    for job_id in "abc":
-        case.submit(job_id)
-    case.until_someone_is_suspended()
-    [away] = case.suspended
-    home = case.replica.state.jobs[away].gang[0].node_id
+    case, away, home = one_of_three_is_suspended()
     other = "n1" if home == "n2" else "n2"
     case.give(GpuUnhealthy(node_id=home, index=0, note="fallen off the bus"))
     for _ in range(80):
@@ -297,22 +309,14 @@ def test_what_a_crowded_home_could_not_give_is_not_collected_later():
 
 
 def test_a_suspended_job_can_be_cancelled():
-    case = HomesCase(n1=1)
-    case.submit("a")
-    case.submit("b")
-    case.until_someone_is_suspended()
+    case = b_runs_in_place_of_a()
     said = case.give(JobCancelRequested(job_id="a", requested_by="ada", grace_s=5.0))
     case.stop(said)
     assert list(case.replica.state.jobs) == ["b"]
 
 
 def test_a_paused_job_keeps_nobody_from_its_home():
-    case = HomesCase(n1=1, n2=1)
-    for job_id in "abc":
-        case.submit(job_id)
-    case.until_someone_is_suspended()
-    [away] = case.suspended
-    home = case.replica.state.jobs[away].gang[0].node_id
+    case, away, home = one_of_three_is_suspended()
     holder, other = sorted(case.running, key=lambda job_id: case.running[job_id] != home)
     case.give(JobPauseRequested(job_id=holder, requested_by="ada"))
     case.exit(other, case.running[other], at=case.now_s + 1)
@@ -324,10 +328,7 @@ def test_a_paused_job_keeps_nobody_from_its_home():
 
 
 def test_a_paused_job_is_not_resumed_by_a_round():
-    case = HomesCase(n1=1)
-    case.submit("a")
-    case.submit("b")
-    case.until_someone_is_suspended()
+    case = b_runs_in_place_of_a()
     case.give(JobPauseRequested(job_id="a", requested_by="ada"))
     for _ in range(20):
         case.wake()
@@ -335,10 +336,7 @@ def test_a_paused_job_is_not_resumed_by_a_round():
 
 
 def test_under_a_queue_policy_who_is_suspended_goes_on_when_its_gpu_is_free():
-    case = HomesCase(n1=1)
-    case.submit("a")
-    case.submit("b")
-    case.until_someone_is_suspended()
+    case = b_runs_in_place_of_a()
     case.give(PolicyChanged(policy="backfill", requested_by="op"))
     said = case.exit("b", at=case.now_s + 1)
     assert only(said, ResumeTask).job_id == "a"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from libs.contracts.placement import Share
 from services.placement.core.rounds import ledger
-from services.placement.core.rounds.homes import needs, open_types
-from services.placement.core.rounds.rates import rates
+from services.placement.core.rounds.homes import needs, open_rates, open_types
 from services.placement.core.rounds.selection import NOTHING, Claim, Wish
 from services.placement.core.state import Job, Rounds, State
 
@@ -39,14 +38,14 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
         coming_s = round_s * rounds.crowded.get(row[0], 1.0)
+        possible = share.time if first.spec.restartable else open_types(state, first, list(share.time))
         for gpu_type, fraction in share.time.items():
             priority = (credit[gpu_type] + fraction * coming_s) / lag_s
             if both_stay and gpu_type == first.gpu_type:
                 priority += 1.0
-            if priority > 0:
+            if priority > 0 and gpu_type in possible:
                 rooms = NOTHING if first.spec.restartable else needs(state, first, gpu_type)
-                if rooms is not None:
-                    found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq, rooms))
+                found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq, rooms))
     return found
 
 
@@ -75,11 +74,11 @@ def wish(state: State, job: Job, types: list[str]) -> Wish:
         width=job.spec.gpus.count,
         rates=known,
         running_on=job.gpu_type if job.stays else "",
-        needs={} if job.spec.restartable else {t: needs(state, job, t) or NOTHING for t in known},
+        needs={} if job.spec.restartable else {t: needs(state, job, t) for t in known},
     )
 
 
 def seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
     """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
-    known = rates(state, job, types if job.spec.restartable else open_types(state, job, types))
+    known = open_rates(state, job, types)
     return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)

@@ -47,6 +47,11 @@ def open_types(state: State, job: Job, types: list[str]) -> list[str]:
     return [t for t in types if t == job.gpu_type or _gains(job, here, known.get(t, 0.0), state.round_s)]
 
 
+def open_rates(state: State, job: Job, types: list[str]) -> dict[str, float]:
+    """`rates` of any job on those of these GPU types that are open to it."""
+    return rates(state, job, types if job.spec.restartable else open_types(state, job, types))
+
+
 def _gains(job: Job, here: float, there: float, round_s: float) -> bool:
     """Whether the job loses little by beginning anew at another rate, and ends sooner."""
     little = 0 < here < there and job.attained_s * here <= round_s * there
@@ -83,10 +88,8 @@ def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, i
     return found
 
 
-def needs(state: State, job: Job, gpu_type: str) -> Mapping[Room, int] | None:
-    """The rooms that the job needs beside GPUs of the type; None: it may not run there now."""
-    if gpu_type not in open_types(state, job, [gpu_type]):
-        return None
+def needs(state: State, job: Job, gpu_type: str) -> Rooms:
+    """The rooms that the job needs beside GPUs of the type."""
     if job.gpu_type != gpu_type or not has_home(state, job):
         return {("", gpu_type): job.spec.gpus.count}
     found: Rooms = {}
@@ -105,8 +108,8 @@ def crowded(state: State, rounds: Rounds) -> dict[str, float]:
     The policy knows GPU types, not servers. What nobody could be given is not owed either: else debts would grow for
     as long as it is crowded, and be collected from others afterwards.
     """
-    jobs = [state.jobs[job_id] for job_id in state.homebound if job_id in rounds.rows]
-    homes = {job.job_id: needs(state, job, job.gpu_type) or {} for job in jobs if has_home(state, job)}
+    jobs = [job for job in state.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
+    homes = {job.job_id: needs(state, job, job.gpu_type) for job in jobs if has_home(state, job)}
     promised: dict[Room, float] = {}
     for job_id, home in homes.items():
         time = sum(rounds.shares[row].time.get(state.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
@@ -127,13 +130,14 @@ def _size(state: State, room: Room) -> int:
 
 def host_rooms(state: State) -> HostRooms:
     """Room for jobs that begin and are at home there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
-    if not state.homebound:
+    jobs = [job for job in state.jobs.values() if not job.spec.restartable]
+    if not jobs:
         return {}
     found = {
         node_id: int(state.max_height * sum(map(len, node.healthy.values()))) for node_id, node in state.nodes.items()
     }
-    for job_id in state.homebound:
-        for task in _taken_by(state, state.jobs[job_id]):
+    for job in jobs:
+        for task in _taken_by(state, job):
             found[task.node_id] -= len(task.gpu_indices)
     return {node_id: max(0, gpus) for node_id, gpus in found.items()}
 

@@ -124,7 +124,7 @@ def _planned(
     hosts = host_rooms(state)
     most: dict[str, int] = {}
     while True:
-        left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if state.homebound else {}
+        left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if hosts else {}
         chosen = select(claimed, left, left_rooms)
         seated = {job_id: None for seat in chosen for job_id in seat.jobs}
         others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from services.placement.core.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
 from services.placement.core.policies.allocation.problem import Job as ProblemJob
-from services.placement.core.rounds.homes import gives_way, has_home, open_types
+from services.placement.core.rounds.homes import gives_way, has_home, open_rates, open_types
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
@@ -62,7 +62,7 @@ def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
     parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [job.job_id for job in jobs]
-    at_home = [job for job in jobs if job.job_id in state.homebound and has_home(state, job)] if state.homebound else []
+    at_home = [job for job in jobs if not job.spec.restartable and has_home(state, job)]
     parts += [f"{job.job_id}@{','.join(open_types(state, job, list(gpus)))}" for job in at_home]
     parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
     return f"{crc32(chr(10).join(parts).encode()):08x}"
@@ -89,7 +89,7 @@ def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) 
 def _job(
     state: State, job: Job, types: list[str], gpus: dict[str, int], individual: bool, jobs: int, now_s: float
 ) -> ProblemJob:
-    throughputs = rates(state, job, types if job.spec.restartable else open_types(state, job, types))
+    throughputs = open_rates(state, job, types)
     row = ProblemJob(
         id=job.job_id,
         throughputs=throughputs,

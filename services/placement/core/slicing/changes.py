@@ -18,6 +18,11 @@ from services.placement.core.state import Job, Slice, State
 from services.placement.core.table import machine
 
 
+def slice_of(state: State, domain: Domain) -> Slice:
+    """The latest turn on these servers."""
+    return state.slices.get(domain.name, Slice())
+
+
 def change_places(
     state: State,
     domain: Domain,
@@ -47,7 +52,7 @@ def change_places(
         TimeSliceStarted(
             server=domain.name,
             nodes=[node.node_id for node in domain.nodes],
-            number=state.slices.get(domain.name, Slice()).number + 1,
+            number=slice_of(state, domain).number + 1,
             ends_s=ends_s,
             running=[job.job_id for job in running],
             resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],

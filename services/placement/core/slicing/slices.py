@@ -12,13 +12,13 @@ from libs.kernel.machine import Turn
 from services.placement.core import gangs
 from services.placement.core.placing import place, tell
 from services.placement.core.queue import HeadsInOrder
-from services.placement.core.slicing.changes import change_places
+from services.placement.core.slicing.changes import change_places, slice_of
 from services.placement.core.slicing.domains import Domain, domains
 from services.placement.core.slicing.packs import crowded, pack_two
 from services.placement.core.slicing.shrinking import make_room, next_end_s
 from services.placement.core.slicing.turns import choose, runs
 from services.placement.core.slicing.why import why_here, why_it_waits, why_its_turn, why_now
-from services.placement.core.state import Job, Slice, State
+from services.placement.core.state import Job, State
 
 
 def go_on(state: State, turn: Turn[State]) -> None:
@@ -136,16 +136,12 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
         suspended=suspended,
         resumed=resumed,
         started=[seat.job for seat in started],
-        ends_s=turn.now_s + state.slice_s if anew else max(_slice_of(state, domain).ends_s, turn.now_s),
+        ends_s=turn.now_s + state.slice_s if anew else max(slice_of(state, domain).ends_s, turn.now_s),
         reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
         turn=turn,
     )
     for seat in started:
         place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
-
-
-def _slice_of(state: State, domain: Domain) -> Slice:
-    return state.slices.get(domain.name, Slice())
 
 
 def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None:
