@@ -10,7 +10,7 @@ from libs.contracts.bad_input import BadInput
 from libs.contracts.gateway import ALLOCATION_POLICIES
 from libs.sim.documents import Fields, Unknown, array_at, number_at, read_json, text_at
 from libs.sim.inputs import Warn, warn_on_stderr
-from services.placement.core.policies.allocation.grouping import check_problem
+from services.placement.core.policies.allocation.checking import check_problem
 from services.placement.core.policies.allocation.problem import (
     Entity,
     GpuPool,

@@ -276,7 +276,8 @@ class Rounds(msgspec.Struct, kw_only=True):
     booked_s: float
     """Up to when shares have been turned into credit."""
     credit: dict[str, dict[str, float]] = {}
-    """{row: {GPU type: seconds that its share promised and it has not had}}; a row is one job or two."""
+    """{row: {GPU type: seconds that its share promised and it has not had}}, as `shares` have them and in their order;
+    a row is one job or two."""
     number: int = 0
     ends_s: float = 0.0
     crowded: dict[str, float] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from libs.contracts.placement import Share
-from services.placement.core.rounds import ledger
 from services.placement.core.rounds.homes import needs, open_rates, open_types
 from services.placement.core.rounds.selection import NOTHING, Claim, Wish
 from services.placement.core.state import Job, Rounds, State
@@ -27,12 +26,11 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
     competing = {job.job_id: job for job in jobs}
     round_s = state.round_s
     found = []
-    for share in rounds.shares:
+    for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
         row = share.jobs
         first, last = competing.get(row[0]), competing.get(row[-1])
         if first is None or last is None:
             continue
-        credit = rounds.credit[ledger.row_key(row)]
         both_stay = row[0] in staying and row[-1] in staying and first.gpu_type == last.gpu_type
         lag_s = _lag_s(rounds, share, first, round_s)
         if last is not first:

@@ -41,8 +41,7 @@ def book(state: State, now_s: float) -> None:
     if rounds is None or now_s <= rounds.booked_s:
         return
     passed_s, rounds.booked_s = now_s - rounds.booked_s, now_s
-    for share in rounds.shares:
-        credit = rounds.credit[row_key(share.jobs)]
+    for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
         due_s = passed_s * rounds.crowded.get(share.jobs[0], 1.0)
         for gpu_type, fraction in share.time.items():
             credit[gpu_type] += fraction * due_s

@@ -26,12 +26,12 @@ def rates(state: State, job: Job, gpu_types: list[str]) -> dict[str, float]:
     What its user says comes first, then the operators' tables, then what was measured; a type that has not been
     tried yet counts like the best one that has.
     """
-    accepted = [t for t in gpu_types if job.spec.gpus.accepts(t)]
+    accepts = job.spec.gpus.accepts
     known = job.spec.throughputs or state.rates.get(configuration_of(job))
     if known:
-        return {t: rate for t in accepted if (rate := known.get(t, 0.0)) > 0}
+        return {t: rate for t in gpu_types if (rate := known.get(t, 0.0)) > 0 and accepts(t)}
     untried = max(job.measured.values(), default=UNKNOWN)
-    return {t: job.measured.get(t, untried) for t in accepted}
+    return {t: job.measured.get(t, untried) for t in gpu_types if accepts(t)}
 
 
 def learn_isolated(state: State, row: IsolatedRate) -> None:

@@ -21,8 +21,10 @@ KEPT = 4e-9
 """More than the solver's tolerance, so that what was reached once is feasible in later stages."""
 PRIMAL = 4
 """HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
+UNSCALED, EQUILIBRATED = 0, 1
+"""HiGHS' numbers of ways to scale."""
 SMALL = 5000
-"""Up to so many columns solving takes less time than looking for simplifications."""
+"""Up to so many columns solving takes less time than looking for simplifications and scaling."""
 
 
 def kept(optimum: float) -> float:
@@ -88,7 +90,9 @@ class LinearProgram:
     def __init__(self, columns: int, block: Rows) -> None:
         self._columns, self._rows = columns, len(block.lower)
         self._highs = _solver()
-        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
+        small = columns <= SMALL
+        self._highs.setOptionValue("presolve", "off" if small else "choose")
+        self._highs.setOptionValue("simplex_scale_strategy", UNSCALED if small else EQUILIBRATED)
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0

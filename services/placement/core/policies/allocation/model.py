@@ -12,6 +12,8 @@ from services.placement.core.policies.allocation.problem import SolverFailed
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 INFINITY = float("inf")
+SLACK = 1e-6
+"""Rounding in the solver breaks limits by no larger part."""
 
 
 class Model:
@@ -63,14 +65,15 @@ class Model:
         members = np.concatenate([np.ones(self.alone), np.where(two, 1.0, 2.0), np.ones(np.count_nonzero(two))])
         first = self.rows.reserve([-INFINITY] * len(classes.count), classes.count.tolist())
         self.rows.add_block(first + self._owner, self._column, members)
+        self._members = members
 
     def _add_gpu_limits(self) -> None:
         """No pool gives more GPUs than it has."""
         classes = self.classes
         first = self.rows.reserve([-INFINITY] * len(classes.pool_gpus), classes.pool_gpus.tolist())
-        drawn_from = classes.pool_of[np.concatenate([self.alone_type, self.pair_type])]
-        width = classes.width[np.concatenate([self.alone_class, self.pair_a])]
-        self.rows.add_block(first + drawn_from, np.arange(self.first_extra), width)
+        self._drawn_from = classes.pool_of[np.concatenate([self.alone_type, self.pair_type])]
+        self._width = classes.width[np.concatenate([self.alone_class, self.pair_a])]
+        self.rows.add_block(first + self._drawn_from, np.arange(self.first_extra), self._width)
 
     def _add_overlap(self) -> None:
         """One variable per alone variable: how much of it is time as the cluster's own mix of types would give it.
@@ -125,6 +128,21 @@ class Model:
     def throughputs(self, values: Floats) -> Floats:
         """(C,) total throughput of each class."""
         return _sums(self._owner, self._rate * values[self._column], len(self.classes.count))
+
+    def within_limits(self, values: Floats) -> Floats:
+        """The values, all scaled alike, such that rounding in the solver breaks no limit.
+
+        Raises:
+            SolverFailed: one is broken by more than rounding can explain.
+        """
+        classes = self.classes
+        time = _sums(self._owner, self._members * values[self._column], len(classes.count))
+        gpus = _sums(self._drawn_from, self._width * values[: self.first_extra], len(classes.pool_gpus))
+        most = max(1.0, *(time / classes.count).tolist(), *(gpus / np.maximum(classes.pool_gpus, 1.0)).tolist())
+        if not most <= 1 + SLACK:
+            raise SolverFailed(f"{most} times as much as is possible is given away")
+        scaled: Floats = values / most
+        return scaled
 
     def program(self) -> LinearProgram:
         """The LP as built so far."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +13,8 @@ from services.placement.core.policies.allocation.problem import Problem, Solutio
 Floats = NDArray[np.float64]
 NOTHING = 1e-7
 """Times below are dust of the solver, unless a slow job lives on them."""
-SLACK = 1e-6
+EXACT = 1e-9
+"""Adding up breaks limits by no larger part."""
 
 
 def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
@@ -77,20 +77,11 @@ def _transport(left: list[int], right: list[int]) -> dict[tuple[int, int], float
     return found
 
 
-def checked(problem: Problem, solution: Solution) -> Solution:
-    """The solution, exactly valid.
-
-    Raises:
-        SolverFailed: it breaks a limit by more than rounding can explain.
-    """
+def check_solution(problem: Problem, solution: Solution) -> None:
+    """Raises SolverFailed where the solution gives a job or a type away more than once, or less than nothing."""
     own, used = _taken(problem, solution.allocation)
     _within(own, dict.fromkeys(own, 1.0), "job")
     _within(used, {gpu_type: float(problem.cluster[gpu_type].gpus) for gpu_type in used}, "type")
-    most = max([1.0, *own.values(), *(g / problem.cluster[t].gpus for t, g in used.items() if g > 0)])
-    if most == 1.0:
-        return solution
-    scaled = [Share(jobs=s.jobs, time={t: x / most for t, x in s.time.items()}) for s in solution.allocation]
-    return msgspec.structs.replace(solution, allocation=scaled)
 
 
 def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dict[str, float]]:
@@ -113,5 +104,5 @@ def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dic
 def _within(taken: dict[str, float], limits: dict[str, float], what: str) -> None:
     for name, value in taken.items():
         limit = limits[name]
-        if value > limit * (1 + SLACK) + SLACK:
+        if not value <= limit + EXACT * max(1.0, limit):
             raise SolverFailed(f"{what} {name} gets {value}, at most {limit} is possible")
