@@ -13,14 +13,15 @@ from services.placement.core.policies.allocation.result import check_solution, e
 
 PROBLEM = Problem(
     policy="max_min_fairness",
-    cluster={"v100": GpuPool(gpus=2), "k80": GpuPool(gpus=1)},
+    cluster={"v100": GpuPool(gpus=2), "k80": GpuPool(gpus=2)},
     jobs=[
         Job(id="a", throughputs={"v100": 2.0, "k80": 1.0}),
         Job(id="b", throughputs={"v100": 2.0, "k80": 1.0}),
+        Job(id="c", throughputs={"v100": 2.0, "k80": 1.0}),
         Job(id="wide", throughputs={"v100": 1.0}, scale_factor=2),
     ],
 )
-"""Variables: time of {a, b} on v100 and on k80, of {wide} on v100."""
+"""Variables: time of {a, b, c} on v100 and on k80, of {wide} on v100."""
 
 
 @pytest.mark.parametrize("too_much", [0.0, 1e-8])
@@ -32,7 +33,14 @@ def test_what_rounding_adds_is_taken_off_again(times: list[float], too_much: flo
     check_solution(PROBLEM, Solution(objective=0.0, allocation=expand(PROBLEM, model, valid)))
 
 
-@pytest.mark.parametrize("times", [[2.1, 0.0, 0.0], [0.0, 1.1, 0.0], [0.0, 0.0, 1.1], [1.0, 0.0, 0.6], [1.5, 0.6, 0.0]])
+def test_nobody_is_given_less_than_nothing_so_that_others_have_more():
+    model = Model(group(PROBLEM))
+    shares = expand(PROBLEM, model, model.within_limits(np.array([2.0 + 4e-7, 0.0, -2e-7])))
+    check_solution(PROBLEM, Solution(objective=0.0, allocation=shares))
+    assert [share.time for share in shares] == [{"v100": pytest.approx(2 / 3)}] * 3
+
+
+@pytest.mark.parametrize("times", [[2.1, 0.0, 0.0], [0.0, 2.1, 0.0], [0.0, 0.0, 1.1], [1.0, 0.0, 0.6], [2.0, 1.1, 0.0]])
 def test_what_rounding_cannot_explain_is_an_error(times: list[float]):
     with pytest.raises(SolverFailed, match="times as much as is possible"):
         Model(group(PROBLEM)).within_limits(np.array(times))
@@ -42,7 +50,7 @@ def test_what_rounding_cannot_explain_is_an_error(times: list[float]):
     ("shares", "message"),
     [
         ([Share(jobs=("a",), time={"v100": 0.7, "k80": 0.4})], "job a gets 1.1"),
-        ([Share(jobs=("a",), time={"k80": 0.6}), Share(jobs=("b",), time={"k80": 0.6})], "type k80 gets 1.2"),
+        ([Share(jobs=(job,), time={"k80": 0.75}) for job in "abc"], "type k80 gets 2.25"),
         ([Share(jobs=("wide",), time={"v100": 0.6}), Share(jobs=("a", "b"), time={"v100": 1.0})], "type v100 gets 2.2"),
         ([Share(jobs=("a",), time={"v100": -0.1})], "get -0.1 of v100"),
         ([Share(jobs=("a",), time={"v100": float("nan")})], "get nan of v100"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import LinearProgram, kept
+from services.placement.core.policies.allocation.lp import kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
@@ -38,9 +38,10 @@ def max_min(classes: Classes) -> Found:
     chosen = np.flatnonzero(classes.runs)
     model = Model(classes, extra=1)
     scale = normalised_scale(classes)[chosen]
-    first, program = _levelled(model, chosen, scale, classes.weight[chosen])
+    first = _add_levels(model, chosen, scale, classes.weight[chosen])
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
+    program = model.program(normalised=True)
     level = model.first_extra
     if scale.all():  # else some class gains nothing from its level, which is 0 whatever the start
         columns, tight = _all_on_their_fastest(model, classes.weight[chosen] / scale)
@@ -74,13 +75,13 @@ def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[list[int], 
     return np.flatnonzero(fastest).tolist(), int(np.concatenate([part_of_time, part_of_gpus]).argmax())
 
 
-def _levelled(model: Model, chosen: Ints, scale: Floats, slope: Floats) -> tuple[int, LinearProgram]:
-    """Constraints normalised_c - slope_c * level >= 0; returns the first one's number and the LP."""
+def _add_levels(model: Model, chosen: Ints, scale: Floats, slope: Floats) -> int:
+    """Constraints normalised_c - slope_c * level >= 0; returns the first one's number."""
     zeros = np.zeros(len(chosen))
     first = model.add_throughput_rows(chosen, scale, zeros, np.full(len(chosen), INFINITY))
     columns = np.full(len(chosen), model.first_extra, dtype=np.int64)
     model.rows.add_block(first + np.arange(len(chosen)), columns, -slope)
-    return first, model.program()
+    return first
 
 
 SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]
@@ -97,7 +98,8 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
-    first, program = _levelled(model, chosen, normalised_scale(classes)[chosen], np.zeros(len(chosen)))
+    first = _add_levels(model, chosen, normalised_scale(classes)[chosen], np.zeros(len(chosen)))
+    program = model.program()
     levels = np.zeros(len(chosen))
     open_ = np.ones(len(chosen), dtype=bool)
     objective = None

@@ -17,14 +17,15 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
-KEPT = 4e-9
-"""More than the solver's tolerance, so that what was reached once is feasible in later stages."""
+KEPT = 2e-8
+"""More than the solver's tolerance, so that what was reached once is feasible in later stages; also where it has scaled
+the constraints."""
 PRIMAL = 4
 """HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
 UNSCALED, EQUILIBRATED = 0, 1
 """HiGHS' numbers of ways to scale."""
 SMALL = 5000
-"""Up to so many columns solving takes less time than looking for simplifications and scaling."""
+"""Up to so many columns solving takes less time than looking for simplifications."""
 
 
 def kept(optimum: float) -> float:
@@ -87,12 +88,12 @@ def _solver() -> Any:
 class LinearProgram:
     """Maximises. Can be solved again with other costs and bounds, from where it was."""
 
-    def __init__(self, columns: int, block: Rows) -> None:
+    def __init__(self, columns: int, block: Rows, *, normalised: bool = False) -> None:
+        """`normalised`: the coefficients are of one size already, so that the solver need not scale them."""
         self._columns, self._rows = columns, len(block.lower)
         self._highs = _solver()
-        small = columns <= SMALL
-        self._highs.setOptionValue("presolve", "off" if small else "choose")
-        self._highs.setOptionValue("simplex_scale_strategy", UNSCALED if small else EQUILIBRATED)
+        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
+        self._highs.setOptionValue("simplex_scale_strategy", UNSCALED if normalised else EQUILIBRATED)
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
         self.iterations = 0

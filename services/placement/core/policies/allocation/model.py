@@ -130,12 +130,12 @@ class Model:
         return _sums(self._owner, self._rate * values[self._column], len(self.classes.count))
 
     def within_limits(self, values: Floats) -> Floats:
-        """The values, all scaled alike, such that rounding in the solver breaks no limit.
+        """The values without what rounding in the solver has added: none is negative, and together they break no limit.
 
         Raises:
             SolverFailed: one is broken by more than rounding can explain.
         """
-        classes = self.classes
+        classes, values = self.classes, np.maximum(values, 0.0)
         time = _sums(self._owner, self._members * values[self._column], len(classes.count))
         gpus = _sums(self._drawn_from, self._width * values[: self.first_extra], len(classes.pool_gpus))
         most = max(1.0, *(time / classes.count).tolist(), *(gpus / np.maximum(classes.pool_gpus, 1.0)).tolist())
@@ -144,9 +144,9 @@ class Model:
         scaled: Floats = values / most
         return scaled
 
-    def program(self) -> LinearProgram:
-        """The LP as built so far."""
-        return LinearProgram(self.columns, self.rows)
+    def program(self, *, normalised: bool = False) -> LinearProgram:
+        """The LP as built so far; `normalised` as `LinearProgram` has it."""
+        return LinearProgram(self.columns, self.rows, normalised=normalised)
 
 
 def _sums(places: Ints, values: Floats, size: int) -> Floats:

@@ -106,18 +106,20 @@ def shortest_job_first(classes: Classes) -> Found:
     model = Model(classes)
     if not len(order):
         return Found(model, np.zeros(model.columns), 0.0, 0)
-    first = model.add_throughput_rows(
-        order, 1.0 / classes.count[order], np.zeros(len(order)), np.full(len(order), INFINITY)
-    )
+    scale = 1.0 / (classes.count * np.maximum(fastest, 1e-300))
+    first = model.add_throughput_rows(order, scale[order], np.zeros(len(order)), np.full(len(order), INFINITY))
     program = model.program()
     values = np.zeros(model.columns)
+    kept_from = np.full(len(order), INFINITY)
     for place, owner in enumerate(order):
         worth = np.zeros(len(classes.count))
-        worth[owner] = 1.0 / classes.count[owner]
-        values = program.maximise(model.cost_of(worth))
-        reached = float(model.throughputs(values)[owner] / classes.count[owner])
-        program.bound_row(first + place, kept(reached), INFINITY)
-        if reached <= 0 and not classes.pairs:
+        worth[owner] = scale[owner]
+        values = model.within_limits(program.maximise(model.cost_of(worth)))
+        reached = (model.throughputs(values) * scale)[order[: place + 1]]
+        for lower in np.flatnonzero(reached < kept_from[: place + 1]):
+            kept_from[lower] = reached[lower]
+            program.bound_row(first + int(lower), kept(float(reached[lower])), INFINITY)
+        if reached[place] <= 0 and not classes.pairs:
             break
     values = better_for_jobs(model, program, values)
     thr = model.throughputs(values)[chosen] / classes.count[chosen]
