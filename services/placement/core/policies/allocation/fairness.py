@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import kept
+from services.placement.core.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
@@ -123,7 +123,7 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
             stuck = rising
         open_ &= ~stuck
         for index in np.flatnonzero(rising):
-            program.bound_row(first + int(index), kept(float(levels[index])), INFINITY)
+            program.bound_row(first + int(index), kept(float(levels[index]), KEPT_OVER_STAGES), INFINITY)
     program.bound_column(model.first_extra, 0.0, 0.0)
     values = better_for_jobs(model, program, values)
     return Found(model, values, float(objective or 0.0), program.iterations)

@@ -17,9 +17,10 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Of feasibility and optimality; HiGHS allows no smaller ones in general."""
 
-KEPT = 2e-8
-"""More than the solver's tolerance, so that what was reached once is feasible in later stages; also where it has scaled
-the constraints."""
+KEPT = 4e-9
+"""More than the solver's tolerance, so that what was reached once is feasible in later stages."""
+KEPT_OVER_STAGES = 2e-8
+"""The same where many stages follow: the tolerance is one of scaled constraints, and what it lets through adds up."""
 PRIMAL = 4
 """HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
 UNSCALED, EQUILIBRATED = 0, 1
@@ -28,9 +29,9 @@ SMALL = 5000
 """Up to so many columns solving takes less time than looking for simplifications."""
 
 
-def kept(optimum: float) -> float:
+def kept(optimum: float, slack: float = KEPT) -> float:
     """What later stages must keep of an optimum: all of it but what rounding may have added."""
-    return optimum - KEPT * max(1.0, abs(optimum))
+    return optimum - slack * max(1.0, abs(optimum))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.fairness import Found
 from services.placement.core.policies.allocation.grouping import Classes
-from services.placement.core.policies.allocation.lp import kept
+from services.placement.core.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
@@ -118,7 +118,7 @@ def shortest_job_first(classes: Classes) -> Found:
         reached = (model.throughputs(values) * scale)[order[: place + 1]]
         for lower in np.flatnonzero(reached < kept_from[: place + 1]):
             kept_from[lower] = reached[lower]
-            program.bound_row(first + int(lower), kept(float(reached[lower])), INFINITY)
+            program.bound_row(first + int(lower), kept(float(reached[lower]), KEPT_OVER_STAGES), INFINITY)
         if reached[place] <= 0 and not classes.pairs:
             break
     values = better_for_jobs(model, program, values)
