@@ -74,7 +74,7 @@ def live(folder: Path) -> tuple[list[Record], float]:
             job = {"command": [sys.executable, str(script), str(steps)], "name": f"job-{number}", "total_steps": steps}
             jobs.append(client.submit({**job, "throughputs": {"virtual": 1 / PAUSE_S}, "restartable": True})["id"])
             time.sleep(luck.expovariate(1 / 2.0))
-        while not all(job["state"] in FINAL for job in client.jobs()):
+        while not all(client.job(job)["state"] in FINAL for job in jobs):
             time.sleep(1)
         rates = [float(str(line["text"]).split()[1]) for job in jobs for line in client.logs(job)]
         (folder / "log.jsonl").write_bytes(b"".join(client.export()))

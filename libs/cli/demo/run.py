@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def _run(plan: CellPlan, console: Console, steps: int | None) -> int:
         expected = _submit(client, steps)
         began = time.monotonic()
         _follow(client, expected, console, news, began)
-        jobs = {job["id"]: client.job(job["id"]) for job in client.jobs()}
+        jobs = {job_id: client.job(job_id) for job_id in expected}
         _summary(console, jobs, expected, time.monotonic() - began)
         _story(console, client, jobs)
         log = plan.state_dir / LOG
@@ -113,9 +114,14 @@ def _follow(client: Client, expected: dict[str, str], console: Console, news: li
                 live.update(screen(jobs, client.gpus(), elapsed_s, news), refresh=True)
             else:
                 _tell_changes(jobs, told, elapsed_s)
-            if all(job["state"] in FINAL for job in jobs) or elapsed_s > GIVE_UP_AFTER_S:
+            if all_ended(jobs, expected) or elapsed_s > GIVE_UP_AFTER_S:
                 return
             time.sleep(ASK_EVERY_S)
+
+
+def all_ended(listed: list[dict[str, Any]], expected: Collection[str]) -> bool:
+    """Whether every job has ended: one that is not listed has been accepted, and the read models lack it still."""
+    return {job["id"] for job in listed if job["state"] in FINAL} >= set(expected)
 
 
 def _tell_changes(jobs: list[dict[str, Any]], told: dict[str, str], elapsed_s: float) -> None:
