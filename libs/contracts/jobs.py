@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -28,6 +29,10 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
     def accepts(self, gpu_type: str) -> bool:
         """Whether the job may run on this GPU type."""
         return gpu_type not in self.excluded_types and (not self.types or gpu_type in self.types)
+
+    def acceptable(self, gpu_types: Sequence[str]) -> Sequence[str]:
+        """Those of the GPU types that the job may run on, in the same order."""
+        return [t for t in gpu_types if self.accepts(t)] if self.types or self.excluded_types else gpu_types
 
 
 class ElasticRange(msgspec.Struct, frozen=True, kw_only=True):

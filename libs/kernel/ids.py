@@ -6,12 +6,14 @@ import base64
 import hashlib
 import uuid
 
-_NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8").bytes
+_NAMESPACE = hashlib.sha1(uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8").bytes, usedforsecurity=False)
 
 
 def _uuid5(name: str) -> str:
     """As `uuid.uuid5`, without an object in between: every event on every log has one of these."""
-    digits = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
+    digest = _NAMESPACE.copy()
+    digest.update(name.encode())
+    digits = digest.hexdigest()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 

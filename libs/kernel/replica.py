@@ -78,7 +78,9 @@ class Replica(Generic[S]):
         """As `take`, for an envelope that is known to be an input of the service (`Machine.reads`)."""
         if envelope.id in self._recent:
             return []
-        self._remember(envelope.id)
+        self._recent[envelope.id] = None
+        if len(self._recent) > REMEMBERED_INPUTS:
+            self._recent.popitem(last=False)
         self.now_s = max(self.now_s, envelope.time_s)
         outputs = self.service.machine.handle(self.state, envelope, self.now_s)
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
@@ -93,11 +95,6 @@ class Replica(Generic[S]):
             event=event,
             causation_id=cause.id,
         )
-
-    def _remember(self, event_id: str) -> None:
-        self._recent[event_id] = None
-        if len(self._recent) > REMEMBERED_INPUTS:
-            self._recent.popitem(last=False)
 
     def check(self) -> None:
         """Raises InvariantViolated when the state contradicts itself."""

@@ -28,7 +28,7 @@ from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
 from services.placement.core.rounds.claims import LAG_PART, claims
 from services.placement.core.rounds.pairs import together
-from services.placement.core.rounds.selection import Claim, Seat, Wish, fill, select
+from services.placement.core.rounds.selection import NOTHING, Claim, Seat, Wish, fill, select
 from tests.unit.placement.placement_case import PlacementCase
 from tests.unit.placement.rounds_case import ROUND_S, RoundsCase
 
@@ -242,13 +242,13 @@ def test_of_several_rows_each_has_its_part_of_the_lag():
 
 def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
     rows = [
-        Claim(("small",), "v100", 1, priority=10.0, order=1),
-        Claim(("wide",), "v100", 4, priority=90.0, order=2),
-        Claim(("wider",), "v100", 8, priority=80.0, order=3),
-        Claim(("small",), "k80", 1, priority=20.0, order=1),
+        Claim(("small",), "v100", 1, NOTHING, priority=10.0, order=1),
+        Claim(("wide",), "v100", 4, NOTHING, priority=90.0, order=2),
+        Claim(("wider",), "v100", 8, NOTHING, priority=80.0, order=3),
+        Claim(("small",), "k80", 1, NOTHING, priority=20.0, order=1),
     ]
     free = {"v100": 6, "k80": 1}
-    assert select(rows, free, {}) == [Seat(("wide",), "v100", 4), Seat(("small",), "k80", 1)]
+    assert select(rows, free, {}) == [rows[1], rows[3]]
     assert free == {"v100": 2, "k80": 0}
 
 
@@ -257,4 +257,4 @@ def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type(
         Wish("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
         Wish("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
     ]
-    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [Seat(("runs",), "v100", 1), Seat(("waits",), "k80", 1)]
+    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [Seat(("runs",), "v100", 1, {}), Seat(("waits",), "k80", 1, {})]

@@ -43,7 +43,7 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
                 priority += 1.0
             if priority > 0 and gpu_type in possible:
                 rooms = NOTHING if first.spec.restartable else needs(state, first, gpu_type)
-                found.append(Claim(row, gpu_type, first.spec.gpus.count, priority, first.seq, rooms))
+                found.append(Claim(row, gpu_type, first.spec.gpus.count, rooms, priority, first.seq))
     return found
 
 

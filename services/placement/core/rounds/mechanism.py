@@ -24,7 +24,7 @@ from services.placement.core.rounds.question import (
     question,
     totals,
 )
-from services.placement.core.rounds.selection import Seat, fill, select
+from services.placement.core.rounds.selection import Claim, Seat, fill, select
 from services.placement.core.state import Job, Phase, Rounds, State
 from services.placement.core.table import machine
 
@@ -115,7 +115,7 @@ def _begin_round(state: State, jobs: list[Job], gpus: Offered, turn: Turn[State]
 
 def _planned(
     state: State, rounds: Rounds, jobs: list[Job], present: Present, gpus: Offered
-) -> tuple[list[Seat], list[Seat], Plan]:
+) -> tuple[list[Claim], list[Seat], Plan]:
     """Who runs by its share, who on what is left, and where.
 
     A job that was to begin where no server takes it gives its seat back, before others have left for it.

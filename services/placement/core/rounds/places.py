@@ -144,7 +144,7 @@ def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -
         if stayer is None:
             others.append(seat)
             continue
-        if len(stayer.gang) > board.ideal_nodes(seat.width):
+        if len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(seat.width):
             return None
         _seat(plan, seat, stayer.gang, board, present)
     for seat in others:

@@ -26,12 +26,12 @@ def rates(state: State, job: Job, gpu_types: list[str]) -> dict[str, float]:
     What its user says comes first, then the operators' tables, then what was measured; a type that has not been
     tried yet counts like the best one that has.
     """
-    accepts = job.spec.gpus.accepts
+    acceptable = job.spec.gpus.acceptable(gpu_types)
     known = job.spec.throughputs or state.rates.get(configuration_of(job))
     if known:
-        return {t: rate for t in gpu_types if (rate := known.get(t, 0.0)) > 0 and accepts(t)}
+        return {t: rate for t in acceptable if (rate := known.get(t, 0.0)) > 0}
     untried = max(job.measured.values(), default=UNKNOWN)
-    return {t: job.measured.get(t, untried) for t in gpu_types if accepts(t)}
+    return {t: job.measured.get(t, untried) for t in acceptable}
 
 
 def learn_isolated(state: State, row: IsolatedRate) -> None:

@@ -15,19 +15,24 @@ Rooms = dict[Room, int]
 NOTHING: Mapping[Room, int] = {}
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A row that is to run on a GPU type."""
+class Seat(msgspec.Struct, frozen=True):
+    """A row that runs on a GPU type."""
 
     jobs: tuple[str, ...]
     gpu_type: str
     width: int
     """GPUs that it needs."""
+    needs: Mapping[Room, int]
+    """Rooms that it must have, whatever else is free."""
+
+
+class Claim(Seat, frozen=True):
+    """A seat that a row wants in the coming round."""
+
     priority: float
     """What it will be owed, in units of its lag, and one more where it runs."""
     order: int
     """Decides between equals: order of arrival."""
-    needs: Mapping[Room, int] = NOTHING
-    """Rooms that it must have, whatever else is free."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -43,21 +48,12 @@ class Wish(msgspec.Struct, frozen=True):
     """{GPU type: rooms that it must have there}, where it must have any."""
 
 
-class Seat(msgspec.Struct, frozen=True):
-    """A row that runs in the coming round."""
-
-    jobs: tuple[str, ...]
-    gpu_type: str
-    width: int
-    needs: Mapping[Room, int] = NOTHING
-
-
-def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[Seat]:
+def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[Claim]:
     """The rows of this round; what is given is subtracted from `free` and `rooms`.
 
     Highest priority first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
     """
-    seats: list[Seat] = []
+    seats: list[Claim] = []
     taken: set[str] = set()
     by_arrival = sorted(claims, key=attrgetter("order"))
     for claim in sorted(by_arrival, key=attrgetter("priority"), reverse=True):
@@ -66,7 +62,7 @@ def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[
                 continue
             free[claim.gpu_type] -= claim.width
             taken.update(claim.jobs)
-            seats.append(Seat(claim.jobs, claim.gpu_type, claim.width, claim.needs))
+            seats.append(claim)
     return seats
 
 

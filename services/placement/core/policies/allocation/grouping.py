@@ -80,12 +80,12 @@ class Classes:
     def goodness(self) -> Floats:
         """(C,) what one step per second is worth beside others': its part of the throughput under X_equal."""
         equal = self.equal_rates
-        return np.divide(1.0, equal, out=np.zeros_like(equal), where=equal > 0)
+        return 1.0 / np.where(equal > 0, equal, np.inf)
 
     @property
     def runs(self) -> NDArray[np.bool_]:
         """(C,) whether the class can run anywhere."""
-        return np.asarray(self.rates.max(axis=1, initial=0.0) > 0)
+        return np.asarray(self.rates.any(axis=1))
 
 
 Key = Callable[[int, Job], Hashable]

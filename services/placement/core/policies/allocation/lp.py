@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
@@ -66,21 +66,36 @@ class Rows:
         self.values.append(values)
 
 
-_idle: list[Any] = []
+class _Way(NamedTuple):
+    """How HiGHS is to go about a problem."""
+
+    presolve: str
+    scaling: int
+
+
+_idle: dict[_Way, list[Any]] = {}
 """Instances of HiGHS that nobody uses now: to make one takes as long as to solve a small problem."""
 
 
-def _solver() -> Any:
+def _solver(way: _Way) -> Any:
     """An instance of HiGHS without a problem."""
-    if _idle:
-        return _idle.pop()
+    idle = _idle.setdefault(way, [])
+    if idle:
+        return idle.pop()
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     for name, value in (
+        ("presolve", way.presolve),
+        ("simplex_scale_strategy", way.scaling),
         ("output_flag", False),
         ("threads", 1),
         ("primal_feasibility_tolerance", TOLERANCE),
         ("dual_feasibility_tolerance", TOLERANCE),
         ("simplex_strategy", PRIMAL),
+        ("no_unnecessary_rebuild_refactor", False),  # finding out whether it is necessary takes longer
+        (
+            "primal_simplex_bound_perturbation_multiplier",
+            0.0,
+        ),  # saves no steps, and is undone at the end
     ):
         highs.setOptionValue(name, value)
     return highs
@@ -92,17 +107,17 @@ class LinearProgram:
     def __init__(self, columns: int, block: Rows, *, normalised: bool = False) -> None:
         """`normalised`: the coefficients are of one size already, so that the solver need not scale them."""
         self._columns, self._rows = columns, len(block.lower)
-        self._highs = _solver()
-        self._highs.setOptionValue("presolve", "choose" if columns > SMALL else "off")
-        self._highs.setOptionValue("simplex_scale_strategy", UNSCALED if normalised else EQUILIBRATED)
+        self._way = _Way("choose" if columns > SMALL else "off", UNSCALED if normalised else EQUILIBRATED)
+        self._highs = _solver(self._way)
         if _pass_model(self._highs, columns, block) == highspy.HighsStatus.kError:
             raise SolverFailed("the problem is no linear program")
+        self._numbers = np.arange(columns, dtype=np.int32)
         self.iterations = 0
 
     def __del__(self) -> None:
         """Whoever comes next finds the solver as if it were new."""
         self._highs.clearModel()
-        _idle.append(self._highs)
+        _idle[self._way].append(self._highs)
 
     def start_at(self, columns: Sequence[int], rows: Sequence[int]) -> None:
         """Begin at the vertex where only these variables are above their lower bounds and these constraints are tight.
@@ -128,8 +143,7 @@ class LinearProgram:
         """
         if not self._columns:
             return np.zeros(0)
-        indices = np.arange(self._columns, dtype=np.int32)
-        self._highs.changeColsCost(self._columns, indices, cost)
+        self._highs.changeColsCost(self._columns, self._numbers, cost)
         if not self._run():
             raise SolverFailed(self._highs.modelStatusToString(self._highs.getModelStatus()))
         return np.array(self._highs.getSolution().col_value)
@@ -169,7 +183,7 @@ class LinearProgram:
 def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
     """Give HiGHS the constraints, column by column, as it keeps them."""
     owner, rows = np.concatenate(block.columns), np.concatenate(block.rows)
-    order = np.argsort(owner * len(block.lower) + rows)
+    order = (owner * len(block.lower) + rows).argsort()
     return highs.passModel(
         columns,
         len(block.lower),
@@ -182,7 +196,7 @@ def _pass_model(highs: Any, columns: int, block: Rows) -> Any:
         np.full(columns, highspy.kHighsInf),
         np.array(block.lower, float),
         np.array(block.upper, float),
-        np.searchsorted(owner[order], np.arange(columns + 1)),
+        owner[order].searchsorted(np.arange(columns + 1)),
         rows[order],
         np.concatenate(block.values)[order],
         np.zeros(columns, np.int32),

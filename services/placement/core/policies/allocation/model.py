@@ -26,7 +26,7 @@ class Model:
     def __init__(self, classes: Classes, extra: int = 0) -> None:
         """`extra`: how many variables the policy adds."""
         self.classes = classes
-        self.alone_class, self.alone_type = np.nonzero(classes.rates > 0)
+        self.alone_class, self.alone_type = (classes.rates > 0).nonzero()
         self._build_pairs()
         self.alone, self.paired = len(self.alone_class), len(self.pair_index)
         self.first_extra = self.alone + self.paired
@@ -43,7 +43,7 @@ class Model:
         types = len(self.classes.types)
         rates_a = np.array([pair.rates_a for pair in pairs]).reshape(len(pairs), types)
         rates_b = np.array([pair.rates_b for pair in pairs]).reshape(len(pairs), types)
-        self.pair_index, self.pair_type = np.nonzero(rates_a > 0)
+        self.pair_index, self.pair_type = (rates_a > 0).nonzero()
         self.pair_a = np.array([pair.a for pair in pairs], dtype=np.int64)[self.pair_index]
         self.pair_b = np.array([pair.b for pair in pairs], dtype=np.int64)[self.pair_index]
         self.pair_rate_a = rates_a[self.pair_index, self.pair_type]

@@ -15,6 +15,8 @@ NOTHING = 1e-7
 """Times below are dust of the solver, unless a slow job lives on them."""
 EXACT = 1e-9
 """Adding up breaks limits by no larger part."""
+WHOLE = 1.0 + EXACT
+"""All of a job's time."""
 
 
 def expand(problem: Problem, model: Model, values: Floats) -> list[Share]:
@@ -80,8 +82,13 @@ def _transport(left: list[int], right: list[int]) -> dict[tuple[int, int], float
 def check_solution(problem: Problem, solution: Solution) -> None:
     """Raises SolverFailed where the solution gives a job or a type away more than once, or less than nothing."""
     own, used = _taken(problem, solution.allocation)
-    _within(own, dict.fromkeys(own, 1.0), "job")
-    _within(used, {gpu_type: float(problem.cluster[gpu_type].gpus) for gpu_type in used}, "type")
+    for job_id, time in own.items():
+        if time > WHOLE:
+            raise SolverFailed(f"job {job_id} gets {time}, at most 1 is possible")
+    for gpu_type, gpus in used.items():
+        limit = problem.cluster[gpu_type].gpus
+        if gpus > limit + EXACT * max(1.0, limit):
+            raise SolverFailed(f"type {gpu_type} gets {gpus}, at most {limit} is possible")
 
 
 def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dict[str, float]]:
@@ -99,10 +106,3 @@ def _taken(problem: Problem, shares: list[Share]) -> tuple[dict[str, float], dic
         for job_id in share.jobs:
             own[job_id] += total
     return own, used
-
-
-def _within(taken: dict[str, float], limits: dict[str, float], what: str) -> None:
-    for name, value in taken.items():
-        limit = limits[name]
-        if not value <= limit + EXACT * max(1.0, limit):
-            raise SolverFailed(f"{what} {name} gets {value}, at most {limit} is possible")
