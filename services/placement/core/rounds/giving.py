@@ -63,14 +63,16 @@ def _is_free(state: State, lease: Lease) -> bool:
 
 def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn[State]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    idle = _idle(state, rounds)
-    if not idle:
-        return
-    hosts = host_rooms(state)
+    idle: Idle | None = None
+    hosts: HostRooms = {}
     for job in by_debt(rounds, waiting):
+        if idle is None:
+            idle, hosts = _idle(state, rounds), host_rooms(state)
+        if not idle:
+            return
         gives = _resume(state, rounds, job, idle, turn) if job.suspended else _begin(state, job, idle, hosts, turn)
         if gives:
-            idle, hosts = _idle(state, rounds), host_rooms(state)
+            idle = None  # looked for again if somebody else waits
 
 
 def _resume(state: State, rounds: Rounds, job: Job, idle: Idle, turn: Turn[State]) -> bool:

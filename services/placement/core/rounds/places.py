@@ -44,25 +44,22 @@ class Board:
         self, state: State, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
     ) -> None:
         self._state, self.gpu_type = state, gpu_type
-        self._free = {node_id: dict.fromkeys(indices) for node_id, indices in offered.items()}
+        self._free = {node_id: set(indices) for node_id, indices in offered.items()}
         self._largest = max(map(len, self._free.values()), default=1)
         self._hosts = dict(hosts)
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
         for task in gang:
-            free = self._free.get(task.node_id, {})
-            for index in task.gpu_indices:
-                if index not in free:
-                    return False
+            free = self._free.get(task.node_id)
+            if free is None or not free.issuperset(task.gpu_indices):
+                return False
         return True
 
     def take(self, gang: list[TaskPlacement]) -> None:
         """Give these GPUs away."""
         for task in gang:
-            free = self._free[task.node_id]
-            for index in task.gpu_indices:
-                del free[index]
+            self._free[task.node_id].difference_update(task.gpu_indices)
 
     def settle(self, gang: list[TaskPlacement]) -> None:
         """A job that begins here is at home from now on."""
@@ -72,11 +69,11 @@ class Board:
     @property
     def left(self) -> dict[str, list[int]]:
         """{server: GPUs that are still to be given}."""
-        return {node_id: list(indices) for node_id, indices in self._free.items() if indices}
+        return {node_id: sorted(indices) for node_id, indices in self._free.items() if indices}
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
-        free = [(self._state.nodes[n], list(indices)) for n, indices in self._free.items() if indices]
+        free = [(self._state.nodes[node_id], indices) for node_id, indices in self.left.items()]
         if not job.spec.restartable:
             free = with_host_room(free, self._hosts)
         return gangs.best_of_type(job.spec.gpus, self.gpu_type, free)
@@ -102,7 +99,7 @@ def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered
         by_name = sorted(by_type[gpu_type], key=attrgetter("jobs"))
         seats = sorted(by_name, key=attrgetter("width"), reverse=True)
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
-        if any(seat.needs for seat in seats):
+        if hosts and any(seat.needs for seat in seats):
             board = Board(state, gpu_type, offered, hosts)
             seats, offered = _seat_at_home(state, plan, board, seats, present), board.left
         board_of = partial(Board, state, gpu_type, offered, hosts)
