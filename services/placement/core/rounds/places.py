@@ -96,12 +96,11 @@ def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered
     for seat in chosen:
         by_type.setdefault(seat.gpu_type, []).append(seat)
     for gpu_type in sorted(by_type):
-        by_name = sorted(by_type[gpu_type], key=attrgetter("jobs"))
-        seats = sorted(by_name, key=attrgetter("width"), reverse=True)
+        seats = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
         if hosts and any(seat.needs for seat in seats):
             board = Board(state, gpu_type, offered, hosts)
-            seats, offered = _seat_at_home(state, plan, board, seats, present), board.left
+            seats, offered = _seat_at_home(state, plan, board, _largest_first(seats), present), board.left
         board_of = partial(Board, state, gpu_type, offered, hosts)
         part = _renewing(state, board_of(), seats, present) or _anew(state, board_of(), seats, present)
         plan.renewed += part.renewed
@@ -109,6 +108,11 @@ def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered
         plan.begun |= part.begun
         plan.refused += part.refused
     return plan
+
+
+def _largest_first(seats: list[Seat]) -> list[Seat]:
+    """In the order in which they choose their places."""
+    return sorted(sorted(seats, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
 
 
 def _seat_at_home(state: State, plan: Plan, board: Board, seats: list[Seat], present: Present) -> list[Seat]:
@@ -140,11 +144,14 @@ def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -
         stayer = _who_stays(seat, present, board)
         if stayer is None:
             others.append(seat)
-            continue
-        if len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(seat.width):
+        elif len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(seat.width):
             return None
-        _seat(plan, seat, stayer.gang, board, present)
-    for seat in others:
+        elif len(seat.jobs) > 1:
+            _seat(plan, seat, stayer.gang, board, present)
+        else:
+            board.take(stayer.gang)
+            plan.renewed.append(stayer.job_id)
+    for seat in _largest_first(others):
         gang = _new_gang(state, seat, present, board)
         if gang is None or len(gang) > board.ideal_nodes(seat.width):
             return None
@@ -155,7 +162,7 @@ def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -
 def _anew(state: State, board: Board, seats: list[Seat], present: Present) -> Plan:
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
-    for seat in seats:
+    for seat in _largest_first(seats):
         stayer, gang = _who_stays(seat, present, board), _new_gang(state, seat, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
