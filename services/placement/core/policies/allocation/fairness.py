@@ -38,7 +38,7 @@ def max_min(classes: Classes) -> Found:
     chosen = np.flatnonzero(classes.runs)
     model = Model(classes, extra=1)
     scale = normalised_scale(classes)[chosen]
-    first = _add_levels(model, chosen, scale, classes.weight[chosen])
+    first = model.add_throughput_rows(chosen, scale, classes.weight[chosen])
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
     program = model.program(normalised=True)
@@ -75,15 +75,6 @@ def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[list[int], 
     return np.flatnonzero(fastest).tolist(), int(np.concatenate([part_of_time, part_of_gpus]).argmax())
 
 
-def _add_levels(model: Model, chosen: Ints, scale: Floats, slope: Floats) -> int:
-    """Constraints normalised_c - slope_c * level >= 0; returns the first one's number."""
-    zeros = np.zeros(len(chosen))
-    first = model.add_throughput_rows(chosen, scale, zeros, np.full(len(chosen), INFINITY))
-    columns = np.full(len(chosen), model.first_extra, dtype=np.int64)
-    model.rows.add_block(first + np.arange(len(chosen)), columns, -slope)
-    return first
-
-
 SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]
 """How fast each of the chosen classes rises, given which of them are not bottlenecked yet; 0: not its turn."""
 
@@ -98,7 +89,7 @@ def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, np.zeros(model.columns), 0.0, 0)
-    first = _add_levels(model, chosen, normalised_scale(classes)[chosen], np.zeros(len(chosen)))
+    first = model.add_throughput_rows(chosen, normalised_scale(classes)[chosen], np.zeros(len(chosen)))
     program = model.program()
     levels = np.zeros(len(chosen))
     open_ = np.ones(len(chosen), dtype=bool)

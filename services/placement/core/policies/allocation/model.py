@@ -55,17 +55,20 @@ class Model:
         A pair within one class is one term: both members' rates, and time of both.
         """
         classes = self.classes
-        two = self.pair_a != self.pair_b
-        pair_columns = np.arange(self.alone, self.first_extra)
-        rate_a, rate_b = self.pair_rate_a, self.pair_rate_b
-        alone_rate = classes.rates[self.alone_class, self.alone_type]
-        self._owner = np.concatenate([self.alone_class, self.pair_a, self.pair_b[two]])
-        self._column = np.concatenate([np.arange(self.alone), pair_columns, pair_columns[two]])
-        self._rate = np.concatenate([alone_rate, np.where(two, rate_a, rate_a + rate_b), rate_b[two]])
-        members = np.concatenate([np.ones(self.alone), np.where(two, 1.0, 2.0), np.ones(np.count_nonzero(two))])
+        owner, column = [self.alone_class], [np.arange(self.alone)]
+        rate, members = [classes.rates[self.alone_class, self.alone_type]], [np.ones(self.alone)]
+        if self.paired:
+            two = self.pair_a != self.pair_b
+            pair_columns = np.arange(self.alone, self.first_extra)
+            rate_a, rate_b = self.pair_rate_a, self.pair_rate_b
+            owner += [self.pair_a, self.pair_b[two]]
+            column += [pair_columns, pair_columns[two]]
+            rate += [np.where(two, rate_a, rate_a + rate_b), rate_b[two]]
+            members += [np.where(two, 1.0, 2.0), np.ones(np.count_nonzero(two))]
+        self._owner, self._column = np.concatenate(owner), np.concatenate(column)
+        self._rate, self._members = np.concatenate(rate), np.concatenate(members)
         first = self.rows.reserve([-INFINITY] * len(classes.count), classes.count.tolist())
-        self.rows.add_block(first + self._owner, self._column, members)
-        self._members = members
+        self.rows.add_block(first + self._owner, self._column, self._members)
 
     def _add_gpu_limits(self) -> None:
         """No pool gives more GPUs than it has."""
@@ -103,9 +106,16 @@ class Model:
         cost[self.first_overlap :] = self.classes.width[self.alone_class]
         return cost
 
-    def add_throughput_rows(self, chosen: Ints, scale: Floats, lower: Floats, upper: Floats) -> int:
-        """For each chosen class one constraint on `scale` times its total throughput; returns the first's number."""
-        first = self.rows.reserve(lower.tolist(), upper.tolist())
+    def add_throughput_rows(self, chosen: Ints, scale: Floats, slope: Floats | None = None) -> int:
+        """For each chosen class, `scale` times its total throughput is at least `slope` times the first extra variable.
+
+        Returns:
+            The number of the first constraint. Without `slope` none may be negative, which says nothing yet.
+        """
+        first = self.rows.reserve([0.0] * len(chosen), [INFINITY] * len(chosen))
+        if slope is not None:
+            extra = np.full(len(chosen), self.first_extra, dtype=np.int64)
+            self.rows.add_block(first + np.arange(len(chosen)), extra, -slope)
         place = np.full(len(self.classes.count), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         row = place[self._owner]

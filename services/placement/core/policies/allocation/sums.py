@@ -52,9 +52,8 @@ def with_deadlines(classes: Classes, *, by_cost: bool) -> tuple[Found, list[int]
     bound = np.flatnonzero(need > 0)
     hopeless = [int(c) for c in bound if need[c] > classes.rates[c].max(initial=0.0) * (1 + 1e-12)]
     possible = [int(c) for c in bound if int(c) not in hopeless]
-    zeros, top = np.zeros(len(possible)), np.full(len(possible), INFINITY)
     chosen = np.array(possible, dtype=np.int64)
-    first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], zeros, top)
+    first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen])
     program = model.program()
     refused = _refused(program, first, [float(need[c]) for c in possible])
     cost = model.cost_of_typed(_per_dollar(classes)) if by_cost else model.cost_of(np.ones(len(classes.count)))

@@ -32,10 +32,7 @@ def min_makespan(classes: Classes) -> Found:
         return Found(model, _second(model), 0.0, 0)
     rate = model.first_extra
     unit = float(steps[chosen].max())
-    first = model.add_throughput_rows(
-        chosen, 1.0 / classes.count[chosen], np.zeros(len(chosen)), np.full(len(chosen), INFINITY)
-    )
-    model.rows.add_block(first + np.arange(len(chosen)), np.full(len(chosen), rate), -steps[chosen] / unit)
+    model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], steps[chosen] / unit)
     program = model.program()
     cost = np.zeros(model.columns)
     cost[rate] = 1.0
@@ -62,10 +59,7 @@ def finish_time_fairness(classes: Classes) -> Found:
     ideal = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
     ideal = ideal + steps[chosen] / isolated_rates(classes)[chosen]
     factor = model.first_extra
-    first = model.add_throughput_rows(
-        chosen, 1.0 / classes.count[chosen], np.zeros(len(chosen)), np.full(len(chosen), INFINITY)
-    )
-    model.rows.add_block(first + np.arange(len(chosen)), np.full(len(chosen), factor), -np.ones(len(chosen)))
+    first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], np.ones(len(chosen)))
     program = model.program()
     cost = np.zeros(model.columns)
     cost[factor] = 1.0
@@ -107,7 +101,7 @@ def shortest_job_first(classes: Classes) -> Found:
     if not len(order):
         return Found(model, np.zeros(model.columns), 0.0, 0)
     scale = 1.0 / (classes.count * np.maximum(fastest, 1e-300))
-    first = model.add_throughput_rows(order, scale[order], np.zeros(len(order)), np.full(len(order), INFINITY))
+    first = model.add_throughput_rows(order, scale[order])
     program = model.program()
     values = np.zeros(model.columns)
     kept_from = np.full(len(order), INFINITY)
