@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from services.placement.core.policies.allocation.grouping import Classes
 from services.placement.core.policies.allocation.lp import KEPT_OVER_STAGES, kept
-from services.placement.core.policies.allocation.model import INFINITY, Model, better_for_jobs
+from services.placement.core.policies.allocation.model import INFINITY, Model, best_for_jobs, better_for_jobs
+from services.placement.core.policies.allocation.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,8 +46,15 @@ def max_min(classes: Classes) -> Found:
     program = model.program(normalised=True)
     level = model.first_extra
     if scale.all():  # else some class gains nothing from its level, which is 0 whatever the start
-        columns, tight = _all_on_their_fastest(model, classes.weight[chosen] / scale)
-        program.start_at([*columns, level], [*range(first, first + len(chosen)), tight])
+        start = _on_the_fastest(model, classes.weight[chosen] / scale)
+        vertex = [*start.columns, level], [*range(first, first + len(chosen)), start.tight]
+        program.start_at(*vertex)
+        if start.may_reach_ceiling and not model.paired:
+            program.bound_column(level, kept(start.ceiling), INFINITY)
+            with suppress(SolverFailed):
+                return Found(model, best_for_jobs(model, program), start.ceiling, program.iterations)
+            program.bound_column(level, 0.0, INFINITY)
+            program.start_at(*vertex)
     cost = np.zeros(model.columns)
     cost[level] = 1.0
     values = program.maximise(cost)
@@ -55,24 +64,36 @@ def max_min(classes: Classes) -> Found:
     return Found(model, values, best, program.iterations)
 
 
-def _all_on_their_fastest(model: Model, throughput: Floats) -> tuple[list[int], int]:
-    """Each class on its fastest type alone, all at the highest level that this allows: a start not far from the end.
+@dataclass(frozen=True)
+class _OnTheFastest:
+    """Each class alone on its fastest type, all at the same level."""
 
-    Args:
-        model: of the classes.
-        throughput: of each class that runs anywhere, at level 1.
+    columns: list[int]
+    """The variables that are not zero, in order of class."""
+    tight: int
+    """The constraint that allows no higher level: a start that is not far from the end."""
+    ceiling: float
+    """The level that some class has with all of its time; alone, no allocation gives it more."""
+    may_reach_ceiling: bool
+    """There are as many GPUs as that takes, if not of these types."""
 
-    Returns:
-        The variables that are not zero, in order of class, and the constraint that allows no higher level.
-    """
+
+def _on_the_fastest(model: Model, throughput: Floats) -> _OnTheFastest:
+    """`throughput`: of each class that runs anywhere, at level 1."""
     classes = model.classes
     fastest = classes.rates.argmax(axis=1)[model.alone_class] == model.alone_type
     owner, gpu_type = model.alone_class[fastest], model.alone_type[fastest]
     time = throughput / classes.rates[owner, gpu_type]
-    used = np.bincount(classes.pool_of[gpu_type], time * classes.width[owner], len(classes.pool_gpus))
+    gpus = np.bincount(classes.pool_of[gpu_type], time * classes.width[owner], len(classes.pool_gpus))
     part_of_time = np.bincount(owner, time / classes.count[owner], len(classes.count))
-    part_of_gpus = used / np.maximum(classes.pool_gpus, 1.0)
-    return np.flatnonzero(fastest).tolist(), int(np.concatenate([part_of_time, part_of_gpus]).argmax())
+    part_of_gpus = gpus / np.maximum(classes.pool_gpus, 1.0)
+    ceiling = 1.0 / float(part_of_time.max())
+    return _OnTheFastest(
+        columns=np.flatnonzero(fastest).tolist(),
+        tight=int(np.concatenate([part_of_time, part_of_gpus]).argmax()),
+        ceiling=ceiling,
+        may_reach_ceiling=bool(gpus.sum() * ceiling <= classes.pool_gpus.sum()),
+    )
 
 
 SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]

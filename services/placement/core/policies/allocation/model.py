@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -164,21 +166,31 @@ def _sums(places: Ints, values: Floats, size: int) -> Floats:
     return np.bincount(places, values, size).astype(float, copy=False)
 
 
+def best_for_jobs(model: Model, program: LinearProgram) -> Floats:
+    """The largest sum of normalised throughputs. An agnostic policy then spreads the time.
+
+    Raises:
+        SolverFailed: the program has no optimum.
+    """
+    cost = model.cost_of(model.classes.goodness * model.classes.width)
+    values = program.maximise(cost)
+    if model.classes.agnostic and model.alone:
+        columns = np.flatnonzero(cost)
+        program.add_row(columns, cost[columns], kept(float(cost @ values)), INFINITY)
+        with suppress(SolverFailed):
+            values = program.maximise(model.overlap_cost())
+    return values
+
+
 def better_for_jobs(model: Model, program: LinearProgram, reached: Floats) -> Floats:
-    """The second objective: the largest sum of normalised throughputs. An agnostic policy then spreads the time.
+    """`best_for_jobs` as the second objective.
 
     Args:
         model: of the program.
         program: with the first objective's optimum fixed.
         reached: the values of that optimum, which stand where rounding leaves the solver no room for others.
     """
-    cost = model.cost_of(model.classes.goodness * model.classes.width)
     try:
-        reached = program.maximise(cost)
-        if model.classes.agnostic and model.alone:
-            columns = np.flatnonzero(cost)
-            program.add_row(columns, cost[columns], kept(float(cost @ reached)), INFINITY)
-            reached = program.maximise(model.overlap_cost())
+        return best_for_jobs(model, program)
     except SolverFailed:
-        pass
-    return reached
+        return reached
