@@ -14,7 +14,12 @@ from scipy.optimize import linprog
 from services.placement.core.policies.allocation.problem import Entity, Job, Problem, Solution
 
 Floats = NDArray[np.float64]
-PRECISE = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "ipm_optimality_tolerance": 1e-11}
+PRECISE = {
+    "presolve": False,  # it calls programs infeasible that keep a level to the eighth digit
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+    "ipm_optimality_tolerance": 1e-11,
+}
 
 
 @dataclass
@@ -104,7 +109,7 @@ class Reference:
             return (0.0, np.zeros(0)) if all(bound <= 0 for _, bound in at_least) else None
         upper = np.vstack([self.limits, *(-row for row, _ in at_least)])
         bounds = np.concatenate([self.bounds, [-bound for _, bound in at_least]])
-        done = linprog(-cost, A_ub=upper, b_ub=bounds, method="highs-ipm", options={"presolve": False, **PRECISE})
+        done = linprog(-cost, A_ub=upper, b_ub=bounds, method="highs-ipm", options=PRECISE)
         return (-done.fun, done.x) if done.status == 0 else None
 
     def raise_together(self, rows: list[Floats], slopes: list[float], levels: list[float]) -> float:
