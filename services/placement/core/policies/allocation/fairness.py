@@ -49,7 +49,7 @@ def max_min(classes: Classes) -> Found:
         start = _on_the_fastest(model, classes.weight[chosen] / scale)
         vertex = [*start.columns, level], [*range(first, first + len(chosen)), start.tight]
         program.start_at(*vertex)
-        if start.may_reach_ceiling and not model.paired:
+        if start.may_reach_ceiling and not model.paired:  # a pair may have been measured as faster than its jobs alone
             program.bound_column(level, kept(start.ceiling), INFINITY)
             with suppress(SolverFailed):
                 return Found(model, best_for_jobs(model, program), start.ceiling, program.iterations)

@@ -91,11 +91,10 @@ def _solver(way: _Way) -> Any:
         ("primal_feasibility_tolerance", TOLERANCE),
         ("dual_feasibility_tolerance", TOLERANCE),
         ("simplex_strategy", PRIMAL),
-        ("no_unnecessary_rebuild_refactor", False),  # finding out whether it is necessary takes longer
-        (
-            "primal_simplex_bound_perturbation_multiplier",
-            0.0,
-        ),  # saves no steps, and is undone at the end
+        # Factors are computed anew at the end: to find out whether that is necessary takes longer.
+        ("no_unnecessary_rebuild_refactor", False),
+        # Moving bounds apart saves no steps here, and is undone at the end.
+        ("primal_simplex_bound_perturbation_multiplier", 0.0),
     ):
         highs.setOptionValue(name, value)
     return highs
