@@ -1,6 +1,7 @@
 """What the agent does about a task, from orders and what is seen."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_agent.core.advance import BOUNDARY_PATIENCE_S, Action, Step, advance, next_look_s
@@ -171,6 +172,28 @@ def test_a_resumption_is_reported_when_the_memory_is_back():
     [fact] = case.see(listening(obeyed=True), 20.3).facts
     assert isinstance(fact, JobResumed)
     assert (fact.gpu_indices, fact.took_s, fact.delay_s) == ([0], 0.2, 0.3)
+
+
+@pytest.mark.parametrize("agent_was_killed", [False, True])
+def test_who_comes_back_and_ends_before_anybody_looks_has_been_back(agent_was_killed: bool):
+    case = suspended()
+    case.order(msgspec.structs.replace(RESUME, gpu_indices=[2]))
+    if not agent_was_killed:  # else it does not know any more when it has called the task back
+        case.see(UP, 20.0)
+    back, end = case.see(down(), 20.4).facts
+    assert isinstance(back, JobResumed)
+    assert (back.gpu_indices, back.delay_s) == ([2], 0.0 if agent_was_killed else 0.4)
+    assert isinstance(end, JobExited) and end.exit_code == 0
+
+
+@pytest.mark.parametrize("called_back", [False, True])
+def test_who_is_killed_where_it_stands_has_not_been_back(called_back: bool):
+    case = suspended()
+    if called_back:
+        case.order(RESUME)
+        case.see(UP, 20.0)
+    [end] = case.see(down(None, 9, "signalled"), 20.4).facts
+    assert isinstance(end, JobExited) and end.signal == 9
 
 
 def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():

@@ -80,7 +80,7 @@ def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
         elsewhere = task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices
         step = _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task, seen)
         return _with_movable(task, seen, step)
-    return _resume(task, seen, now_s) if task.want is Want.RUN or task.asked_since_s is not None else Step()
+    return _resume(task, seen, now_s) if _is_called_back(task) else Step()
 
 
 def _take_over(task: Task, seen: Seen, now_s: float) -> Step:
@@ -149,6 +149,11 @@ def _change_of_mind(task: Task, seen: Seen) -> Step:
     return Step(actions=[Action.THAW])
 
 
+def _is_called_back(task: Task) -> bool:
+    """Whether a suspended task is to go on; one that is suspended again on its way back comes back first."""
+    return task.want is Want.RUN or task.asked_since_s is not None
+
+
 def _resume(task: Task, seen: Seen, now_s: float) -> Step:
     if task.asked_since_s is None:
         if seen.gpus_taken:
@@ -199,11 +204,14 @@ def _stop(task: Task, now_s: float) -> Step:
 
 
 def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
-    """Report the end, and before it the start when that has not been reported yet, and what the script said last."""
+    """Report the end, and before it what nobody has seen: its start, its return, what the script said last."""
     facts: list[Event] = []
     if task.status is Status.ACCEPTED and seen.pid is not None:
         task.started_s = now_s
         facts.append(_started(task, seen.pid))
+    if task.status is Status.SUSPENDED and _is_called_back(task) and ended.outcome == "exited":
+        task.gpu_indices = task.wanted_gpus
+        facts.append(_resumed(task, seen, now_s - (task.asked_since_s or now_s)))
     facts += passed_on(task, seen.report, now_s)
     clean = ended.outcome == "exited" and ended.exit_code == 0
     outcome, tail = ended.outcome, ended.stderr_tail
