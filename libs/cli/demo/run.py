@@ -17,9 +17,10 @@ from rich.table import Table
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.cli.demo import workload
-from libs.cli.demo.view import FINAL, screen
+from libs.cli.demo.view import screen
 from libs.cli.output import STATE_STYLES
 from libs.client import Client
+from libs.client.client import FINAL
 from libs.inspect.sources import open_log
 from libs.inspect.verify import Verification, verify
 from services.roster import SERVICES

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from libs.cli.jobs import place_or_reason
 from libs.cli.output import STATE_STYLES, count, loss, rate
+from libs.client.client import FINAL
 
-FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 TENANT_STYLES = ("black on green", "black on cyan", "black on magenta", "black on yellow")
 
 

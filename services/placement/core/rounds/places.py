@@ -144,13 +144,10 @@ def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -
         stayer = _who_stays(seat, present, board)
         if stayer is None:
             others.append(seat)
-        elif len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(seat.width):
+        elif len(stayer.gang) > board.ideal_nodes(seat.width):
             return None
-        elif len(seat.jobs) > 1:
-            _seat(plan, seat, stayer.gang, board, present)
         else:
-            board.take(stayer.gang)
-            plan.renewed.append(stayer.job_id)
+            _seat(plan, seat, stayer.gang, board, present)
     for seat in _largest_first(others):
         gang = _new_gang(state, seat, present, board)
         if gang is None or len(gang) > board.ideal_nodes(seat.width):
