@@ -12,13 +12,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.cli.demo import workload
-from libs.cli.demo.view import screen
-from libs.cli.output import STATE_STYLES
+from libs.cli.demo.view import screen, summary
 from libs.client import Client
 from libs.client.client import FINAL
 from libs.inspect.sources import open_log
@@ -75,13 +73,17 @@ def _run(plan: CellPlan, console: Console, steps: int | None) -> int:
         began = time.monotonic()
         _follow(client, expected, console, news, began)
         jobs = {job_id: client.job(job_id) for job_id in expected}
-        _summary(console, jobs, expected, time.monotonic() - began)
+        console.print(summary(list(jobs.values()), time.monotonic() - began))
         _story(console, client, jobs)
         log = plan.state_dir / LOG
         with log.open("wb") as file:
             file.writelines(client.export())
         result = _audit(log, console)
-    wrong = [job["name"] for job_id, job in jobs.items() if job["state"] != expected[job_id]]
+    wrong = [
+        f"{job['name']} ({job['state']}, not {expected[job_id]})"
+        for job_id, job in jobs.items()
+        if job["state"] != expected[job_id]
+    ]
     if wrong:
         console.print(f"[red]ended otherwise than expected: {', '.join(wrong)}[/red]")
     return 0 if not wrong and result.ok else 1
@@ -134,32 +136,6 @@ def _tell_changes(jobs: list[dict[str, Any]], told: dict[str, str], elapsed_s: f
                 f"{elapsed_s:6.1f} s  {job['name']:<18}{job['state']:<11}{job['where'] or ''}  {job['message']}",
                 flush=True,
             )
-
-
-def _summary(console: Console, jobs: dict[str, dict[str, Any]], expected: dict[str, str], elapsed_s: float) -> None:
-    table = Table(title=f"{len(jobs)} jobs in {elapsed_s:.0f} s", title_justify="left", header_style="bold")
-    for head in ("job", "tenant", "gpus", "state", "attempts", "where", "waited", "ran", "mini-batches", "loss"):
-        table.add_column(head)
-    for job_id in expected:
-        job = jobs[job_id]
-        state = f"[{STATE_STYLES[job['state']]}]{job['state']}[/]"
-        table.add_row(
-            job["name"],
-            job["tenant"],
-            str(job["gpus"]),
-            state if job["state"] == expected[job_id] else f"{state} (expected {expected[job_id]})",
-            str(job["attempt"]),
-            job["where"],
-            _seconds(job["submitted_s"], job["first_started_s"]),
-            _seconds(job["started_s"], job["finished_s"]),
-            str(job["minibatches"]),
-            "–" if job["loss"] is None else f"{job['loss']:.4f}",
-        )
-    console.print(table)
-
-
-def _seconds(begin_s: float | None, end_s: float | None) -> str:
-    return "–" if begin_s is None or end_s is None else f"{end_s - begin_s:.1f} s"
 
 
 def _story(console: Console, client: Client, jobs: dict[str, dict[str, Any]]) -> None:

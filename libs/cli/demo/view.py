@@ -1,4 +1,4 @@
-"""What the demonstration shows while it runs."""
+"""What the demonstration shows while it runs, and at its end."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("JOB", "TENANT", "GPUS", "STATE", "WHERE / WHY", "STEP", "RATE", "LOSS"):
         table.add_column(
-            head, no_wrap=True, max_width=52, justify="right" if head in ("STEP", "RATE", "LOSS") else "left"
+            head,
+            no_wrap=head != "WHERE / WHY",
+            max_width=52,
+            justify="right" if head in ("STEP", "RATE", "LOSS") else "left",
         )
     for job in jobs:
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
         numbers = (count(job["minibatches"]), rate(job["rate_per_s"]), loss(job["loss"]))
-        where = Text(place_or_reason(job), overflow="ellipsis")
+        where = Text(place_or_reason(job), no_wrap=True, overflow="ellipsis")
         table.add_row(job["name"], job["tenant"], str(job["gpus"]), state, where, *numbers)
     return table
 
@@ -56,3 +59,39 @@ def _gpus(gpus: list[dict[str, Any]], names: dict[str, str], styles: dict[str, s
                 cells.append(Text(f"{name or '·':^17.17}", style=styles.get(gpu["tenant"] or "", "dim")))
         table.add_row(*cells)
     return table
+
+
+def summary(jobs: list[dict[str, Any]], elapsed_s: float) -> Table:
+    """What became of each job, `elapsed_s` after they were submitted.
+
+    Whole on a terminal of 80 columns, which is also what a pipe gets.
+    """
+    table = Table(
+        title=f"{len(jobs)} jobs in {elapsed_s:.0f} s",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+        header_style="bold",
+    )
+    for head in ("JOB", "TENANT", "STATE", "ATTEMPT", "WHERE"):
+        table.add_column(head, no_wrap=head != "WHERE")
+    for head in ("WAITED", "RAN", "STEP", "LOSS"):
+        table.add_column(head, no_wrap=True, justify="right")
+    for job in jobs:
+        table.add_row(
+            job["name"],
+            job["tenant"],
+            Text(job["state"], style=STATE_STYLES[job["state"]]),
+            str(job["attempt"]),
+            job["where"],
+            _seconds(job["submitted_s"], job["first_started_s"]),
+            _seconds(job["started_s"], job["finished_s"]),
+            count(job["minibatches"]),
+            loss(job["loss"]),
+        )
+    return table
+
+
+def _seconds(begin_s: float | None, end_s: float | None) -> str:
+    return "–" if begin_s is None or end_s is None else f"{end_s - begin_s:.0f} s"
