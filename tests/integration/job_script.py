@@ -3,7 +3,8 @@
 python job_script.py FOLDER    # leaves every loss in FOLDER/losses.<rank>, one a line, as float.hex() has it
 
 STOP_AFTER: batches (1-based, over all attempts) after which it says so (FOLDER/stopped-<n>.<rank>), and waits until
-it may go on (FOLDER/go-<n>). ACCUMULATE: batches per step. CHECKPOINT_EVERY: batches.
+it may go on (FOLDER/go-<n>). ACCUMULATE: batches per step. CHECKPOINT_EVERY: batches. SAMPLES: of an
+epoch. KEEP_WORKERS: over all epochs. STUCK: as `stuck` has it.
 """
 
 import os
@@ -15,12 +16,13 @@ import numpy
 import torch
 from sanjaya_job import Job
 from stopping import RANK, WORLD_SIZE, stop_after
+from stuck import stick_in_the_middle
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 import libs.testing.quick_torch  # noqa: F401
 
-EPOCHS, SAMPLES, BATCH = 3, 40, 4
+EPOCHS, SAMPLES, BATCH = 3, int(os.environ.get("SAMPLES", "40")), 4
 ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
 
 folder = Path(sys.argv[1])
@@ -39,6 +41,7 @@ class Augmented(Dataset):
         return SAMPLES
 
     def __getitem__(self, index):
+        stick_in_the_middle()
         noise = torch.randn(8) * 0.1 + random.random() + numpy.random.rand()
         return self.samples[index] + noise, self.samples[index].sum()
 
@@ -57,7 +60,9 @@ def train():
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=EPOCHS * SAMPLES // BATCH)
     scaler = torch.amp.GradScaler("cpu", growth_interval=5)
     own = torch.Generator().manual_seed(7) if ACCUMULATE > 1 else None
-    loader = DataLoader(Augmented(), BATCH, shuffle=True, num_workers=2 // WORLD_SIZE, generator=own)
+    keep = "KEEP_WORKERS" in os.environ
+    workers = 2 // WORLD_SIZE
+    loader = DataLoader(Augmented(), BATCH, shuffle=True, num_workers=workers, generator=own, persistent_workers=keep)
 
     every = os.environ.get("CHECKPOINT_EVERY")
     job = Job(

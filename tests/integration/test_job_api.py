@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,6 +133,30 @@ def test_it_goes_on_where_it_was_stopped_or_killed(start: Start, undisturbed: li
     assert len(found) == len(undisturbed) + 1 and sorted(set(found)) == sorted(undisturbed)  # one batch was done again
 
 
+def test_it_leaves_although_a_worker_had_a_lock_when_it_died(start: Start, undisturbed: list[str], tmp_path: Path):
+    saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    stopped = start("1", STOP_AFTER="4", STUCK="lock", STUCK_AT="9", **saves)  # the first of two, in batch 5
+    stopped.stops_after(4)
+    stopped.until((tmp_path / "stuck.0").exists)
+    stopped.signal(signal.SIGTERM)
+    stopped.goes_on_after(4)
+    assert stopped.ended() == [143]
+    assert checkpoints(tmp_path) == ["job-4"]
+    assert start("2", **saves).ended() == [0]
+    assert lines(tmp_path) == undisturbed
+
+
+def test_it_leaves_while_it_waits_for_the_rest_of_a_batch(start: Start, undisturbed: list[str], tmp_path: Path):
+    saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    stopped = start("1", STUCK="message", STUCK_AT="9", **saves)
+    stopped.until((tmp_path / "stuck.0").exists)
+    stopped.signal(signal.SIGTERM)
+    assert stopped.ended() == [143]
+    assert checkpoints(tmp_path) == ["job-4"]
+    assert start("2", **saves).ended() == [0]
+    assert lines(tmp_path) == undisturbed
+
+
 def checkpoints(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "saved").iterdir())
 
@@ -164,6 +189,32 @@ def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Pat
     [done] = at
     for rank in range(2):
         assert lines(tmp_path, rank) == whole[rank][done : left[rank] + 1]  # with the line of the first epoch's end
+
+
+@pytest.mark.parametrize("keep", [{}, {"KEEP_WORKERS": "1"}], ids=["workers-for-an-epoch", "workers-for-all"])
+def test_a_gang_leaves_although_its_workers_die_in_the_middle_of_a_batch(
+    keep: dict[str, str], start: Start, tmp_path: Path
+):
+    def gang(name: str, **how: Any) -> JobProcess:
+        saved = str(tmp_path / "saved")
+        return start(name, world_size=2, port=free_port(), SANJAYA_CHECKPOINT_DIR=saved, SAMPLES="24", **keep, **how)
+
+    stopped = gang("1", STUCK="message", STUCK_AT="17")  # the only worker of each, in batch 5 of 6
+    stopped.until(lambda: all((tmp_path / f"stuck.{rank}").exists() for rank in range(2)))
+    stopped.signal(signal.SIGTERM)
+    assert stopped.ended() == [143, 143]
+    assert checkpoints(tmp_path) == ["job-10"]
+    assert gang("2").ended() == [0, 0]
+    trained = [lines(tmp_path, rank) for rank in range(2)]
+    for of_rank in trained:
+        numbers = [line.split()[0] for line in of_rank if not line.startswith("epoch")]
+        assert numbers == [str(number) for number in range(1, 19)]
+    if not keep:  # workers that stay have random numbers of their own, which new ones cannot know
+        for rank in range(2):
+            (tmp_path / f"losses.{rank}").unlink()
+        shutil.rmtree(tmp_path / "saved")
+        assert gang("3").ended() == [0, 0]
+        assert [lines(tmp_path, rank) for rank in range(2)] == trained
 
 
 def test_who_waits_for_a_state_can_be_stopped_and_a_broken_state_is_refused(start: Start):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from .elastic.shards import Shards
 from .elastic.virtual import virtual_ranks
 from .gang import barrier, from_the_first, group, place
 from .gradients import Gradients
-from .leaving import LEFT, Leaving
+from .leaving import Leaving
 from .listening import listen_to_training
 from .mover import RESTORES
 from .moving.checkpoints import Checkpoints
@@ -225,7 +224,7 @@ class Job:
     def _drawing(self, batches: Iterable[B]) -> Drawing[B]:
         """At the batch after those that are done."""
         position = self._position
-        drawing = Drawing(batches, self._randomness, position.drawing_began_with)
+        drawing = Drawing(batches, self._randomness, position.drawing_began_with, renewed=self._leaving.asked)
         if self._resumes_with is not None:
             drawing.drop(position.batches_in_epoch, self._resumes_with)
             self._resumes_with = None
@@ -234,18 +233,21 @@ class Job:
 
     def _draw(self, drawing: Drawing[B]) -> B:
         """The next batch; raises StopIteration when there is none."""
-        try:
-            return drawing.draw()
-        except StopIteration:
-            raise
-        except Exception:
-            if not self._leaving.asked:
+        if not drawing.renewed:
+            try:
+                with self._leaving.drawing_from(drawing.batches):
+                    return drawing.draw()
+            except StopIteration:
                 raise
-        # The signal has ended the loader's workers, too. Who is alone leaves at once, unless gradients are being
-        # accumulated. The ranks of a gang leave together where they all look whether to; until then each needs batches.
-        if group() is None:
-            self._boundary()
-        drawing.renew(self._position.batches_in_epoch)
+            except Exception:
+                if not self._leaving.asked:
+                    raise
+            # The signal has ended the loader's workers, too. Who is alone leaves at once, unless gradients are being
+            # accumulated. The ranks of a gang leave together where they all look whether to; until then each needs
+            # batches.
+            if group() is None:
+                self._boundary()
+            drawing.renew(self._position.batches_in_epoch)
         return drawing.draw()
 
     def _boundary(self) -> None:
@@ -268,7 +270,7 @@ class Job:
             self._checkpointed_at = self.batches_done
         if leaves:
             barrier()  # no rank ends the task before the checkpoint is complete
-            sys.exit(LEFT)
+            self._leaving.leave()
 
 
 def _has_state(name: str, part: Any) -> bool:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any, NoReturn
 
 from .gang import group
 
 AGREE_EVERY = 10
 """Ranks of a gang agree on leaving every so many batches: a signal reaches them at different ones."""
-WATCHES_WORKERS = "torch.utils.data._utils.signal_handling"
+LOADERS = "torch.utils.data._utils"
+"""What torch's DataLoaders share; not every script has it."""
 LEFT = 128 + signal.SIGTERM
 """Exit status of who has left."""
+
+
+class WorkersEnded(RuntimeError):
+    """The signal has ended a DataLoader's workers, too: the batch that one of them was sending may never be whole."""
 
 
 class Leaving:
@@ -21,6 +29,7 @@ class Leaving:
     def __init__(self) -> None:
         self.asked = False
         """This process was asked to leave."""
+        self._waits_for_workers = False
         self._before = signal.signal(signal.SIGTERM, self._ask)
 
     def agreed(self, number: int) -> bool:
@@ -41,10 +50,37 @@ class Leaving:
         distributed.all_reduce(asked, op=distributed.ReduceOp.MAX)
         return bool(asked.item())
 
+    @contextmanager
+    def drawing_from(self, batches: Any) -> Iterator[None]:
+        """While the next one is drawn.
+
+        Args:
+            batches: a DataLoader, whose workers were made before the signal, or anything else.
+
+        Raises:
+            WorkersEnded: it has workers, and the signal comes or has come.
+        """
+        try:
+            self._waits_for_workers = getattr(batches, "num_workers", 0) > 0
+            if self.asked and self._waits_for_workers:
+                raise WorkersEnded
+            yield
+        finally:
+            self._waits_for_workers = False
+
     def at_once(self) -> None:
         """End the process if it was asked to leave: it has nothing to save yet."""
         if self.asked:
-            sys.exit(LEFT)
+            self.leave()
+
+    def leave(self) -> NoReturn:
+        """End the process, as one that the signal ends.
+
+        As Python ends, torch asks workers no more to do so: it would wait for a lock that one of them had as it died.
+        """
+        if LOADERS in sys.modules:
+            vars(sys.modules[LOADERS])["python_exit_status"] = True
+        sys.exit(LEFT)
 
     def undo(self) -> None:
         """Leave SIGTERM to whom it belonged before."""
@@ -57,9 +93,12 @@ class Leaving:
         _let_workers_go()
         if callable(self._before):
             self._before(number, frame)
+        if self._waits_for_workers:
+            self._waits_for_workers = False
+            raise WorkersEnded
 
 
 def _let_workers_go() -> None:
     """The signal ends a DataLoader's workers, too: torch would raise that, wherever the script is at the moment."""
-    if getattr(signal.getsignal(signal.SIGCHLD), "__module__", "") == WATCHES_WORKERS:
+    if getattr(signal.getsignal(signal.SIGCHLD), "__module__", "") == f"{LOADERS}.signal_handling":
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -15,7 +15,6 @@ module, because its folder is on their PYTHONPATH.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -75,7 +74,8 @@ class LeaseIterator(Generic[B]):
         iterator = iter(self._batches)
         while not self._leaving.agreed(self.batches_done):
             try:
-                batch = next(iterator)
+                with self._leaving.drawing_from(self._batches):
+                    batch = next(iterator)
             except StopIteration:
                 return
             except RuntimeError:
@@ -86,7 +86,7 @@ class LeaseIterator(Generic[B]):
             self.batches_done += 1
         self.checkpoint()
         gang.barrier()  # no rank ends the task before the checkpoint is complete
-        sys.exit(leaving.LEFT)
+        self._leaving.leave()
 
     def _resume(self, load: Callable[[str], Any]) -> None:
         saved = self._saved()
