@@ -81,7 +81,8 @@ class Replica(Generic[S]):
         self._recent[envelope.id] = None
         if len(self._recent) > REMEMBERED_INPUTS:
             self._recent.popitem(last=False)
-        self.now_s = max(self.now_s, envelope.time_s)
+        if envelope.time_s > self.now_s:
+            self.now_s = envelope.time_s
         outputs = self.service.machine.handle(self.state, envelope, self.now_s)
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
 

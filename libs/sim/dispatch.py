@@ -25,7 +25,7 @@ class _Timers:
 
     def __init__(self, replicas: dict[str, Replica[Any]]) -> None:
         self._replicas = replicas
-        self._wanted: dict[str, float | None] = {}
+        self._wanted: dict[str, float] = {}
         self._fired = dict.fromkeys(replicas, 0)
         self._changed: dict[str, None] = dict.fromkeys(replicas)
         self._earliest: tuple[float, str] | None = None
@@ -37,9 +37,13 @@ class _Timers:
         """The first wanted time, and by whom. A service with an `unread` timer gets no other before."""
         if self._changed:
             for name in self._changed:
-                self._wanted[name] = self._replicas[name].next_wakeup
+                at_s = self._replicas[name].next_wakeup
+                if at_s is not None:
+                    self._wanted[name] = at_s
+                else:
+                    self._wanted.pop(name, None)
             self._changed.clear()
-            wanted = ((at_s, name) for name, at_s in self._wanted.items() if at_s is not None and name not in unread)
+            wanted = ((at_s, name) for name, at_s in self._wanted.items() if name not in unread)
             self._earliest = min(wanted, default=None)
         return self._earliest
 

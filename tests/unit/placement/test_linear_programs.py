@@ -33,6 +33,14 @@ def test_from_another_corner_it_finds_the_same():
     assert lp.maximise(COSTS) == pytest.approx([1.0, 2.0])
 
 
+def test_from_beyond_the_limits_it_comes_back_to_the_same():
+    lp = program()
+    lp.start_at([0], [1])  # (7, 0), which breaks the first constraint
+    assert lp.maximise(np.array([3.0, 0.5]), breaks_limits=True) == pytest.approx([2.0, 0.0])
+    assert lp.iterations == 1
+    assert lp.maximise(COSTS) == pytest.approx([1.0, 2.0])
+
+
 def test_no_bound_no_optimum():
     rows = Rows()
     rows.add(np.array([0, 1]), np.array([1.0, -1.0]), -np.inf, 1.0)

@@ -76,7 +76,7 @@ def test_two_jobs_take_turns_on_one_gpu():
 
 def test_the_longer_jobs_have_run_the_longer_their_turns_are():
     lengths = [length for _, length in turns(400)]
-    assert lengths == sorted(lengths) and lengths[-1] == 12
+    assert lengths == sorted(lengths) and lengths[-1] == 20
     assert all(length <= 2 + 2 * LAG_PART * 400 / 2 for length in lengths)
 
 

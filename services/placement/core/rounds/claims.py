@@ -9,7 +9,7 @@ from services.placement.core.rounds.homes import needs, open_rates, open_types
 from services.placement.core.rounds.selection import NOTHING, Claim, Wish
 from services.placement.core.state import Job, Rounds, State
 
-LAG_ROUNDS, LAG_PART = 1.0, 0.03
+LAG_ROUNDS, LAG_PART = 1.0, 0.05
 """How far a row may be from its share before somebody moves: so many rounds, or this part of the time that its job has
 had. To a young job a round matters, and to one with a deadline; an old one without can wait for more and still get the
 same fractions of its time."""
@@ -52,10 +52,11 @@ def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
     least_s, lag_s = LAG_ROUNDS * round_s, LAG_PART * job.attained_s
     if lag_s <= least_s or job.spec.deadline_s is not None:
         return least_s
-    rows, part = rounds.rows[job.job_id], 1.0
-    if len(rows) > 1:
-        promised = [sum(rounds.shares[row].time.values()) for row in rows]
-        part = sum(share.time.values()) / max(sum(promised), 1e-12)
+    rows = rounds.rows[job.job_id]
+    if len(rows) == 1:
+        return lag_s
+    promised = [sum(rounds.shares[row].time.values()) for row in rows]
+    part = sum(share.time.values()) / max(sum(promised), 1e-12)
     return max(least_s, part * lag_s)
 
 

@@ -47,14 +47,14 @@ def max_min(classes: Classes) -> Found:
     level = model.first_extra
     if scale.all():  # else some class gains nothing from its level, which is 0 whatever the start
         start = _on_the_fastest(model, classes.weight[chosen] / scale)
-        vertex = [*start.columns, level], [*range(first, first + len(chosen)), start.tight]
-        program.start_at(*vertex)
         if start.may_reach_ceiling and not model.paired:  # a pair may have been measured as faster than its jobs alone
+            program.start_at(start.columns, chosen.tolist())  # the best, if on too many GPUs
             program.bound_column(level, kept(start.ceiling), INFINITY)
             with suppress(SolverFailed):
-                return Found(model, best_for_jobs(model, program), start.ceiling, program.iterations)
+                values = best_for_jobs(model, program, breaks_limits=True)
+                return Found(model, values, start.ceiling, program.iterations)
             program.bound_column(level, 0.0, INFINITY)
-            program.start_at(*vertex)
+        program.start_at([*start.columns, level], [*range(first, first + len(chosen)), start.tight])
     cost = np.zeros(model.columns)
     cost[level] = 1.0
     values = program.maximise(cost)

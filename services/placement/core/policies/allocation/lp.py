@@ -21,10 +21,12 @@ KEPT = 4e-9
 """More than the solver's tolerance, so that what was reached once is feasible in later stages."""
 KEPT_OVER_STAGES = 2e-8
 """The same where many stages follow: the tolerance is one of scaled constraints, and what it lets through adds up."""
-PRIMAL = 4
-"""HiGHS' number of the primal simplex: a later stage begins at a feasible point and has another objective."""
+DUAL, PRIMAL = 1, 4
+"""HiGHS' numbers of the two simplex methods."""
 UNSCALED, EQUILIBRATED = 0, 1
 """HiGHS' numbers of ways to scale."""
+DEVEX = 1
+"""HiGHS' number of the edge weights that cost nothing to begin with, wherever the dual simplex begins."""
 SMALL = 5000
 """Up to so many columns solving takes less time than looking for simplifications."""
 
@@ -90,11 +92,12 @@ def _solver(way: _Way) -> Any:
         ("threads", 1),
         ("primal_feasibility_tolerance", TOLERANCE),
         ("dual_feasibility_tolerance", TOLERANCE),
-        ("simplex_strategy", PRIMAL),
+        ("simplex_dual_edge_weight_strategy", DEVEX),
         # Factors are computed anew at the end: to find out whether that is necessary takes longer.
         ("no_unnecessary_rebuild_refactor", False),
-        # Moving bounds apart saves no steps here, and is undone at the end.
+        # Moving bounds or costs apart saves no steps here, and is undone at the end.
         ("primal_simplex_bound_perturbation_multiplier", 0.0),
+        ("dual_simplex_cost_perturbation_multiplier", 0.0),
     ):
         highs.setOptionValue(name, value)
     return highs
@@ -134,8 +137,14 @@ class LinearProgram:
         basis.col_status, basis.row_status, basis.valid, basis.alien = of_columns, of_rows, True, False
         self._highs.setBasis(basis)
 
-    def maximise(self, cost: Floats) -> Floats:
+    def maximise(self, cost: Floats, *, breaks_limits: bool = False) -> Floats:
         """The values of all variables.
+
+        Args:
+            cost: per variable.
+            breaks_limits: where it begins the objective is too large, not too small: no variable could raise it, but
+                constraints are broken. That is where the dual simplex begins, else the primal one: a later stage begins
+                at a feasible point and has another objective.
 
         Raises:
             SolverFailed: there is no optimum.
@@ -143,15 +152,16 @@ class LinearProgram:
         if not self._columns:
             return np.zeros(0)
         self._highs.changeColsCost(self._columns, self._numbers, cost)
-        if not self._run():
+        if not self._run(DUAL if breaks_limits else PRIMAL):
             raise SolverFailed(self._highs.modelStatusToString(self._highs.getModelStatus()))
         return np.array(self._highs.getSolution().col_value)
 
     def is_feasible(self) -> bool:
         """Whether there is any solution."""
-        return self._run()
+        return self._run(PRIMAL)
 
-    def _run(self) -> bool:
+    def _run(self, method: int) -> bool:
+        self._highs.setOptionValue("simplex_strategy", method)
         self._highs.run()
         _, iterations = self._highs.getInfoValue("simplex_iteration_count")
         self.iterations += max(0, iterations)

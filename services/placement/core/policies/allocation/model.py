@@ -23,6 +23,8 @@ class Model:
 
     Variables come in this order: alone (class by class, only where it can run), pairs, then `extra` ones that a
     policy adds. A pair's variable is the time of all its links together; within one class it counts for two members.
+
+    The first constraints are the classes' own, in their order: no job has more than all of its time.
     """
 
     def __init__(self, classes: Classes, extra: int = 0) -> None:
@@ -166,14 +168,19 @@ def _sums(places: Ints, values: Floats, size: int) -> Floats:
     return np.bincount(places, values, size).astype(float, copy=False)
 
 
-def best_for_jobs(model: Model, program: LinearProgram) -> Floats:
+def best_for_jobs(model: Model, program: LinearProgram, *, breaks_limits: bool = False) -> Floats:
     """The largest sum of normalised throughputs. An agnostic policy then spreads the time.
+
+    Args:
+        model: of the program.
+        program: with all that the sum must not cost.
+        breaks_limits: of where it begins, as `LinearProgram.maximise` has it.
 
     Raises:
         SolverFailed: the program has no optimum.
     """
     cost = model.cost_of(model.classes.goodness * model.classes.width)
-    values = program.maximise(cost)
+    values = program.maximise(cost, breaks_limits=breaks_limits)
     if model.classes.agnostic and model.alone:
         columns = np.flatnonzero(cost)
         program.add_row(columns, cost[columns], kept(float(cost @ values)), INFINITY)
