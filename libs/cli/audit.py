@@ -78,11 +78,7 @@ def replay(
 
         show_document(msgspec.to_builtins(result), Form.JSON)
     else:
-        pending = f", {result.pending} pending" if result.pending else ""
-        typer.echo(
-            f"{result.events} events, {result.decisions} decisions, {result.differences} differences{pending}"
-            f"  ({time.perf_counter() - began:.1f} s)"
-        )
+        typer.echo(f"{result.summary}  ({time.perf_counter() - began:.1f} s)")
         if not verify or result.ok:
             for service, state_hash in result.state_hashes.items():
                 typer.echo(f"  {service:<17} state {state_hash[:16]}")

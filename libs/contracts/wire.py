@@ -56,8 +56,14 @@ def digest(headers: Headers, data: bytes) -> str:
 
 def encode(envelope: Envelope) -> tuple[Headers, bytes]:
     """Headers and value of one record."""
+    data = encode_data(envelope.event)
+    headers = attributes(envelope)
+    return [*headers, ("ce_digest", digest(headers, data).encode()), ("content-type", CONTENT_TYPE)], data
+
+
+def attributes(envelope: Envelope) -> Headers:
+    """The headers of one record but for what depends on its data: a record of an older version has the same."""
     event = envelope.event
-    data = encode_data(event)
     time = rfc3339(envelope.time_s)
     subject = event.subject
     pairs = [
@@ -76,9 +82,7 @@ def encode(envelope: Envelope) -> tuple[Headers, bytes]:
         pairs.append(("ce_causationid", envelope.causation_id))
     if envelope.sequence is not None:
         pairs.append(("ce_sequence", str(envelope.sequence)))
-    headers = [(name, value.encode()) for name, value in pairs]
-    headers += [("ce_digest", digest(headers, data).encode()), ("content-type", CONTENT_TYPE)]
-    return headers, data
+    return [(name, value.encode()) for name, value in pairs]
 
 
 def decode(headers: Headers, value: bytes) -> Envelope:

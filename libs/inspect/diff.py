@@ -16,13 +16,13 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import JobProfiled
-from libs.contracts.runtime import TimerFired
+from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.inspect.differences import flat
 from libs.inspect.sentences import sentence
 
 VOLATILE = ("pid", "rendezvous_port", "migration_id", "request_digest", "minibatches_total", "address", "stderr_tail")
 """Fields that differ from run to run without meaning anything, besides all times and durations (`…_s`)."""
-MEASURED = (JobProfiled, TimerFired)
+MEASURED = (JobProfiled, TimerFired, ServiceStarted)
 """Events that depend on the moment alone."""
 
 

@@ -10,6 +10,7 @@ import msgspec
 from libs.bus.port import Message
 from libs.contracts.envelope import Envelope
 from libs.contracts.wire import rfc3339
+from libs.inspect.conservation import Violation
 from libs.inspect.logs import place
 
 NOTHING = "(nothing)"
@@ -38,6 +39,8 @@ class Kind(StrEnum):
     """A core cannot handle the record; what it decides from there on is not compared."""
     UNREADABLE = "unreadable"
     """The record cannot be decoded."""
+    UNBALANCED = "unbalanced"
+    """A job or a GPU is accounted for twice, or not at all."""
 
 
 class FieldDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +141,19 @@ def header_differences(expected: list[tuple[str, bytes]], message: Message) -> l
         for name, value in expected
         if found.get(name) != value
     ]
+
+
+def unbalanced(violation: Violation) -> Difference:
+    """The books of the log do not balance."""
+    return Difference(
+        kind=Kind.UNBALANCED,
+        place=f"control/0@{violation.offset}",
+        offset=violation.offset,
+        event="",
+        subject="",
+        service="",
+        message=violation.message,
+    )
 
 
 def wrong(

@@ -10,6 +10,7 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import TimerFired
 from libs.inspect.differences import Difference, FieldDifference, Kind, name_of, wrong
+from libs.inspect.epochs import Epochs
 from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 
@@ -22,8 +23,11 @@ MICROSECOND = 1e-6
 class Facts:
     """Remembers what has been on the log, to judge what comes."""
 
-    def __init__(self, replicas: dict[str, Replica[Any]]) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: dict[str, Replica[Any]], epochs: Epochs) -> None:
+        """`epochs`: where rules that are not at hand have decided, orders and timers are not derived."""
+        self._replicas, self._epochs = replicas, epochs
+        self._unsure: list[tuple[str, Difference]] = []
+        """Causes that may be orders, which stand behind control, and what is wrong if they are not."""
         self._seen: dict[str, str] = {}
         """{event id: where it stands}."""
         self._ordered: dict[str, None] = {}
@@ -66,8 +70,15 @@ class Facts:
             return [wrong(Kind.FORGED, message, sentence, envelope=envelope, fields=fields)]
         if self._unknown_cause(envelope):
             sentence = f"{name_of(envelope)} names a cause that is not on the log: {envelope.causation_id}"
-            return [wrong(Kind.FORGED, message, sentence, envelope=envelope)]
+            difference = wrong(Kind.FORGED, message, sentence, envelope=envelope)
+            if not self._epochs.others:
+                return [difference]
+            self._unsure.append((envelope.causation_id, difference))
         return []
+
+    def close(self, *, with_orders: bool) -> list[Difference]:
+        """What is wrong after all; nothing is known where the log was read without its orders."""
+        return [difference for cause, difference in self._unsure if with_orders and cause not in self._ordered]
 
     def _unknown_cause(self, envelope: Envelope) -> bool:
         """Introspection's facts have causes on topics that are not kept; all others are on control or orders."""
@@ -93,7 +104,8 @@ class Facts:
         number, self._timers[timer.service] = self._timers[timer.service], self._timers[timer.service] + 1
         asked, self._asked[timer.service] = self._asked[timer.service], {}
         fields = []
-        if timer.due_s not in asked:
+        derived = self._epochs.is_at_hand(timer.service, self._epochs.writing(timer.service, message.offset))
+        if derived and timer.due_s not in asked:
             wanted = ", ".join(map(repr, asked)) or "no timer"
             fields.append(FieldDifference(field="due_s", expected=wanted, found=repr(timer.due_s)))
         if envelope.time_s < timer.due_s - MICROSECOND:

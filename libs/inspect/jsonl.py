@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import IO
 
 import msgspec
@@ -18,7 +20,7 @@ import msgspec
 from libs.bus.port import Message, Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
-from libs.inspect.logs import FORMAT, Header, Log
+from libs.inspect.logs import FORMAT, Header, Log, Walk
 
 _NO_DATA = msgspec.Raw()
 
@@ -65,26 +67,31 @@ def read_jsonl(lines: Iterable[bytes], name: str) -> Log:
     """Read an exported log; the records are read as they are walked over.
 
     Args:
-        lines: a file opened in binary mode.
+        lines: a file opened in binary mode that can be read again, or a list of lines.
         name: what messages call it.
 
     Raises:
         BadInput: here for the header, while walking for a record; with file and line.
     """
-    rest = iter(lines)
-    first = next(rest, b"")
+    first = next(_from_start(lines), b"")
     try:
         header = msgspec.json.decode(first, type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{name}:1", str(error), f"a header line of {FORMAT}") from None
     if header.format != FORMAT:
         raise BadInput(f"{name}:1", f"format {header.format!r}", repr(FORMAT))
-    return Log(header, _messages(rest, name))
+    return Log(header, Walk(partial(_messages, lines, name)))
 
 
-def _messages(lines: Iterator[bytes], name: str) -> Iterator[Message]:
-    for number, text in enumerate(lines, start=2):
-        if text.strip():
+def _from_start(lines: Iterable[bytes]) -> Iterator[bytes]:
+    if isinstance(lines, io.IOBase):
+        lines.seek(0)
+    return iter(lines)
+
+
+def _messages(lines: Iterable[bytes], name: str) -> Iterator[Message]:
+    for number, text in enumerate(_from_start(lines), start=1):
+        if number > 1 and text.strip():
             yield _read(text, f"{name}:{number}")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -12,6 +13,7 @@ from libs.bus.partitioner import partition_index
 from libs.bus.port import Message, Partition, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
+from libs.runtime.rules import rules_of
 
 FORMAT = "sanjaya-log/1"
 AUDITED = (Topic.CONTROL, Topic.ORDERS)
@@ -30,17 +32,27 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets of control have no gaps: where one is missing, a record was taken away. (Kafka leaves gaps.)"""
     topics: tuple[str, ...] = AUDITED
     """What was exported, whether or not there is any record of it."""
+    rules: dict[str, str] = {}
+    """{service: digest of the rules in force at the log's beginning}: simulations append no ServiceStarted."""
+
+
+class Walk(Iterable[Message]):
+    """Messages that can be walked over again and again, each time from the first."""
+
+    def __init__(self, begin: Callable[[], Iterator[Message]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._begin()
 
 
 @dataclass(frozen=True)
 class Log:
-    """A header and the messages behind it: control in order, then each other partition in order.
-
-    `messages` can be walked over once.
-    """
+    """A header and the messages behind it: control in order, then each other partition in order."""
 
     header: Header
-    messages: Iterator[Message]
+    messages: Iterable[Message]
+    """May be walked over again (`Walk`, or a list)."""
 
     def control(self) -> Iterator[Record]:
         """The control records, decoded.
@@ -65,6 +77,17 @@ class Log:
 def place(message: Message) -> str:
     """`control/0@17`, as messages name a record."""
     return f"{message.partition.topic}/{message.partition.index}@{message.offset}"
+
+
+def record_of(message: Message, envelope: Envelope) -> Record:
+    """A record whose envelope is known already."""
+    return Record(
+        topic=message.partition.topic,
+        partition=message.partition.index,
+        offset=message.offset,
+        appended_at_s=message.appended_at_s,
+        envelope=envelope,
+    )
 
 
 def messages_of(control: Iterable[Envelope], orders: Iterable[Envelope] = ()) -> Iterator[Message]:
@@ -97,4 +120,10 @@ def _message(envelope: Envelope, partition: Partition, offset: int) -> Message:
 
 def simulated(cell: str, control: list[Envelope], orders: list[Envelope], positions: dict[str, int]) -> Log:
     """The log of a simulation, as if it had been exported."""
-    return Log(Header(cell=cell, positions=positions, contiguous=True), messages_of(control, orders))
+    header = Header(cell=cell, positions=positions, contiguous=True, rules=at_hand(positions))
+    return Log(header, Walk(partial(messages_of, control, orders)))
+
+
+def at_hand(services: Iterable[str]) -> dict[str, str]:
+    """{service: digest of its rules as they are here}."""
+    return {name: rules_of(f"services.{name}.service") for name in services}

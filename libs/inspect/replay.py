@@ -1,73 +1,59 @@
-"""Replay: run the cores over a recorded log and see where they end."""
+"""The states of the cores as a log has recorded them: folded of inputs and decisions, nothing decided again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
+from libs.inspect.refolding import Joined
 from libs.kernel.replica import Replica
 from libs.kernel.service import InvariantViolated, Service
-
-CHECK_EVERY = 1000
-"""Control records between two checks of the states' invariants."""
 
 
 class ReplayViolation(Exception):
     """A state contradicts itself; the message says whose, after which offset, and how."""
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """Where the cores are after the last record."""
-
-    replicas: dict[str, Replica[Any]]
-    events: int
-    """Control records."""
-    decisions: int
-    """Events that the cores have decided on them, orders included."""
-
-    @property
-    def state_hashes(self) -> dict[str, str]:
-        """{service: SHA-256 of its state}."""
-        return {name: replica.state_hash for name, replica in self.replicas.items()}
-
-
-def replay(
+def refold(
     records: Iterable[Record],
     services: Sequence[Service[Any]],
     *,
     until_offset: int | None = None,
-    check_every: int = CHECK_EVERY,
-) -> Replayed:
-    """Feed every core with the control records.
+    positions: Mapping[str, int] | None = None,
+) -> dict[str, Replica[Any]]:
+    """{service: its core} after the control records before an offset.
 
     Args:
-        records: from the beginning of the log; those of other topics are passed over.
-        services: whose cores are run.
-        until_offset: stop before this offset; None: at the end.
-        check_every: check the invariants after so many records, and once at the end.
+        records: from the beginning of the log; those of other topics are passed over. They are read beyond
+            `until_offset`, because decisions may stand far behind their causes.
+        services: whose cores are folded.
+        until_offset: inputs from here on are left out; None: up to the end.
+        positions: {service: the first record that it has not handled}: later ones are left out, too.
 
     Raises:
         ReplayViolation: a state contradicts itself.
     """
     replicas = {service.name: Replica(service) for service in services}
-    events = decisions = 0
-    offset = -1
+    joined = {name: Joined() for name in replicas}
+    end = 0
     for record in records:
         if record.topic != Topic.CONTROL:
             continue
-        if until_offset is not None and record.offset >= until_offset:
-            break
-        offset = record.offset
-        decisions += sum(len(replica.step(record)) for replica in replicas.values())
-        events += 1
-        if events % check_every == 0:
-            check_invariants(replicas, offset)
-    check_invariants(replicas, offset)
-    return Replayed(replicas, events, decisions)
+        envelope, end = record.envelope, record.offset + 1
+        for name, replica in replicas.items():
+            waiting = joined[name]
+            if replica.is_own(envelope) and waiting.expects(envelope.causation_id):
+                for handled in waiting.output(envelope):
+                    replica.refold(handled.input, handled.outputs)
+            if (until_offset is None or record.offset < until_offset) and replica.service.machine.reads(envelope.event):
+                waiting.input(envelope, record.offset)
+    for name, replica in replicas.items():
+        for handled in joined[name].complete(end if positions is None else positions.get(name, end)):
+            replica.refold(handled.input, handled.outputs)
+    check_invariants(replicas, (end if until_offset is None else min(end, until_offset)) - 1)
+    return replicas
 
 
 def check_invariants(replicas: dict[str, Replica[Any]], offset: int) -> None:
@@ -84,6 +70,5 @@ def check_invariants(replicas: dict[str, Replica[Any]], offset: int) -> None:
 
 
 def state_at(records: Iterable[Record], services: Sequence[Service[Any]], offset: int) -> dict[str, Any]:
-    """{service: its state} after all records before `offset`."""
-    replayed = replay(records, services, until_offset=offset)
-    return {name: replica.state for name, replica in replayed.replicas.items()}
+    """{service: its state} after all records before `offset`, what it has decided on them included."""
+    return {name: replica.state for name, replica in refold(records, services, until_offset=offset).items()}

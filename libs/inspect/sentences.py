@@ -417,6 +417,11 @@ def _(e: runtime.TimerFired) -> str:
     return f"{e.service} is woken, as it asked"
 
 
+@_on(runtime.ServiceStarted)
+def _(e: runtime.ServiceStarted) -> str:
+    return f"{e.service} {e.version} decides by rules {e.rules[:12]} from here on"
+
+
 @_on(sweeps.TrialStarted)
 def _(e: sweeps.TrialStarted) -> str:
     return f"trial {e.number} tries " + ", ".join(f"{name} {_short(value)}" for name, value in e.parameters.items())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -14,7 +17,7 @@ from libs.bus.port import Bus, BusError, Message, Partition, Position
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.jsonl import read_jsonl
-from libs.inspect.logs import AUDITED, Header, Log
+from libs.inspect.logs import AUDITED, Header, Log, Walk
 
 BATCH = 1000
 SILENCE_S = 10.0
@@ -49,7 +52,9 @@ def open_log(
         BusError: the bus cannot be understood or reached.
     """
     if source == "-":
-        yield read_jsonl(sys.stdin.buffer, "standard input")
+        with tempfile.TemporaryFile() as file:  # it is walked over more than once
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            yield read_jsonl(file, "standard input")
     elif _is_url(source):
         with _open_bus(source, cell, sessions, topics) as log:
             yield log
@@ -83,7 +88,7 @@ def _open_bus(url: str, cell: str, sessions: Sequence[str], topics: Sequence[Top
             ends, positions = runner.run(_survey(bus, sessions, topics))
             contiguous = url.split(":", 1)[0] in _WITHOUT_GAPS
             header = Header(cell=cell, positions=positions, contiguous=contiguous, topics=tuple(topics))
-            yield Log(header, _read(runner, bus, ends))
+            yield Log(header, Walk(partial(_read, runner, bus, ends)))
         finally:
             runner.run(bus.close())
 

@@ -3,7 +3,11 @@
 A core is one `Machine`. For each event type it may have an *evolve* (what the event changes in the state;
 never decides) and a *decide* (what the service says about it; changes the state only by emitting). A
 service's own outputs go through the same evolve table at the moment they are emitted, so the state is a
-fold over the events and nothing else.
+fold over the events and nothing else: inputs, and own outputs on the control log. `Machine.refold` folds what was
+recorded without deciding again.
+
+An evolve may return what it has changed; the decide of the same event finds that in `Turn.changed`. So a decision
+that is due once, at the event that makes it due, needs no mark of its own in the state.
 
 The exception are outputs that the service *hears*: they take effect when they are read back from the log, like
 an input. So does what a numeric solver has found: whatever follows from it follows from the log, also on a
@@ -12,37 +16,40 @@ machine whose solver would have found another optimum of the same value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
-from libs.contracts.base import Event
+from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import TimerFired
 
 S = TypeVar("S")
 E = TypeVar("E", bound=Event)
 
-Evolve = Callable[[S, Any, float], None]
+Evolve = Callable[[S, Any, float], object]
 Decide = Callable[[S, Any, "Turn[S]"], None]
 
 
 class Turn(Generic[S]):
     """One handling of one input event: says the time and collects what is decided."""
 
-    __slots__ = ("_evolve", "_heard", "_state", "cause_id", "now_s", "outputs")
+    __slots__ = ("_evolve", "_heard", "_state", "cause_id", "changed", "now_s", "outputs")
 
     def __init__(
         self,
         state: S,
-        evolve: Callable[[S, Event, float], None],
+        evolve: Callable[[S, Event, float], object],
         now_s: float,
         cause_id: str,
         heard: Collection[type[Event]] = (),
+        changed: Any = None,
     ) -> None:
         self._state, self._evolve, self._heard = state, evolve, heard
         self.now_s = now_s
         """Time of the input, never earlier than that of any input before."""
         self.cause_id = cause_id
+        self.changed = changed
+        """What the evolve of the input has returned."""
         self.outputs: list[Event] = []
 
     def emit(self, event: Event) -> None:
@@ -65,7 +72,15 @@ class Machine(Generic[S]):
         self._heard: dict[type[Event], None] = {}
 
     def evolves(self, *types: type[Event]) -> Callable[[Evolve[S]], Evolve[S]]:
-        """Register how events of these types change the state: `evolve(state, event, now_s)`."""
+        """Register how events of these types change the state: `evolve(state, event, now_s)`.
+
+        Raises:
+            ValueError: a type has an evolve already, or is no event of the control log, from which alone the state
+                is recovered: an order carries a decision out and changes nothing.
+        """
+        elsewhere = [cls.__name__ for cls in types if cls.topic is not Topic.CONTROL]
+        if elsewhere:
+            raise ValueError(f"{self.service}: {', '.join(elsewhere)} is not on the control log and changes no state")
 
         def register(function: Evolve[S]) -> Evolve[S]:
             self._add(self._evolves, types, function)
@@ -110,16 +125,22 @@ class Machine(Generic[S]):
     def handle(self, state: S, envelope: Envelope, now_s: float) -> list[Event]:
         """Take one input: change `state` and return what the service decides, in order."""
         event = envelope.event
-        self.evolve(state, event, now_s)
+        changed = self.evolve(state, event, now_s)
         decide = self._decides.get(type(event))
         if decide is None:
             return []
-        turn = Turn(state, self.evolve, now_s, envelope.id, self._heard)
+        turn = Turn(state, self.evolve, now_s, envelope.id, self._heard, changed)
         decide(state, event, turn)
         return turn.outputs
 
-    def evolve(self, state: S, event: Event, now_s: float) -> None:
-        """Change `state` as `event` says; nothing happens for a type without an entry."""
+    def refold(self, state: S, event: Event, outputs: Iterable[Event], now_s: float) -> None:
+        """Change `state` as the input and the outputs that were recorded for it say, without deciding."""
+        self.evolve(state, event, now_s)
+        for output in outputs:
+            if type(output) not in self._heard:
+                self.evolve(state, output, now_s)
+
+    def evolve(self, state: S, event: Event, now_s: float) -> object:
+        """Change `state` as `event` says, and return what its evolve does; nothing for a type without an entry."""
         evolve = self._evolves.get(type(event))
-        if evolve is not None:
-            evolve(state, event, now_s)
+        return evolve(state, event, now_s) if evolve is not None else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
+from libs.contracts.runtime import TimerFired
 from libs.kernel.ids import derived_id
 from libs.kernel.service import Service
 
@@ -27,10 +30,31 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     recent_inputs: list[str]
     state: bytes
     state_hash: str
+    schema: str = ""
+    """Of the state class (`schema_of`). A snapshot is read by the very class that has written it, or not at all."""
+    rules: str = ""
+    """Digest of the rules that folded it: other rules may fold otherwise, and then refold the log."""
+    decided: int = 0
+    """Decisions on control up to here."""
+    timers: int = 0
+    """Timers taken up to here."""
 
 
 class SnapshotDamaged(Exception):
-    """A snapshot does not fit its hash, its service or today's state class: recover from the log instead."""
+    """A snapshot does not fit its hash or its service: recover from the log instead."""
+
+
+class SnapshotOutdated(Exception):
+    """A snapshot was made by another version of the service: it is whole, but this version folds the log itself."""
+
+
+def schema_of(state_type: type) -> str:
+    """Names the structure of a state class: 32 hex digits over its fields, their types and defaults, all the way down.
+
+    A field more, with a default, is another schema: what an old snapshot lacks is not what the log would give it.
+    """
+    schema = msgspec.json.encode(msgspec.json.schema(state_type), order="deterministic")
+    return hashlib.blake2b(schema, digest_size=16).hexdigest()
 
 
 class UndeclaredOutput(Exception):
@@ -46,10 +70,15 @@ class Replica(Generic[S]):
 
     def __init__(self, service: Service[S]) -> None:
         self.service = service
-        self._decided = frozenset((*service.emits, *service.requests))
+        self._emitted, self._requested = frozenset(service.emits), frozenset(service.requests)
+        self._decidable = self._emitted | self._requested
         self.state: S = service.state_type()
         self.next_offset = 0
         self.now_s = 0.0
+        self.decided = 0
+        """Decisions on control so far. Each carries its number (`Envelope.sequence`): none can be taken away."""
+        self.timers = 0
+        """Own timers taken so far."""
         self._recent: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -76,25 +105,54 @@ class Replica(Generic[S]):
 
     def handle(self, envelope: Envelope) -> list[Envelope]:
         """As `take`, for an envelope that is known to be an input of the service (`Machine.reads`)."""
-        if envelope.id in self._recent:
+        if not self._is_new(envelope):
             return []
+        outputs = self.service.machine.handle(self.state, envelope, self.now_s)
+        return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
+
+    def refold(self, envelope: Envelope, outputs: Sequence[Envelope]) -> None:
+        """Take an input that was handled before: with what stands on the log for it, instead of deciding again.
+
+        Args:
+            envelope: an input of the service (`Machine.reads`).
+            outputs: the service's own records on control that name it as their cause, in order.
+        """
+        if not self._is_new(envelope):
+            return
+        self.service.machine.refold(self.state, envelope.event, (output.event for output in outputs), self.now_s)
+        self.decided += len(outputs)
+
+    def is_own(self, envelope: Envelope) -> bool:
+        """Whether the service has decided this record."""
+        cls = type(envelope.event)
+        return cls in self._emitted or (cls in self._requested and envelope.source == self.service.name)
+
+    def _is_new(self, envelope: Envelope) -> bool:
+        """Note an input, and the time that it brings; False when it was taken before."""
+        if envelope.id in self._recent:
+            return False
         self._recent[envelope.id] = None
         if len(self._recent) > REMEMBERED_INPUTS:
             self._recent.popitem(last=False)
         if envelope.time_s > self.now_s:
             self.now_s = envelope.time_s
-        outputs = self.service.machine.handle(self.state, envelope, self.now_s)
-        return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
+        if type(envelope.event) is TimerFired:
+            self.timers += 1
+        return True
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
-        if type(event) not in self._decided:
+        if type(event) not in self._decidable:
             raise UndeclaredOutput(f"{self.service.name} emitted {type(event).__name__}, which it does not declare")
+        on_control = event.topic is Topic.CONTROL
+        if on_control:
+            self.decided += 1
         return Envelope(
             id=derived_id(self.service.name, cause.id, ordinal),
             source=self.service.name,
             time_s=self.now_s,
             event=event,
             causation_id=cause.id,
+            sequence=self.decided if on_control else None,
         )
 
     def check(self) -> None:
@@ -111,8 +169,8 @@ class Replica(Generic[S]):
         """SHA-256 over the canonical state, 64 hex digits."""
         return hashlib.sha256(self.state_bytes).hexdigest()
 
-    def snapshot(self) -> Snapshot:
-        """The state and position, to be restored later."""
+    def snapshot(self, rules: str = "") -> Snapshot:
+        """The state and position, to be restored later by the service under the same rules."""
         state = self.state_bytes
         return Snapshot(
             service=self.service.name,
@@ -121,24 +179,41 @@ class Replica(Generic[S]):
             recent_inputs=list(self._recent),
             state=state,
             state_hash=hashlib.sha256(state).hexdigest(),
+            schema=schema_of(self.service.state_type),
+            rules=rules,
+            decided=self.decided,
+            timers=self.timers,
         )
 
     @classmethod
-    def restore(cls, service: Service[S], snapshot: Snapshot) -> Replica[S]:
+    def restore(cls, service: Service[S], snapshot: Snapshot, rules: str = "") -> Replica[S]:
         """A replica as it was when the snapshot was taken.
 
+        Args:
+            service: its service.
+            snapshot: what `snapshot` has given.
+            rules: digest of the rules at hand.
+
         Raises:
-            SnapshotDamaged: the snapshot belongs to another service, or its bytes or their hash do not fit.
+            SnapshotOutdated: it was made under other rules, or by another state class.
+            SnapshotDamaged: it belongs to another service, or its bytes or their hash do not fit.
         """
+        where = f"snapshot of {snapshot.service} at offset {snapshot.next_offset}"
         if snapshot.service != service.name:
-            raise SnapshotDamaged(f"snapshot of {snapshot.service!r} offered to {service.name!r}")
+            raise SnapshotDamaged(f"{where} offered to {service.name}")
+        if snapshot.rules != rules:
+            raise SnapshotOutdated(f"{where} was made under rules {snapshot.rules!r}, not {rules!r}")
+        if snapshot.schema != schema_of(service.state_type):
+            raise SnapshotOutdated(f"{where} was made by another state class (schema {snapshot.schema!r})")
+        found = hashlib.sha256(snapshot.state).hexdigest()
+        if found != snapshot.state_hash:
+            raise SnapshotDamaged(f"{where}: its state has hash {found}, expected {snapshot.state_hash}")
         replica = cls(service)
         try:
             replica.state = msgspec.json.decode(snapshot.state, type=service.state_type)
         except msgspec.DecodeError as error:
-            raise SnapshotDamaged(f"snapshot of {service.name} does not fit its state class: {error}") from None
-        if replica.state_hash != snapshot.state_hash:
-            raise SnapshotDamaged(f"snapshot of {service.name} at offset {snapshot.next_offset}: state hash differs")
+            raise SnapshotDamaged(f"{where} does not decode: {error}") from None
         replica.next_offset, replica.now_s = snapshot.next_offset, snapshot.now_s
+        replica.decided, replica.timers = snapshot.decided, snapshot.timers
         replica._recent = OrderedDict.fromkeys(snapshot.recent_inputs)
         return replica

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import Any
 
 from libs.kernel.service import Service
 from libs.runtime import exits
 from libs.runtime.process import cell_bus, read_settings, run
+from libs.runtime.rules import rules_of
 from libs.runtime.serving import metrics, traces
 from libs.runtime.settings import Settings
-from libs.runtime.shell import Options, Shell
+from libs.runtime.shell import Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from services import roster
@@ -40,7 +42,16 @@ async def _serve(service: Service[Any], settings: Settings, stop: asyncio.Event)
         snapshots = Snapshots(settings.database, settings.cell)
         closing.callback(snapshots.close)
         async with cell_bus(settings, stop) as bus:
-            shell = Shell(service, bus, snapshots=snapshots, options=Options.of(settings), stats=stats, tracer=tracer)
+            rules = await asyncio.to_thread(rules_of, f"services.{service.name}.service")
+            shell = Shell(
+                service,
+                bus,
+                snapshots=snapshots,
+                options=Options.of(settings),
+                stats=stats,
+                tracer=tracer,
+                epoch=Epoch(version("sanjaya-scheduler"), rules),
+            )
             await shell.run(stop)
 
 

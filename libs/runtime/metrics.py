@@ -81,10 +81,7 @@ def expose(stats: Stats, meter: Meter) -> None:
         "sanjaya_snapshots": (lambda: stats.snapshots, "snapshots saved"),
         "sanjaya_snapshot_failures": (lambda: stats.snapshot_failures, "snapshots that could not be saved"),
         "sanjaya_state_check_violations": (lambda: stats.violations, "contradictions found in the state"),
-        "sanjaya_replay_differences": (
-            lambda: stats.replay_differences,
-            "decisions that a replay derived otherwise",
-        ),
+        "sanjaya_position_repairs": (lambda: stats.repairs, "positions behind the log's own records, repaired"),
     }
     for name, (value, text) in counters.items():
         meter.create_observable_counter(name, reading(value), description=text)

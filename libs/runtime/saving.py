@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from libs.bus.port import Message
 from libs.kernel.replica import Replica, Snapshot
-from libs.runtime.feeder import message_id
 from libs.runtime.log import fields
+from libs.runtime.recovery import message_id
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 
@@ -31,9 +31,10 @@ class Saving:
         every_s: float,
         since: int,
         now_s: float,
+        rules: str,
     ) -> None:
-        """`since`: offset of the snapshot that the core was restored from, 0 if none."""
-        self.log_id = log_id
+        """`since`: offset of the snapshot that the core was restored from, 0 if none; `rules`: those at hand."""
+        self.log_id, self._rules = log_id, rules
         self._snapshots, self._stats = snapshots, stats
         self._every_records, self._every_s = every_records, every_s
         self._last_offset, self._last_s = since, now_s
@@ -56,14 +57,14 @@ class Saving:
         if self._writing is not None:
             self._writing.result()
         self._last_offset, self._last_s = replica.next_offset, now_s
-        self._writing = asyncio.create_task(self._write(replica.snapshot(), now_s))
+        self._writing = asyncio.create_task(self._write(replica.snapshot(self._rules), now_s))
 
     async def finish(self, replica: Replica[Any], now_s: float) -> None:
         """At a graceful stop: wait for the snapshot in the making and save the last state too."""
         if self._writing is not None:
             await self._writing
         if self.log_id and replica.next_offset > self._last_offset:
-            await self._write(replica.snapshot(), now_s)
+            await self._write(replica.snapshot(self._rules), now_s)
 
     async def _write(self, snapshot: Snapshot, now_s: float) -> None:
         try:

@@ -1,8 +1,8 @@
 """The shell of a core: read, decide, append, over and over, in such a way that any crash changes nothing.
 
-    open the session ─> last snapshot ─> replay to the committed position ─> read ─> step ─> commit ─┐
-                                                                              ▲                      │
-                                                                              └──────────────────────┘
+    open the session ─> last snapshot ─> fold to the committed position ─> read ─> step ─> commit ─┐
+                                                                            ▲                      │
+                                                                            └──────────────────────┘
 
 What a core decides is appended in one transaction with the position behind its causes. Between two commits
 nothing of this process matters to anybody: killed at any point, it starts again from the last commit and
@@ -20,6 +20,9 @@ from typing import Any
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable, Message
+from libs.contracts.envelope import Envelope
+from libs.contracts.runtime import ServiceStarted
+from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
 from libs.runtime.clock import Clock, WallClock
@@ -31,12 +34,12 @@ from libs.runtime.inbox import Inbox
 from libs.runtime.lag import Lag
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
-from libs.runtime.recovery import CONTROL, log_id, recover
+from libs.runtime.recovery import CONTROL, Recovered, Recovery, log_id
 from libs.runtime.saving import Saving
 from libs.runtime.settings import Settings
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats
-from libs.runtime.timers import StuckTimer
+from libs.runtime.timers import SOURCE, StuckTimer
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,20 @@ class Options:
         )
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """Which version decides."""
+
+    version: str
+    """Of the package."""
+    rules: str
+    """`rules_of` the service."""
+
+
+UNNAMED = Epoch("", "")
+"""Nothing is said about it: for cores that are no service of the roster."""
+
+
 class Shell:
     """Runs one core on a bus."""
 
@@ -83,13 +100,14 @@ class Shell:
         options: Options | None = None,
         stats: Stats | None = None,
         tracer: Tracer | None = None,
+        epoch: Epoch = UNNAMED,
     ) -> None:
-        """Wire a core to the world; without `snapshots` every start replays the whole log."""
+        """Wire a core to the world; without `snapshots` every start folds the whole log."""
         self._service, self._bus, self._snapshots = service, bus, snapshots
         self._clock: Clock = clock or WallClock()
         self._options = options or Options()
         self.stats = stats or Stats(service.name)
-        self._tracer = tracer
+        self._tracer, self._epoch = tracer, epoch
         self._feeder: Feeder
         self._committer: Committer
         self._inbox: Inbox
@@ -131,11 +149,12 @@ class Shell:
         closing.push_async_callback(self._committer.close)
         committed = self._committer.committed[CONTROL]
         log_name = await outlast(lambda: log_id(self._bus), "read the log's first record")
-        replica = await recover(self._service, self._snapshots, log_name, committed.next_offset)
-        now_s = self._clock.now_s()
+        self.stats.phase = Phase.REPLAYING
+        recovery = Recovery(self._service, self._bus, self._epoch.rules, self._snapshots, self.stats, stop)
+        recovered = await recovery.run(log_name, committed.next_offset)
+        replica, now_s = recovered.replica, self._clock.now_s()
         self._feeder = Feeder(
-            replica,
-            committed,
+            recovered,
             self.stats,
             check_every=options.check_every_records,
             strict=options.strict,
@@ -148,17 +167,41 @@ class Shell:
                 self.stats,
                 every_records=options.snapshot_every_records,
                 every_s=options.snapshot_every_s,
-                since=replica.next_offset,
+                since=recovered.snapshot_offset,
                 now_s=now_s,
+                rules=self._epoch.rules,
             )
         reader = await outlast(lambda: self._bus.reader({CONTROL: replica.next_offset}), "open a reader")
         self._inbox = Inbox(reader, options.batch_records, self._clock, stop)
         closing.push_async_callback(self._inbox.close)
         closing.push_async_callback(self._lag.close)
         self._committed_at_s = now_s
-        self.stats.phase = Phase.REPLAYING
-        log.info("started", extra=fields(snapshot_offset=replica.next_offset, committed=committed.next_offset))
-        self._go_live_when_replayed()
+        self._feeder.check()
+        await self._begin_epoch(recovered)
+        self.stats.phase = Phase.LIVE
+        self.stats.next_offset = replica.next_offset
+        log.info(
+            "live",
+            extra=fields(snapshot_offset=recovered.snapshot_offset, next_offset=replica.next_offset),
+        )
+
+    async def _begin_epoch(self, recovered: Recovered) -> None:
+        """Say on the log by which rules is decided from here on, unless that stands there already."""
+        if self._epoch == UNNAMED or self._epoch.rules == recovered.rules:
+            return
+        next_offset, name = self._feeder.handled, self._service.name
+        end = await self._patience.outlast(lambda: self._bus.end_offset(CONTROL), "ask for the log's end")
+        envelope = Envelope(
+            id=derived_id(f"{SOURCE}/{name}/epoch", self._epoch.rules, end),
+            source=SOURCE,
+            time_s=self._clock.now_s(),
+            event=ServiceStarted(
+                service=name, version=self._epoch.version, rules=self._epoch.rules, next_offset=next_offset
+            ),
+        )
+        self._feeder.timers.begin_epoch(envelope.id)
+        self._feeder.outbox.append(codec.outgoing(envelope))
+        await self._commit()
 
     async def _turn(self) -> None:
         """Take what the log has, or what the clock says; then look after the house."""
@@ -188,25 +231,16 @@ class Shell:
                 if feeder.outbox_bytes > self._options.commit_bytes:
                     await self._commit()
         except CoreFailed:
-            if feeder.live:
-                await self._commit()
+            await self._commit()
             raise
         if messages:
             self.stats.progress_at_s = self._clock.now_s()
         self.stats.next_offset = feeder.handled
-        self._go_live_when_replayed()
         if feeder.outbox:
             await self._commit()
 
-    def _go_live_when_replayed(self) -> None:
-        if self.stats.phase is Phase.REPLAYING and self._feeder.live:
-            self._feeder.end_replay()
-            self.stats.phase = Phase.LIVE
-            log.info("live", extra=fields(next_offset=self._feeder.handled))
-
     def _timer_due_s(self) -> float | None:
-        feeder = self._feeder
-        return feeder.timers.due(feeder.replica.next_wakeup) if feeder.live else None
+        return self._feeder.timers.due(self._feeder.replica.next_wakeup)
 
     async def _fire_timer(self) -> None:
         """Append the TimerFired that the core has asked for, if its time has come."""
@@ -240,11 +274,10 @@ class Shell:
     async def _keep_house(self) -> None:
         """Move the position on, save the state, look how far behind we are: each when it is time."""
         feeder, now_s = self._feeder, self._clock.now_s()
-        if feeder.live:
-            uncommitted = feeder.handled - self._committer.committed[CONTROL].next_offset
-            late = now_s - self._committed_at_s >= self._options.commit_every_s
-            if uncommitted >= self._options.commit_every_records or (late and uncommitted > 0):
-                await self._commit()
+        uncommitted = feeder.handled - self._committer.committed[CONTROL].next_offset
+        late = now_s - self._committed_at_s >= self._options.commit_every_s
+        if uncommitted >= self._options.commit_every_records or (late and uncommitted > 0):
+            await self._commit()
         if self._saving is not None and self._at_rest and self._saving.due(feeder.handled, now_s):
             self._saving.save(feeder.replica, now_s)
         self._lag.turn(self._quiet)
@@ -256,8 +289,7 @@ class Shell:
 
     async def _finish(self) -> None:
         """A graceful stop: commit how far we are and save the state."""
-        if self._feeder.live:
-            await self._commit()
+        await self._commit()
         if self._saving is not None and self._at_rest:
             await self._saving.finish(self._feeder.replica, self._clock.now_s())
         log.info("stopped", extra=fields(next_offset=self._feeder.handled))

@@ -13,7 +13,7 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     REPLAYING = "replaying"
-    """Behind its own committed position: nothing is decided yet."""
+    """Folds what the log has recorded: nothing is decided yet."""
     LIVE = "live"
     STOPPED = "stopped"
 
@@ -40,8 +40,8 @@ class Stats:
     snapshot_failures: int = 0
     violations: int = 0
     """State checks that found a contradiction."""
-    replay_differences: int = 0
-    """Decisions that a replay at start derived otherwise than they stand on the log."""
+    repairs: int = 0
+    """Starts at which the committed position was behind what the log tells, and was repaired."""
     next_offset: int = 0
     """Everything before it is handled."""
     lag_records: int = 0

@@ -14,6 +14,7 @@ from libs.contracts.runtime import TimerFired
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
+from libs.testing.purity import watched
 
 E = TypeVar("E", bound=Event)
 
@@ -25,7 +26,7 @@ class CoreCase:
     """
 
     def __init__(self, service: Service[Any]) -> None:
-        self.replica = Replica(service)
+        self.replica = Replica(watched(service))
         self.now_s = 0.0
         self.all: list[Event] = []
         self._given = 0

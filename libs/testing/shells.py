@@ -16,7 +16,7 @@ from libs.kernel.service import Service
 from libs.runtime.clock import ManualClock
 from libs.runtime.handled import Tracer
 from libs.runtime.recovery import CONTROL
-from libs.runtime.shell import Options, Shell
+from libs.runtime.shell import UNNAMED, Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.testing.faults import Crash, FaultyBus
 
@@ -34,8 +34,10 @@ class ShellCase:
         snapshots: Snapshots | None = None,
         options: Options = CAREFUL,
         tracer: Tracer | None = None,
+        epoch: Epoch = UNNAMED,
     ) -> None:
         self.service, self.bus, self.snapshots, self.options, self.tracer = service, bus, snapshots, options, tracer
+        self.epoch = epoch
         self.clock = ManualClock()
         self.lives = 0
         self.shell: Shell
@@ -63,6 +65,7 @@ class ShellCase:
                 clock=self.clock,
                 options=self.options,
                 tracer=self.tracer,
+                epoch=self.epoch,
             )
             running = asyncio.create_task(self.shell.run(stop))
             waiting = asyncio.create_task(self.bus.until(done))

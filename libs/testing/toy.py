@@ -26,19 +26,32 @@ class ToyState(msgspec.Struct, kw_only=True):
 machine: Machine[ToyState] = Machine(OWNER)
 
 
+@machine.evolves(JobArrived)
+def due(state: ToyState, event: JobArrived, now_s: float) -> None:
+    """Every job is stopped 5 s later."""
+    state.due_s[event.job_id] = now_s + PATIENCE_S
+
+
 @machine.decides(JobArrived)
 def arrived(state: ToyState, event: JobArrived, turn: Turn[ToyState]) -> None:
-    """Every job is queued, and stopped 5 s later."""
-    state.due_s[event.job_id] = turn.now_s + PATIENCE_S
+    """Every job is queued."""
     turn.emit(JobQueued(job_id=event.job_id, attempt=1, reason=Reason(code="Toy", message="waits")))
+
+
+@machine.evolves(TimerFired)
+def time_passes(state: ToyState, event: TimerFired, now_s: float) -> list[str]:
+    """Which jobs are due."""
+    over = [job_id for job_id, due_s in state.due_s.items() if due_s <= now_s]
+    for job_id in over:
+        del state.due_s[job_id]
+    state.stopped += len(over)
+    return over
 
 
 @machine.decides(TimerFired)
 def woken(state: ToyState, event: TimerFired, turn: Turn[ToyState]) -> None:
     """Stop what is due: an order for the agent of node n1."""
-    for job_id in [job_id for job_id, due_s in state.due_s.items() if due_s <= turn.now_s]:
-        del state.due_s[job_id]
-        state.stopped += 1
+    for job_id in turn.changed:
         reason = Reason(code="Toy", message="was due")
         turn.emit(StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=0.0, reason=reason))
 

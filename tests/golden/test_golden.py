@@ -13,8 +13,7 @@ import pytest
 from libs.contracts.catalogue import TERMINAL
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.sources import open_log
-from libs.testing.builders import log_of
-from tests.golden.accept import EXPECTED, LOG, record
+from tests.golden.accept import EXPECTED, LOG, record, recorded
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +29,7 @@ def test_the_golden_log_replays_under_any_hash_seed(hash_seed: str):
 
 def test_recording_it_again_gives_the_same_log():
     out = io.BytesIO()
-    write_jsonl(log_of(record(), cell="golden"), out)
+    write_jsonl(recorded(record()), out)
     assert out.getvalue() == LOG.read_bytes(), "if a core is meant to decide otherwise: make golden-accept"
 
 

@@ -13,14 +13,17 @@ from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
+from libs.testing.purity import watched
 from libs.testing.strategies import crowded_cells, scenarios
 from services.roster import SERVICES
 from tests.properties.effort import few_examples, whole_system
 
+WATCHED = tuple(watched(service) for service in SERVICES)
+
 
 def checked_run(scenario: Scenario) -> Simulation:
     """Run with every core's invariants checked after every step."""
-    simulation = scenario.build(SERVICES)
+    simulation = scenario.build(WATCHED)
     try:
         simulation.run(lambda running: [replica.check() for replica in running.replicas.values()])
     finally:

@@ -151,11 +151,7 @@ def _audit(log: Path, console: Console) -> Verification:
     with open_log(str(log), cell="") as exported:
         result = verify(exported, SERVICES)
     style = "bold green" if result.ok else "bold red"
-    console.print(
-        f"\naudit: {result.events} events replayed, {result.decisions} decisions derived again, "
-        f"{result.differences} differences",
-        style=style,
-    )
+    console.print(f"\naudit: {result.summary}", style=style)
     if result.first is not None:
         console.print("\n".join(result.first.lines()), markup=False)
     return result

@@ -7,17 +7,19 @@ import logging
 import time
 from typing import cast
 
-from libs.bus.port import Bus, Position
-from libs.kernel.replica import Replica
+from libs.bus.port import Bus
 from libs.runtime.clock import Clock
 from libs.runtime.feeder import Feeder
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
-from libs.runtime.recovery import CONTROL, log_id, recover
+from libs.runtime.recovery import CONTROL, Recovered, from_snapshot, log_id
+from libs.runtime.rules import rules_of
 from libs.runtime.saving import Saving
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail
+from libs.runtime.timers import Note
+from services.introspection.core import watching
 from services.introspection.core.watching import WATCH, Watch
 
 log = logging.getLogger(__name__)
@@ -65,15 +67,10 @@ class Control:
         patience = Patience(stop)
         end = await patience.outlast(lambda: self._bus.end_offset(CONTROL), "read where control ends")
         log_name = await patience.outlast(lambda: log_id(self._bus), "read the log's first record")
-        replica: Replica[Watch] = await recover(WATCH, self._snapshots, log_name, end)
-        self._feeder = Feeder(
-            replica,
-            Position(replica.next_offset),
-            self._stats,
-            check_every=1_000_000,
-            strict=False,
-            traced=False,
-        )
+        rules = await asyncio.to_thread(rules_of, watching.__name__)
+        replica = await from_snapshot(WATCH, self._snapshots, rules, log_name, end)
+        recovered = Recovered(replica, Note(), rules, snapshot_offset=replica.next_offset)
+        self._feeder = Feeder(recovered, self._stats, check_every=1_000_000, strict=False, traced=False)
         now_s = self._clock.now_s()
         if self._snapshots is not None:
             self._saving = Saving(
@@ -84,6 +81,7 @@ class Control:
                 every_s=self._every_s,
                 since=replica.next_offset,
                 now_s=now_s,
+                rules=rules,
             )
         self._stats.phase = Phase.REPLAYING
         self._tail = Tail(self._bus, {CONTROL: replica.next_offset}, BATCH, self._clock, stop)

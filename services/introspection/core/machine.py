@@ -42,7 +42,10 @@ def profiled(state: State, event: JobProfiled, now_s: float) -> None:
     pack = _pack_of(state, event.job_id)
     if pack is None:
         state.alone[event.job_id] = event.rate_per_s
-    elif event.window_start_s >= pack.since_s:
+        return
+    if len(pack.together) == len(pack.jobs):  # the last profile has completed them, and they were judged
+        pack.together = {}
+    if event.window_start_s >= pack.since_s:
         pack.together[event.job_id] = event.rate_per_s
 
 
@@ -62,7 +65,6 @@ def judge(state: State, event: JobProfiled, turn: Turn[State]) -> None:
     elif not pack.kept:
         reason = Reason(code="FasterThanByTurns", message=f"{words}: more than by turns", numbers=numbers)
         turn.emit(PackSucceeded(job_id=host, with_job=guest, packed_ratio=round(total, 4), reason=reason))
-    pack.together = {}
 
 
 @machine.evolves(PackSucceeded)

@@ -34,7 +34,13 @@ class Proposal:
 
 @machine.evolves(TimerFired)
 def looked(state: State, event: TimerFired, now_s: float) -> None:
-    state.look_at_s = None
+    rests = [seat.rests_until_s for seat in state.seats.values()]
+    grows = [
+        state.servers[seat.nodes[0]].changed_s + state.grow_after_s
+        for job_id, seat in state.seats.items()
+        if job_id in state.widths and seat.nodes[0] in state.servers
+    ]
+    state.look_at_s = min((time_s for time_s in [*rests, *grows] if time_s > now_s), default=None)
 
 
 @machine.decides(TimerFired)
@@ -55,13 +61,6 @@ def improve(state: State, event: TimerFired, turn: Turn[State]) -> None:
             must_leave=False,
             gpus=proposal.gpus,
         )
-    rests = [seat.rests_until_s for seat in state.seats.values()]
-    grows = [
-        state.servers[seat.nodes[0]].changed_s + state.grow_after_s
-        for job_id, seat in state.seats.items()
-        if job_id in state.widths and seat.nodes[0] in state.servers
-    ]
-    state.look_at_s = min((time_s for time_s in [*rests, *grows] if time_s > turn.now_s), default=None)
 
 
 def next_wakeup(state: State) -> float | None:

@@ -8,7 +8,13 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.arrivals import cancelled, on_hold
 from services.placement.core.moving.abandoning import abandon
-from services.placement.core.moving.handing_over import destination_ended, destination_failed, destination_started
+from services.placement.core.moving.handing_over import (
+    HandOver,
+    advance,
+    destination_ended,
+    destination_failed,
+    destination_started,
+)
 from services.placement.core.placing import clear_attempt, forget, stop_all, withdraw
 from services.placement.core.scheduling import schedule
 from services.placement.core.slicing.service_time import ends, has_begun
@@ -51,12 +57,13 @@ def task_movable(state: State, event: JobMovable, now_s: float) -> None:
 
 
 @machine.evolves(JobSuspended)
-def task_suspended(state: State, event: JobSuspended, now_s: float) -> None:
+def task_suspended(state: State, event: JobSuspended, now_s: float) -> HandOver:
     job = active(state, event.job_id, event.attempt)
     if job is not None:
         job.still[event.node_id] = None
         if job.suspended:
             ends(job, now_s)
+    return advance(state, event.job_id)
 
 
 @machine.evolves(JobResumed)
@@ -75,13 +82,20 @@ def stop_a_stranger(state: State, event: JobStarted, turn: Turn[State]) -> None:
 
 
 @machine.evolves(JobExited)
-def task_exited(state: State, event: JobExited, now_s: float) -> None:
-    job = active(state, event.job_id, event.attempt)
-    if job is not None and event.node_id in job.live_nodes():
-        job.exits[event.node_id] = TaskExit(
-            exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
-        )
+def task_exited(state: State, event: JobExited, now_s: float) -> bool:
+    """Whether the task is the first to end badly: its peers are to be stopped."""
     destination_ended(state, event)
+    job = active(state, event.job_id, event.attempt)
+    if job is None or event.node_id not in job.live_nodes():
+        return False
+    task_exit = TaskExit(
+        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+    )
+    job.exits[event.node_id] = task_exit
+    if task_exit.good or job.stopping or not job.live_nodes():
+        return False
+    job.stopping = True
+    return True
 
 
 @machine.decides(JobExited)
@@ -95,14 +109,15 @@ def end_or_stop_peers(state: State, event: JobExited, turn: Turn[State]) -> None
     if not job.live_nodes():
         end_attempt(state, job, turn)
         schedule(state, turn)
-    elif not job.exits[event.node_id].good and not job.stopping:
+    elif turn.changed:
         reason = Reason(code="PeerFailed", message=f"the task on {event.node_id} ended badly")
         stop_all(state, job, state.stop_grace_s, reason, turn)
 
 
 @machine.evolves(JobPreempted)
 def job_preempted(state: State, event: JobPreempted, now_s: float) -> None:
-    state.jobs[event.job_id].leaving = event.reason
+    job = state.jobs[event.job_id]
+    job.leaving, job.stopping = event.reason, True
 
 
 @machine.evolves(JobSucceeded)
@@ -116,13 +131,6 @@ def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     withdraw(state, job)
     clear_attempt(state, job, now_s)
     job.phase = Phase.FAILED
-
-
-@machine.evolves(StopTask)
-def stop_ordered(state: State, event: StopTask, now_s: float) -> None:
-    job = active(state, event.job_id, event.attempt)
-    if job is not None:
-        job.stopping = True
 
 
 def stop_stale(state: State, node_id: str, job_id: str, attempt: int) -> StopTask:

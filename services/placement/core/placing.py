@@ -48,8 +48,9 @@ def tell(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
 def preempt(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
     """Take the attempt off its GPUs; it is queued again when its tasks have ended."""
     abandon(job, reason, turn, goes_on=False)
+    stopping = job.stopping
     turn.emit(JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason))
-    if not job.stopping:
+    if not stopping:
         stop_all(state, job, state.stop_grace_s, reason, turn)
 
 
@@ -74,6 +75,7 @@ def job_queued(state: State, event: JobQueued, now_s: float) -> None:
 @machine.evolves(JobPlaced)
 def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
     job = state.jobs[event.job_id]
+    state.looked_s = now_s
     dequeue(state, job)
     job.phase, job.gang, job.wait_code, job.charged_s = Phase.ACTIVE, event.gang, "", now_s
     state.hold(job, job.gang)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from libs.contracts.placement import GangReleased, GangReserved
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
@@ -45,15 +47,21 @@ def _holder(state: State) -> Job | None:
 
 def _accepts(state: State, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     """Whether the place is good enough: the fewest servers possible, or the job has waited for better."""
-    relaxes_at_s = job.queued_since_s + state.locality_relax_s
-    if fit.nodes == 1 or now_s >= relaxes_at_s:
+    if fit.nodes == 1 or now_s >= job.queued_since_s + state.locality_relax_s:
         return True
     usable = [node for node in state.nodes.values() if node.usable]
     ideal = gangs.fewest_servers(job.spec.gpus, usable)
-    if ideal is None or fit.nodes <= ideal:
-        return True
-    _wake_at(state, relaxes_at_s)
-    return False
+    return ideal is None or fit.nodes <= ideal
+
+
+def moments(state: State, policy: QueuePolicy) -> Iterator[float]:
+    """When a gang accepts more servers, and when it has waited long enough for a reservation."""
+    for orders in state.queue.values():
+        job = state.jobs[orders[0][2]]
+        if job.spec.gpus.count > 1:
+            yield job.queued_since_s + state.locality_relax_s
+            if policy.reserves:
+                yield job.queued_since_s + state.reserve_after_s
 
 
 def _place(state: State, job: Job, fit: gangs.Fit, turn: Turn[State]) -> None:
@@ -85,9 +93,7 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
     holder = _holder(state)
     if job.spec.gpus.count == 1 or (holder is not None and holder.order <= job.order):
         return
-    due_s = job.queued_since_s + state.reserve_after_s
-    if turn.now_s < due_s:
-        _wake_at(state, due_s)
+    if turn.now_s < job.queued_since_s + state.reserve_after_s:
         return
     usable = [node for node in state.nodes.values() if node.usable]
     chosen = gangs.nodes_to_reserve(job.spec.gpus, usable)
@@ -132,10 +138,6 @@ def release_reservation_of(state: State, job: Job, code: str, turn: Turn[State])
 
 def _released(job: Job, reason: Reason) -> GangReleased:
     return GangReleased(job_id=job.job_id, attempt=job.attempt, reason=reason)
-
-
-def _wake_at(state: State, time_s: float) -> None:
-    state.wakeup_s = time_s if state.wakeup_s is None else min(state.wakeup_s, time_s)
 
 
 @machine.evolves(GangReserved)

@@ -39,10 +39,17 @@ NEWS_RATIO = 0.1
 
 
 @machine.evolves(JobCancelRequested)
-def cancel_requested(state: State, event: JobCancelRequested, now_s: float) -> None:
+def cancel_requested(state: State, event: JobCancelRequested, now_s: float) -> bool:
+    """Whether the attempt is to be stopped, and is not being stopped already."""
     job = state.jobs.get(event.job_id)
-    if job is not None and job.cancellation is None:
+    if job is None:
+        return False
+    if job.cancellation is None:
         job.cancellation = Cancellation(requested_by=event.requested_by, grace_s=event.grace_s)
+    if job.phase is not Phase.ACTIVE or job.stopping:
+        return False
+    job.stopping = True
+    return True
 
 
 @machine.decides(JobCancelRequested)
@@ -55,7 +62,7 @@ def cancel(state: State, event: JobCancelRequested, turn: Turn[State]) -> None:
         release_reservation_of(state, job, "Cancelled", turn)
         turn.emit(cancelled(job))
         schedule(state, turn)
-    elif job.phase is Phase.ACTIVE and not job.stopping:
+    elif turn.changed:
         reason = Reason(code="CancelRequested", message=f"cancelled by {event.requested_by}")
         abandon(job, reason, turn, goes_on=False)
         stop_all(state, job, event.grace_s, reason, turn)
@@ -68,6 +75,8 @@ def pause_requested(state: State, event: JobPauseRequested, now_s: float) -> Non
         job.held = True
         dequeue(state, job)
         withdraw(state, job)
+        if job.phase is Phase.ACTIVE and not job.stopping and job.move is not None:
+            job.move.halted = True
 
 
 @machine.decides(JobPauseRequested)
@@ -89,7 +98,11 @@ def pause(state: State, event: JobPauseRequested, turn: Turn[State]) -> None:
 @machine.evolves(JobResumeRequested)
 def resume_requested(state: State, event: JobResumeRequested, now_s: float) -> None:
     job = state.jobs.get(event.job_id)
-    if job is None or not job.held:
+    if job is None:
+        return
+    if _goes_on_at_once(job) and job.move is not None:
+        job.move.halted = False
+    if not job.held:
         return
     job.held = False
     if job.phase is Phase.QUEUED:
@@ -105,9 +118,15 @@ def resume(state: State, event: JobResumeRequested, turn: Turn[State]) -> None:
     if job.phase is Phase.QUEUED or job.suspended:
         schedule(state, turn)
         tell_newcomer(state, job, turn)
-    elif job.phase is Phase.ACTIVE and not job.stopping and (job.move is None or not job.move.is_ready):
+    elif _goes_on_at_once(job):
         for order in resume_orders(job):
             turn.emit(order)
+
+
+def _goes_on_at_once(job: Job) -> bool:
+    """Whether the job is resumed on the GPUs that it holds; one whose destination waits for its state is not."""
+    runs = job.phase is Phase.ACTIVE and not job.stopping and not job.suspended
+    return runs and (job.move is None or not job.move.is_ready)
 
 
 @machine.evolves(JobPriorityChanged)

@@ -20,6 +20,7 @@ from services.placement.core.table import machine
 
 @machine.evolves(TimerFired)
 def time_is_booked(state: State, event: TimerFired, now_s: float) -> None:
+    state.looked_s = now_s
     ledger.book(state, now_s)
 
 
@@ -30,13 +31,23 @@ def time_has_passed(state: State, event: TimerFired, turn: Turn[State]) -> None:
 
 
 def next_wakeup(state: State) -> float | None:
-    """When the passing of time alone may change a decision."""
-    return state.wakeup_s
+    """When the passing of time alone may change a decision.
+
+    Every moment at which one may is a candidate; those that have been looked at are over. A timer too many costs one
+    pass, and none has to be remembered.
+    """
+    policy = QUEUE_POLICIES.get(state.policy)
+    if policy is not None:
+        moments = queue_pass.moments(state, policy)
+    elif state.policy in SLICING_POLICIES:
+        moments = slices.moments(state)
+    else:
+        moments = mechanism.moments(state)
+    return min((moment_s for moment_s in moments if moment_s > state.looked_s), default=None)
 
 
 def schedule(state: State, turn: Turn[State]) -> None:
     """Give away what the policy lets start now; tell the others why they wait."""
-    state.wakeup_s = None
     if state.policy in SLICING_POLICIES:
         queue_pass.drop_reservation(state, turn)
         slices.go_on(state, turn)

@@ -125,7 +125,7 @@ class Job(msgspec.Struct, kw_only=True):
     leaving: Reason | None = None
     """Why the attempt was preempted; its tasks are being stopped."""
     stopping: bool = False
-    """StopTask has been ordered for every task of the attempt."""
+    """Every task of the attempt is being stopped: it is cancelled or preempted, or a task has ended badly."""
     arrived_s: float = 0.0
     charged_s: float = 0.0
     """While its attempt lasts: up to when its time on GPUs has been booked."""
@@ -333,8 +333,8 @@ class State(msgspec.Struct, kw_only=True):
     """Counts what was learned about the rates of jobs and configurations: each time is a reset event."""
     tenant_weights: dict[str, float] = {}
     next_seq: int = 0
-    wakeup_s: float | None = None
-    """When the passing of time alone may change a decision."""
+    looked_s: float = 0.0
+    """Up to when the passing of time has been taken into account: by a timer, or by a pass that has placed a job."""
     locality_relax_s: float = settings.default(OWNER, "locality_relax_s")
     reserve_after_s: float = settings.default(OWNER, "reserve_after_s")
     round_s: float = settings.default(OWNER, "round_s")

@@ -43,7 +43,7 @@ def header(**fields: Any) -> Header:
 
 def audit(tampered: Iterable[Message], **fields: Any) -> Verification:
     """What the audit says to these messages."""
-    return verify(Log(header(**fields), iter(tampered)), SERVICES)
+    return verify(Log(header(**fields), list(tampered)), SERVICES)
 
 
 def headers_of(message: Message) -> dict[str, str]:

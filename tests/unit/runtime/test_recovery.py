@@ -1,5 +1,6 @@
 """Snapshots are a cache: whatever happens to them, the state is that of the log."""
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,21 +9,26 @@ import msgspec
 import pytest
 from sqlalchemy import create_engine, text
 
+from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import TopicLayout
+from libs.bus.port import Bus, Partition, Position, Session, TopicLayout
 from libs.contracts.base import Topic
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, JobPriorityChanged
 from libs.contracts.placement import JobQueued
 from libs.contracts.reasons import Reason
+from libs.contracts.runtime import ServiceStarted
 from libs.kernel.machine import Machine, Turn
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
-from libs.runtime.recovery import CONTROL, log_id, recover
-from libs.runtime.shell import Options
+from libs.runtime.exits import CoreFailed
+from libs.runtime.recovery import CONTROL, Recovery, from_snapshot, log_id
+from libs.runtime.shell import Epoch, Options
 from libs.runtime.snapshots import KEPT, Snapshots
+from libs.runtime.stats import Stats
+from libs.runtime.timers import Note
 from libs.testing.core_case import arrival
 from libs.testing.faults import Faults, FaultyBus
-from libs.testing.shells import CAREFUL, ShellCase, ids, replayed
+from libs.testing.shells import CAREFUL, ShellCase, ids, messages, replayed
 from libs.testing.toy import PATIENCE_S, TOY, ToyState
 
 JOBS = 12
@@ -52,7 +58,7 @@ def tamper(url: str, statement: str) -> None:
 
 
 async def restored(case: ShellCase, snapshots: Snapshots, service: Service[Any] = TOY) -> Replica[Any]:
-    return await recover(service, snapshots, await log_id(case.bus.bus), case.position)
+    return await from_snapshot(service, snapshots, "", await log_id(case.bus.bus), case.position)
 
 
 async def test_snapshots_are_taken_on_the_way_and_at_the_end_and_old_ones_are_forgotten(url: str):
@@ -129,10 +135,11 @@ async def test_a_snapshot_of_another_state_class_is_rebuilt_from_the_log(
     snapshots = Snapshots(url, "t")
     case = await a_life(snapshots)
     changed = Service[Any](**{**vars(TOY), "state_type": state_type, "check": lambda state: None})
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         replica = await restored(case, snapshots, changed)
     assert replica.next_offset == 0
-    assert "snapshot dropped" in caplog.text
+    assert any("another state class" in str(vars(record)) for record in caplog.records)
+    assert (await restored(case, snapshots)).next_offset == case.position, "it still serves the version that made it"
 
 
 async def test_a_snapshot_whose_state_contradicts_itself_is_dropped(url: str):
@@ -174,24 +181,110 @@ async def test_cells_and_services_do_not_mix(url: str):
     assert mine.load("quota", await log_id(case.bus.bus), 10**9) == []
 
 
+async def test_a_snapshot_of_other_rules_is_left_alone(url: str):
+    snapshots = Snapshots(url, "t")
+    case = await a_life(snapshots)
+    log_name = await log_id(case.bus.bus)
+    assert (await from_snapshot(TOY, snapshots, "new rules", log_name, case.position)).next_offset == 0
+    assert (await restored(case, snapshots)).next_offset == case.position
+
+
 def deciding_otherwise() -> Service[Any]:
-    """The toy of another release, which queues attempt 2."""
+    """The toy of another release, which queues attempt 2 and tells so twice."""
     changed: Machine[ToyState] = Machine(TOY.name)
+    changed._evolves = TOY.machine._evolves
 
     @changed.decides(JobArrived)
     def arrived(state: ToyState, event: JobArrived, turn: Turn[ToyState]) -> None:
-        state.due_s[event.job_id] = turn.now_s + PATIENCE_S
-        turn.emit(JobQueued(job_id=event.job_id, attempt=2, reason=Reason(code="Toy", message="waits")))
+        for _ in range(2):
+            turn.emit(JobQueued(job_id=event.job_id, attempt=2, reason=Reason(code="Toy", message="waits")))
 
     return Service[Any](**{**vars(TOY), "machine": changed})
 
 
-async def test_a_core_that_now_decides_otherwise_is_reported(url: str, caplog: pytest.LogCaptureFixture):
+async def test_a_core_that_now_decides_otherwise_has_the_recorded_state_and_decides_only_what_is_new(url: str):
     case = await a_life(Snapshots(url, "t"))
+    before = (await replayed(TOY, case.bus.bus)).state_bytes
     case.service, case.snapshots = deciding_otherwise(), None
+    await case.run_to_end()
+    assert case.shell.replica.state_bytes == before
+    assert await case.bus.bus.end_offset(CONTROL) == 2 * JOBS, "nothing is decided again"
     await case.give(arrival("late"))
-    with caplog.at_level(logging.WARNING):
+    await case.run_to_end()
+    assert await case.bus.bus.end_offset(CONTROL) == 2 * JOBS + 3
+
+
+def pending(case: ShellCase) -> bool:
+    """Whether a timer is on the log that the core has not read."""
+    position = case.bus.positions[TOY.name][CONTROL]
+    return bool(msgspec.json.decode(position.metadata, type=Note).pending)
+
+
+class ForgetfulBus:
+    """A bus that has forgotten its sessions' positions, as brokers do with those of groups without members."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def open_session(self, name: str) -> Session:
+        session = await self._bus.open_session(name)
+        forgotten = dict.fromkeys([CONTROL], True)
+
+        async def position(partition: Partition, remembered: Any = session.position) -> Position:
+            return Position(0) if forgotten.get(partition) else await remembered(partition)
+
+        session.position = position  # type: ignore[method-assign]
+        return session
+
+
+@pytest.mark.parametrize("with_snapshots", [True, False])
+@pytest.mark.parametrize("timer", ["none", "read", "pending"])
+async def test_a_position_that_was_forgotten_is_found_on_the_log(url: str, with_snapshots: bool, timer: str):
+    snapshots = Snapshots(url, "t") if with_snapshots else None
+    case = await a_life(snapshots or Snapshots(url, "other"))
+    case.snapshots = snapshots
+    if timer != "none":
+        case.clock.advance(PATIENCE_S)
+        await case.run_until(lambda: pending(case) if timer == "pending" else case.position > 2 * JOBS)
+    control = await ids(case.bus.bus, Topic.CONTROL)
+    state = case.shell.replica.state_bytes
+    case.bus = FaultyBus(ForgetfulBus(case.bus.bus), Faults())
+    await case.give(arrival("late"))
+    await case.run_to_end()
+    assert case.shell.stats.repairs == 1
+    assert (await ids(case.bus.bus, Topic.CONTROL))[: len(control)] == control
+    assert len(await ids(case.bus.bus, Topic.CONTROL)) == len(control) + 2, "the job and its place in the queue"
+    assert len(await ids(case.bus.bus, Topic.ORDERS)) == (0 if timer == "none" else JOBS), "each order once"
+    assert state != case.shell.replica.state_bytes
+
+
+async def test_a_position_beyond_the_logs_end_is_refused(url: str):
+    case = await a_life(Snapshots(url, "t"))
+    shorter = FaultyBus(await connect("memory:", "t"), Faults())
+    await shorter.create_topics(TopicLayout())
+    await shorter.append([codec.outgoing(codec.record((await messages(case.bus.bus, Topic.CONTROL))[0]).envelope)])
+    recovery = Recovery(TOY, shorter, "", None, Stats(TOY.name), asyncio.Event())
+    with pytest.raises(CoreFailed, match="has handled control up to offset 24, and the log ends at 1"):
+        await recovery.run(await log_id(shorter), case.position)
+
+
+async def test_an_epoch_begins_with_other_rules_and_not_with_a_restart(url: str):
+    snapshots = Snapshots(url, "t")
+    case = await a_life(snapshots)
+
+    async def epochs(rules: str) -> list[tuple[str, int]]:
+        case.epoch = Epoch("1.0", rules)
+        await case.give(JobPriorityChanged(job_id="j0", priority=1, requested_by="test"))
         await case.run_to_end()
-    assert case.shell.stats.replay_differences == JOBS
-    assert "the replay derived other decisions" in caplog.text
-    assert await case.bus.bus.end_offset(CONTROL) == 2 * JOBS + 2
+        found = [codec.record(message).envelope.event for message in await messages(case.bus.bus, Topic.CONTROL)]
+        return [(event.rules, event.next_offset) for event in found if isinstance(event, ServiceStarted)]
+
+    first, second = ("a", 2 * JOBS), ("b", 2 * JOBS + 3)
+    assert await epochs("a") == [first]
+    assert await epochs("a") == [first]
+    assert await epochs("b") == [first, second]
+    assert await epochs("b") == [first, second]
+    assert await epochs("a") == [first, second, ("a", 2 * JOBS + 6)], "although it has a snapshot of its own rules"

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.contracts.runtime import TimerFired
-from libs.runtime.timers import MOST_REPEATS, StuckTimer, Timers
+from libs.runtime.timers import MOST_REPEATS, Note, StuckTimer, Timers
 
 
 def test_nothing_is_due_without_a_wish():
@@ -20,17 +20,16 @@ def test_a_fired_timer_blocks_the_next_until_it_is_read_back():
     assert timers.due(7.0) == 7.0
 
 
-def test_a_restart_knows_from_the_note_that_the_timer_is_on_the_log():
-    before = Timers("placement")
-    fired = before.fire(due_s=5.0, now_s=5.5)
-    after = Timers("placement", before.metadata)
+def test_a_restart_knows_that_the_timer_is_on_the_log():
+    fired = Timers("placement").fire(due_s=5.0, now_s=5.5)
+    after = Timers("placement", Note(timers=1, pending=fired.id))
     assert after.due(5.0) is None
     after.seen(fired)
     assert after.due(9.0) == 9.0
 
 
 def test_a_restart_before_the_commit_fires_the_same_timer():
-    note = Timers("placement").metadata
+    note = Note(timers=3)
     assert Timers("placement", note).fire(5.0, 5.5).id == Timers("placement", note).fire(5.0, 6.5).id
 
 
@@ -56,4 +55,5 @@ def test_a_moment_that_never_passes_is_an_error():
 def test_the_note_fits_a_position():
     timers = Timers("failure_analysis")
     timers.fire(1e9, 1e9)
+    timers.begin_epoch(timers.fire(1e9, 1e9).id)
     assert len(timers.metadata) < 200

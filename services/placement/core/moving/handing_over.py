@@ -9,9 +9,11 @@ destination has everything, and the source's tasks, which have not moved since, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, JobSuspended
 from libs.contracts.gateway import SLICING_POLICIES
-from libs.contracts.placement import JobMoved, JobResized, RestoreTask, ResumeTask, SuspendTask
+from libs.contracts.placement import JobMoved, JobResized
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
@@ -39,11 +41,33 @@ def give_up(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
         preempt(state, job, leaving, turn)
 
 
+class HandOver(NamedTuple):
+    """What a fact means for the move of its job."""
+
+    halts: bool = False
+    """The source is to stand still from now on."""
+    fetches: bool = False
+    """The destination is to fetch the state of the source, which stands still."""
+
+
+def advance(state: State, job_id: str) -> HandOver:
+    """When the destination waits, the source is halted; when that stands still, its state is fetched."""
+    job = state.jobs.get(job_id)
+    if job is None or job.move is None or job.move.fetching or not job.move.is_ready:
+        return HandOver()
+    halts = not (job.move.halted or job.suspended or job.held)
+    job.move.halted = job.move.halted or halts
+    # Agents say nothing when they are told to suspend what has not gone on since: then it stands still already.
+    job.move.fetching = all(task.node_id in job.still for task in job.gang)
+    return HandOver(halts, job.move.fetching)
+
+
 @machine.evolves(JobReady)
-def destination_ready(state: State, event: JobReady, now_s: float) -> None:
+def destination_ready(state: State, event: JobReady, now_s: float) -> HandOver:
     move = move_to(state, event.job_id, event.attempt)
     if move is not None:
         move.ready.append(event.node_id)
+    return advance(state, event.job_id)
 
 
 @machine.evolves(JobRestored)
@@ -78,31 +102,16 @@ def destination_failed(state: State, event: JobExited, turn: Turn[State]) -> Non
 
 @machine.decides(JobReady, JobSuspended)
 def hand_over(state: State, event: JobReady | JobSuspended, turn: Turn[State]) -> None:
-    """When the destination waits, the source is halted; when that stands still, its state is fetched."""
+    step: HandOver = turn.changed
     job = state.jobs.get(event.job_id)
-    if job is None or job.move is None or job.move.fetching or not job.move.is_ready:
+    if job is None or job.move is None:
         return
-    if not (job.move.halted or job.suspended or job.held):
+    if step.halts:
         for suspend in suspend_orders(job):
             turn.emit(suspend)
-    # Agents say nothing when they are told to suspend what has not gone on since: then it stands still already.
-    if all(task.node_id in job.still for task in job.gang):
+    if step.fetches:
         for restore in restore_orders(state, job, job.move):
             turn.emit(restore)
-
-
-@machine.evolves(SuspendTask)
-def halted(state: State, event: SuspendTask, now_s: float) -> None:
-    job = state.jobs[event.job_id]
-    if job.move is not None:
-        job.move.halted = True
-
-
-@machine.evolves(RestoreTask)
-def fetching(state: State, event: RestoreTask, now_s: float) -> None:
-    move = move_to(state, event.job_id, event.attempt)
-    if move is not None:
-        move.fetching = True
 
 
 @machine.decides(JobRestored)
@@ -154,10 +163,3 @@ def job_moved(state: State, event: JobMoved, now_s: float) -> None:
     if state.policy in SLICING_POLICIES:
         ends(job, now_s)
         begins(job, now_s)
-
-
-@machine.evolves(ResumeTask)
-def not_halted(state: State, event: ResumeTask, now_s: float) -> None:
-    job = state.jobs[event.job_id]
-    if job.move is not None:
-        job.move.halted = False

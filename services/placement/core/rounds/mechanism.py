@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
@@ -48,7 +50,12 @@ def go_on(state: State, turn: Turn[State]) -> None:
 def _go_on_with_round(state: State, turn: Turn[State]) -> None:
     assert state.rounds is not None
     give(state, state.rounds, turn)
-    state.wakeup_s = state.rounds.ends_s if state.jobs else None
+
+
+def moments(state: State) -> Iterator[float]:
+    """When the round is over, unless an allocation is awaited: the next one begins with that."""
+    if state.rounds is not None and state.jobs and not state.asked:
+        yield state.rounds.ends_s
 
 
 def _round_is_due(state: State, now_s: float) -> bool:

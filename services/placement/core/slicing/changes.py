@@ -104,6 +104,8 @@ def places_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
         ledger.leaves(state, job, now_s)
         state.release(job, job.gang)
         job.suspended = True
+        if job.move is not None:
+            job.move.halted = True
     for seat in event.resumed:
         job = state.jobs[seat.job_id]
         state.release(job, job.gang)
@@ -111,6 +113,8 @@ def places_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
         job = state.jobs[seat.job_id]
         ledger.charge(state, job, now_s)
         job.gang, job.suspended = seat.gang, False
+        if job.move is not None:
+            job.move.halted = False
         state.hold(job, job.gang)
         ledger.takes(state, job)
         begins(job, now_s)

@@ -6,7 +6,7 @@ anywhere; and only when there are none, over-subscription: the servers of its af
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from libs.kernel.machine import Turn
 from services.placement.core import gangs
@@ -36,7 +36,6 @@ def go_on(state: State, turn: Turn[State]) -> None:
             _rearrange(state, domain, newcomers, turn, anew=True)
         elif newcomers:
             _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
-    _set_alarm(state, coming, turn.now_s)
     for job in _queued(state):
         tell(state, job, why_it_waits(state, job, coming, promised, turn.now_s), turn)
 
@@ -144,13 +143,9 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
         place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
 
 
-def _set_alarm(state: State, coming: dict[str, list[Job]], now_s: float) -> None:
-    """Be woken when the next slice ends for which somebody waits."""
-    ends = [
-        state.slices[domain.name].ends_s
-        for domain in domains(state)
-        if domain.name in state.slices and (domain.suspended or domain.name in coming)
-    ]
+def moments(state: State) -> Iterator[float]:
+    """When slices end while a job waits for one, and when patience with a job that is to shrink ends."""
+    if state.queue or any(job.suspended for job in state.jobs.values()):
+        yield from (current.ends_s for current in state.slices.values())
     if (end_s := next_end_s(state)) is not None:
-        ends.append(end_s)
-    state.wakeup_s = min((end for end in ends if end > now_s), default=None)
+        yield end_s
