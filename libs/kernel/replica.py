@@ -122,6 +122,10 @@ class Replica(Generic[S]):
         self.service.machine.refold(self.state, envelope.event, (output.event for output in outputs), self.now_s)
         self.decided += len(outputs)
 
+    def has_taken(self, envelope: Envelope) -> bool:
+        """Whether the input was taken before, as far as that is remembered."""
+        return envelope.id in self._recent
+
     def is_own(self, envelope: Envelope) -> bool:
         """Whether the service has decided this record."""
         cls = type(envelope.event)
