@@ -41,6 +41,11 @@ class OffsetLost(BusError):
     Reading from 0 on gives what is left.
     """
 
+    def __init__(self, message: str, begins: Mapping[Partition, int]) -> None:
+        """`begins`: {partition: its oldest message that is kept} of the partitions that were asked for more."""
+        super().__init__(message)
+        self.begins = dict(begins)
+
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest value that every adapter accepts."""

@@ -90,8 +90,16 @@ def _services(cell: Client) -> Iterator[Finding]:
     for name, position in now.items():
         behind = max(end - position, 0)
         stuck = behind > 0 and position <= before[name]
-        detail = f"{behind} events behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
-        yield Finding(name, not stuck, detail, f"look at its log; python -m libs.runtime {name}")
+        yield Finding(
+            name, not stuck, _distance(position, behind, stuck), f"look at its log; python -m libs.runtime {name}"
+        )
+
+
+def _distance(position: int, behind: int, stuck: bool) -> str:
+    """How far a service is from the end of the log."""
+    if stuck and position == 0:
+        return "it has no position on the log: never started, or forgotten by the broker (doctor --bus kafka://…)"
+    return f"{behind} events behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
 
 
 def _agents(nodes: list[dict[str, Any]]) -> Finding:

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
+from libs.client import Client, ClientError
 
 StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
 Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
@@ -84,17 +86,46 @@ def agent(context: typer.Context) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "torch_agent.service", *context.args])
 
 
-def doctor(gateway: Gateway = None) -> None:
+def doctor(
+    gateway: Gateway = None,
+    bus: Annotated[
+        str | None,
+        typer.Option(
+            "--bus", envvar="SANJAYA_BUS", help="kafka://…: also what its brokers and the cell's topics are set to."
+        ),
+    ] = None,
+    cell: Annotated[str | None, typer.Option(help="Whose topics; default: the gateway's cell.")] = None,
+) -> None:
     """Whether the cell and this machine are well, with a fix for each thing that is not."""
+    from libs.bus.port import BusError
     from libs.cli.doctor import examine
 
-    with client(gateway) as cell:
-        findings = examine(cell)
+    with client(gateway) as live:
+        findings = examine(live)
+        name = cell or cell_of(live)
     for finding in findings:
         typer.echo(f"{finding.mark:<5}{finding.what:<22} {finding.detail}")
         if not finding.ok:
             typer.echo(f"{'':<5}{'':<22} try: {finding.fix}")
-    sys.exit(0 if all(finding.ok or finding.optional for finding in findings) else FAILED)
+    well = all(finding.ok or finding.optional for finding in findings)
+    if bus is not None and bus.startswith("kafka:"):
+        from libs.cli.broker import settings_of_kafka, show_settings
+
+        try:
+            compared = settings_of_kafka(bus, name)
+        except BusError as error:
+            fail(str(error), FAILED, "--bus kafka://host:port, as the services have it in SANJAYA_BUS")
+        show_settings(compared)
+        well = well and all(row.ok for row in compared)
+    sys.exit(0 if well else FAILED)
+
+
+def cell_of(live: Client) -> str:
+    """The cell's name as its gateway has it; the configured one when the gateway is away."""
+    try:
+        return str(live.status()["cell"])
+    except ClientError:
+        return configured("cell").value
 
 
 def version() -> None:

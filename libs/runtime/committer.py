@@ -61,6 +61,7 @@ class Committer:
             Fenced: another instance has taken over.
             MessageTooLarge: an output is too large for the log; nothing was appended.
             StopRequested: asked to stop while the log could not be reached; nothing was appended.
+            BusError: the log has forgotten the session's position while a commit was in doubt; a new start finds out.
             ValueError: no position changes, so that a commit in doubt could not be told from none.
         """
         if all(self.committed[partition] == position for partition, position in positions.items()):
@@ -95,7 +96,13 @@ class Committer:
         self._session = await self.patience.outlast(lambda: self._bus.open_session(self._name), what)
         found = await self._positions(wanted)
         happened = found == wanted
-        if not happened and found != {partition: self.committed[partition] for partition in wanted}:
+        before = {partition: self.committed[partition] for partition in wanted}
+        if not happened and found != before:
+            if any(found[partition] == Position(0) != before[partition] for partition in wanted):
+                raise BusError(
+                    f"session {self._name}: the log has forgotten its position, which was {before}, while a commit was "
+                    "in doubt; a new start finds out from the session's own records"
+                )
             raise Fenced(f"session {self._name}: another instance has moved its position to {found}")
         log.warning("the commit in doubt was settled", extra=fields(session=self._name, happened=happened))
         return happened

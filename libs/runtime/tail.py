@@ -48,10 +48,12 @@ class Tail:
             self.interruptions += 1
             log.warning("messages are gone: going on with the oldest that is left", extra=fields(error=error))
             await self._inbox.close()
-            self._inbox, self._starts = None, dict.fromkeys(self._starts, 0)
+            self._inbox = None
+            self._starts.update(dict.fromkeys(error.begins, 0))
             return None
         if messages is not None:
             self._patience.over()
+            self._starts.update((message.partition, message.offset + 1) for message in messages)
         return messages
 
     async def _open(self) -> Inbox:

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from torch_agent.service import PUBLISH_TIMEOUT_S, STOP_TIMEOUT_S
 
 from libs.bus.connect import connect
+from libs.bus.kafka.needs import BROKER_NEEDS
+from libs.bus.kafka.session import COMMIT_TIMEOUT_S
 from libs.bus.local_broker import kafka_version
 from libs.runtime.settings import Settings
 from services.gateway.settings import GatewaySettings
@@ -55,6 +58,24 @@ def test_mounted_files_and_build_files_exist():
 
 def test_the_broker_is_the_one_that_the_tests_run_on():
     assert COMPOSE["services"]["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+
+
+def test_what_is_stopped_has_the_time_that_it_needs():
+    grace_s = {
+        name: float(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) for name in (*OURS, "kafka")
+    }
+    assert all(grace_s[name] > 2 * COMMIT_TIMEOUT_S for name in OURS), grace_s
+    assert grace_s["agent"] > STOP_TIMEOUT_S + PUBLISH_TIMEOUT_S
+
+
+def test_the_broker_is_set_to_what_a_cell_needs():
+    environment = COMPOSE["services"]["kafka"]["environment"]
+    found = {need.setting: environment.get(f"KAFKA_{need.setting.replace('.', '_').upper()}") for need in BROKER_NEEDS}
+    stated = {setting: value for setting, value in found.items() if value is not None}
+    assert {"offsets.retention.minutes", "message.max.bytes", "auto.create.topics.enable"} <= set(stated)
+    assert [
+        need.setting for need in BROKER_NEEDS if need.setting in stated and not need.met(stated[need.setting])
+    ] == []
 
 
 def test_everything_waited_for_is_there():

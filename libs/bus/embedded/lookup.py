@@ -94,7 +94,8 @@ class Lookup:
             if 0 < start < begin:
                 partition = self._ids.partition(partition_id)
                 raise OffsetLost(
-                    f"{self._cell}.{partition.topic}/{partition.index} begins at {begin}, asked for {start}"
+                    f"{self._cell}.{partition.topic}/{partition.index} begins at {begin}, asked for {start}",
+                    {partition: begin},
                 )
             if max(start, begin) < end:
                 ready.append((partition_id, max(start, begin)))

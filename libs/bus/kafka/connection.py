@@ -13,6 +13,8 @@ REQUEST_BYTES = 2 * MAX_MESSAGE_BYTES
 """Largest request and fetch: a message of the greatest size with its headers, and room to spare."""
 
 REQUEST_TIMEOUT_MS = 10_000
+TRANSACTION_TIMEOUT_MS = 15_000
+"""How long the transaction of a writer that was killed keeps readers from what comes after it."""
 SESSION_BACKOFF_MS = 5
 """The client's 100 ms would be paid at every hop: while a transaction's end is being written, the next is refused."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from libs.bus.kafka.connection import Connection
@@ -47,3 +48,25 @@ async def offset(admin: AIOKafkaAdminClient, group: str, place: TopicPartition) 
                 found: OffsetAndMetadata = offsets[place]
                 return found
         await asyncio.sleep(COORDINATOR_BACKOFF_S)
+
+
+async def set_positions(connection: Connection, group: str, positions: Mapping[TopicPartition, int]) -> bool:
+    """Commit positions for a group that nobody is in, as `kafka-consumer-groups.sh --reset-offsets` does.
+
+    Returns:
+        False when the group has members: their positions are their own business.
+
+    Raises:
+        BusUnavailable: Kafka cannot be reached.
+    """
+    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **connection.client)
+    async with reaching_kafka(f"set the positions of {group}"):
+        try:
+            await consumer.start()
+            consumer.assign(list(positions))
+            await consumer.commit(dict(positions))
+        except CommitFailedError:
+            return False
+        finally:
+            await consumer.stop()
+    return True

@@ -88,7 +88,7 @@ class KafkaReader:
             try:
                 found = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_messages)
             except OffsetOutOfRangeError as error:
-                raise OffsetLost(await self._what_is_kept(error)) from error
+                raise await self._lost(error) from error
             if not found and time.monotonic() - began >= PROBE_AFTER_S:
                 await self._probe()
         return [self._message(place, record) for place, records in found.items() for record in records]
@@ -98,15 +98,18 @@ class KafkaReader:
         some = next(iter(self._starts))
         await asyncio.wait_for(self._consumer.end_offsets([some]), PROBE_TIMEOUT_S)
 
-    async def _what_is_kept(self, error: OffsetOutOfRangeError) -> str:
-        begins = await self._consumer.beginning_offsets(list(self._starts))
-        return "; ".join(
-            f"{p.topic}/{p.partition} begins at {begins[p]}, asked for {o}" for p, o in error.args[0].items()
-        )
+    async def _lost(self, error: OffsetOutOfRangeError) -> OffsetLost:
+        asked: dict[TopicPartition, int] = error.args[0]
+        begins = await self._consumer.beginning_offsets(list(asked))
+        message = "; ".join(f"{p.topic}/{p.partition} begins at {begins[p]}, asked for {o}" for p, o in asked.items())
+        return OffsetLost(message, {self._partition(place): begin for place, begin in begins.items()})
+
+    def _partition(self, place: TopicPartition) -> Partition:
+        return Partition(Topic(place.topic.removeprefix(f"{self._cell}.")), place.partition)
 
     def _message(self, place: TopicPartition, record: ConsumerRecord) -> Message:
         return Message(
-            partition=Partition(Topic(place.topic.removeprefix(f"{self._cell}.")), place.partition),
+            partition=self._partition(place),
             offset=record.offset,
             key=(record.key or b"").decode(errors="replace"),
             headers=list(record.headers),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
-from libs.bus.kafka.connection import REQUEST_BYTES, SESSION_BACKOFF_MS, Connection
+from libs.bus.kafka.connection import REQUEST_BYTES, SESSION_BACKOFF_MS, TRANSACTION_TIMEOUT_MS, Connection
 from libs.bus.kafka.errors import FENCED, UNREACHABLE, reaching_kafka
 from libs.bus.kafka.positions import committed
 from libs.bus.limits import check_positions, check_sizes
@@ -21,8 +21,6 @@ from libs.bus.partitioner import partition_index
 from libs.bus.port import BusError, Fenced, OutcomeUnknown, Outgoing, Partition, Position
 from libs.contracts.base import Topic
 
-TRANSACTION_TIMEOUT_MS = 15_000
-"""How long the transaction of a writer that was killed keeps readers from what comes after it."""
 COMMIT_TIMEOUT_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""The cell's topics and their settings (DESIGN section 2)."""
+"""The cell's topics: looked up, and created where they are missing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,13 @@ from contextlib import asynccontextmanager
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError
 
-from libs.bus.kafka.connection import REQUEST_BYTES, Connection
+from libs.bus.kafka.connection import Connection
 from libs.bus.kafka.errors import reaching_kafka
+from libs.bus.kafka.topic_settings import settings_of
 from libs.bus.port import TopicLayout
 from libs.contracts.base import Topic
 
-FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""No compaction: it would destroy the audit."""
-A_WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
-
 LOOK_AGAIN_S = 0.05
-
-SETTINGS = {
-    Topic.CONTROL: FOR_EVER,
-    Topic.ORDERS: FOR_EVER,
-    Topic.TELEMETRY: A_WEEK,
-    Topic.PROFILES: A_WEEK,
-    Topic.LOGS: A_WEEK,
-    Topic.DEADLETTER: FOR_EVER,
-}
 
 
 async def partition_counts(connection: Connection, cell: str) -> dict[Topic, int]:
@@ -42,10 +30,13 @@ async def partition_counts(connection: Connection, cell: str) -> dict[Topic, int
 
 
 async def create(connection: Connection, cell: str, layout: TopicLayout) -> None:
-    """Create what does not exist yet; wait until every partition has a leader."""
+    """Create what does not exist yet; wait until every partition has a leader.
+
+    A topic that exists keeps its settings, whatever they are: `sanjaya doctor --bus …` says which are not as needed.
+    """
     async with reaching_kafka(f"create the topics of {cell}"), admin_client(connection) as admin:
         for topic, partitions in layout.partitions.items():
-            await _create_one(admin, connection, f"{cell}.{topic.value}", partitions, SETTINGS[topic])
+            await _create_one(admin, connection.replication_factor, cell, topic, partitions)
     while len(await partition_counts(connection, cell)) < len(layout.partitions):
         await asyncio.sleep(LOOK_AGAIN_S)
 
@@ -61,17 +52,13 @@ async def admin_client(connection: Connection) -> AsyncIterator[AIOKafkaAdminCli
         await admin.close()
 
 
-async def _create_one(
-    admin: AIOKafkaAdminClient, connection: Connection, name: str, partitions: int, settings: dict[str, str]
-) -> None:
-    replicas = connection.replication_factor
-    configs = {
-        **settings,
-        "min.insync.replicas": str(max(1, replicas - 1)),
-        "unclean.leader.election.enable": "false",
-        "max.message.bytes": str(REQUEST_BYTES),
-    }
-    new = NewTopic(name=name, num_partitions=partitions, replication_factor=replicas, topic_configs=configs)
+async def _create_one(admin: AIOKafkaAdminClient, replicas: int, cell: str, topic: Topic, partitions: int) -> None:
+    new = NewTopic(
+        name=f"{cell}.{topic.value}",
+        num_partitions=partitions,
+        replication_factor=replicas,
+        topic_configs=settings_of(topic, replicas),
+    )
     try:
         await admin.create_topics([new])
     except TopicAlreadyExistsError:

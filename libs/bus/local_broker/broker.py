@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from types import TracebackType
@@ -35,12 +36,27 @@ class LocalBroker:
     use by two threads at once. On Linux the broker dies with the process that started it.
     """
 
-    def __init__(self, data_dir: Path, *, port: int | None = None, cache_dir: Path | None = None) -> None:
-        """`port`: None picks a free one. `cache_dir`: where the jars are kept, see `default_cache_dir`."""
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int | None = None,
+        cache_dir: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """A broker that is not running yet.
+
+        Args:
+            data_dir: all its state.
+            port: None picks a free one.
+            cache_dir: where the jars are kept, see `default_cache_dir`.
+            properties: settings that take the place of those in `server.properties.in`.
+        """
         self.data_dir = data_dir.absolute()
         self.port = port if port is not None else free_port()
         self._controller_port = free_port()
         self._cache_dir = cache_dir
+        self._own_properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._archive: ClassArchive | None = None
 
@@ -134,7 +150,8 @@ class LocalBroker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         template = Template((_HERE / "server.properties.in").read_text())
         values = {"port": self.port, "controller_port": self._controller_port, "log_dir": self._log_dir}
-        self._properties.write_text(template.substitute(values))
+        own = "".join(f"{name}={value}\n" for name, value in self._own_properties.items())
+        self._properties.write_text(template.substitute(values) + own)  # of two lines of one name the last counts
 
     def _format(self, java: Java, libs: Path, *flags: str) -> None:
         tool = [*_java_command(java, libs, *_FORMAT_HEAP, *flags), "kafka.tools.StorageTool", "format"]

@@ -11,6 +11,7 @@ from libs.contracts.introspection import OWNER
 from libs.runtime.clock import Clock
 from libs.runtime.committer import Committer
 from libs.runtime.log import fields
+from libs.runtime.resuming import resumed
 from libs.runtime.tail import Tail, all_partitions
 from services.introspection.adapters.telemetry import TelemetryFold
 from services.introspection.core.windows import Rules
@@ -28,6 +29,7 @@ class EmbeddedWindows:
 
     The committed position is that of the first record which an open window still needs: after a crash the
     open windows are built again. A window that was closed already may then come once more; its reader knows.
+    Without a position, only what is recent is folded.
     """
 
     def __init__(self, bus: Bus, rules: Rules, clock: Clock) -> None:
@@ -46,7 +48,7 @@ class EmbeddedWindows:
         """
         partitions = await all_partitions(self._bus, Topic.TELEMETRY, stop)
         self._committer = await Committer.open(self._bus, SESSION, partitions, stop)
-        starts = {partition: position.next_offset for partition, position in self._committer.committed.items()}
+        starts = await resumed(self._bus, self._committer.committed, self._committer.patience)
         self._next = {partition.index: offset for partition, offset in starts.items()}
         tail = Tail(self._bus, starts, BATCH, self._clock, stop)
         log.info("windows started", extra=fields(positions=list(self._next.values())))

@@ -16,14 +16,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import faust
+from aiokafka import TopicPartition
 from faust.types import TP, EventT
 
+from libs.bus.kafka import KafkaBus
 from libs.bus.kafka.connection import Connection
-from libs.bus.port import BusUnavailable, Message, Outgoing, Partition
+from libs.bus.kafka.positions import committed, set_positions
+from libs.bus.port import BusUnavailable, Message, Outgoing, Partition, Position
 from libs.contracts.base import Topic
 from libs.runtime.clock import Clock
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
+from libs.runtime.resuming import resumed
 from services.introspection.adapters.telemetry import TelemetryFold
 from services.introspection.core.windows import Rules
 
@@ -40,7 +44,8 @@ class FaustWindows:
 
     def __init__(self, url: str, cell: str, rules: Rules, clock: Clock) -> None:
         """`url`: the bus, `kafka://…`."""
-        self._connection, self._cell, self._rules, self._clock = Connection.parse(url), cell, rules, clock
+        self._url, self._cell, self._rules, self._clock = url, cell, rules, clock
+        self._connection = Connection.parse(url)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set.
@@ -52,10 +57,33 @@ class FaustWindows:
         while not stop.is_set():
             life = Life(self._connection, self._cell, self._rules, self._clock)
             try:
+                await self._set_missing_positions(patience)
                 await life.run(stop)
                 patience.over()
             except Exception as error:  # whatever a stream framework may raise: the next life starts clean
                 await patience.wait("fold telemetry", BusUnavailable(f"Faust has failed: {error!r}"))
+
+    async def _set_missing_positions(self, patience: Patience) -> None:
+        """Without a position Faust would fold all that telemetry holds: have it begin at what is recent."""
+        group = group_of(self._cell)
+        bus = await KafkaBus.connect(self._url, self._cell)
+        try:
+            places = {
+                p: TopicPartition(f"{self._cell}.{p.topic}", p.index) for p in await bus.partitions(Topic.TELEMETRY)
+            }
+            found = {p: await committed(self._connection, group, place) for p, place in places.items()}
+            missing = {p: position for p, position in found.items() if position == Position(0)}
+            starts = await resumed(bus, missing, patience)
+        finally:
+            await bus.close()
+        wanted = {places[p]: offset for p, offset in starts.items() if offset > 0}
+        if wanted and not await set_positions(self._connection, group, wanted):
+            log.warning("other instances fold telemetry already", extra=fields(group=group))
+
+
+def group_of(cell: str) -> str:
+    """The group whose members share the partitions of a cell's telemetry."""
+    return f"{cell}-introspection-windows"
 
 
 class Life:
@@ -198,7 +226,7 @@ class Life:
 def _app(connection: Connection, cell: str, folder: str) -> faust.App:
     """Nothing of it is kept, but Faust makes its folder in any case: not where somebody happens to stand."""
     return faust.App(
-        f"{cell}-introspection-windows",
+        group_of(cell),
         broker=[f"kafka://{server}" for server in connection.servers.split(",")],
         broker_credentials=_credentials(connection.security),
         broker_session_timeout=SESSION_TIMEOUT_S,

@@ -21,6 +21,7 @@ from libs.runtime.committer import Committer
 from libs.runtime.deadletter import dead_letter
 from libs.runtime.handled import Handled, Tracer
 from libs.runtime.log import fields
+from libs.runtime.resuming import resumed
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
@@ -99,7 +100,7 @@ class Ingest:
 
     async def _profile(self, stop: asyncio.Event) -> None:
         """Closed windows in, JobProfiled out, in one commit with the positions behind them."""
-        starts = {partition: position.next_offset for partition, position in self._committer.committed.items()}
+        starts = await resumed(self._bus, self._committer.committed, self._committer.patience)
         self._next = dict(starts)
         tail = self._tail(starts, stop)
         try:

@@ -1,0 +1,95 @@
+"""A bus that forgets positions, as a broker does some time after their last commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from libs.bus import codec
+from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Reader, Session, TopicLayout
+from libs.contracts.base import Topic
+
+
+class ForgetfulBus:
+    """Passes everything on to a real bus, but has no position that was committed before it was told to forget.
+
+    What it reads counts as appended at the time of the event in it: a log that took days to write, in a moment.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.cell = bus.cell
+        self._known: set[tuple[str, Partition]] | None = None
+        """Positions committed since; None: nothing has been forgotten."""
+
+    def forget(self) -> None:
+        """No session has a position any more, until it commits one."""
+        self._known = set()
+
+    def knows(self, session: str, partition: Partition) -> bool:
+        """Whether the position has been committed since."""
+        return self._known is None or (session, partition) in self._known
+
+    def learn(self, session: str, positions: Mapping[Partition, Position]) -> None:
+        """Positions have been committed."""
+        if self._known is not None:
+            self._known.update((session, partition) for partition in positions)
+
+    async def create_topics(self, layout: TopicLayout) -> None:
+        """As the bus."""
+        await self.bus.create_topics(layout)
+
+    async def partitions(self, topic: Topic) -> list[Partition]:
+        """As the bus."""
+        return await self.bus.partitions(topic)
+
+    async def open_session(self, name: str) -> Session:
+        """As the bus."""
+        return _Session(self, name, await self.bus.open_session(name))
+
+    async def reader(self, starts: Mapping[Partition, int]) -> Reader:
+        """As the bus."""
+        return _Reader(await self.bus.reader(starts))
+
+    async def append(self, outputs: Sequence[Outgoing]) -> None:
+        """As the bus."""
+        await self.bus.append(outputs)
+
+    async def end_offset(self, partition: Partition) -> int:
+        """As the bus."""
+        return await self.bus.end_offset(partition)
+
+    async def close(self) -> None:
+        """As the bus."""
+        await self.bus.close()
+
+
+class _Session:
+    def __init__(self, bus: ForgetfulBus, name: str, session: Session) -> None:
+        self._bus, self._name, self._session = bus, name, session
+
+    async def position(self, partition: Partition) -> Position:
+        found = await self._session.position(partition)
+        return found if self._bus.knows(self._name, partition) else Position(0)
+
+    async def commit(
+        self, outputs: Sequence[Outgoing], positions: Mapping[Partition, Position] | None = None
+    ) -> list[int]:
+        offsets = await self._session.commit(outputs, positions)
+        self._bus.learn(self._name, positions or {})
+        return offsets
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class _Reader:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
+        messages = await self._reader.next_batch(max_messages, timeout_s)
+        return [replace(message, appended_at_s=codec.record(message).envelope.time_s) for message in messages]
+
+    async def close(self) -> None:
+        await self._reader.close()

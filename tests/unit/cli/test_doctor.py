@@ -1,0 +1,48 @@
+"""What the doctor says of services that do not come on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libs.cli import doctor
+from libs.client import Client
+
+END = 100
+
+
+class StandingCell(Client):
+    """A cell in which no service moves."""
+
+    def __init__(self, positions: dict[str, int]) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self._positions = positions
+
+    def positions(self) -> dict[str, int] | None:
+        return self._positions
+
+    def status(self) -> dict[str, Any]:
+        return {"next_offset": END}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "STANDSTILL_S", 0.0)
+
+
+def found(**positions: int) -> dict[str, doctor.Finding]:
+    with StandingCell(positions) as cell:
+        return {finding.what: finding for finding in doctor._services(cell)}
+
+
+def test_a_service_at_the_end_is_well_and_one_that_stands_is_not():
+    findings = found(quota=END, placement=90)
+    assert findings["quota"].ok and findings["quota"].detail == "0 events behind"
+    assert not findings["placement"].ok and findings["placement"].detail.startswith("10 events behind, at a standstill")
+
+
+def test_a_position_that_is_missing_is_called_so():
+    finding = found(placement=0)["placement"]
+    assert not finding.ok
+    assert finding.detail.startswith("it has no position on the log: never started, or forgotten by the broker")
