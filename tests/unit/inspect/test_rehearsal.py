@@ -160,7 +160,7 @@ def test_the_page_shows_both_reasons_and_escapes_what_jobs_are_called(request: p
     assert found.details
     text = page(found, "A <rehearsal>")
     assert "A &lt;rehearsal&gt;" in text and "&lt;b&gt;" in text and "<b>: " not in text
-    assert "v100-000:0-1" in text and "v100-000:2-3" in text
+    assert "on GPUs 0-1" in text and "on GPUs 1,0" in text
     assert "<svg" in text
 
 
