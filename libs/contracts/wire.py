@@ -31,6 +31,14 @@ class Undecodable(Exception):
     """A record cannot be read as an event: the message says which part, what was seen and what was expected."""
 
 
+class Unknown(Undecodable):
+    """The record's type is none that this version knows, in any version: a consumer may pass over it."""
+
+
+class Newer(Undecodable):
+    """The record is of a newer version of a type than this one knows: a consumer that passed over it would be wrong."""
+
+
 class Altered(Undecodable):
     """The record's data or identity does not match the digest that was written with it."""
 
@@ -90,7 +98,9 @@ def decode(headers: Headers, value: bytes) -> Envelope:
 
     Raises:
         Altered: the digest does not match.
-        Undecodable: a header is missing, the type is unknown, or the data does not fit its class.
+        Unknown: no such type.
+        Newer: a newer version of a type that is known.
+        Undecodable: a header is missing, or the data does not fit its class.
     """
     h = dict(headers)
     try:
@@ -120,16 +130,26 @@ def decode_data(wire_type: str, value: bytes) -> Event:
     """Read an event's data, upcasting an old version to today's.
 
     Raises:
-        Undecodable: unknown type, or data that does not fit.
+        Unknown: no such type.
+        Newer: a newer version of a type that is known.
+        Undecodable: data that does not fit.
     """
     current, value = upcast.to_current(wire_type, value)
     decoder = _decoders.get(current)
     if decoder is None:
-        raise Undecodable(f"unknown event type {wire_type!r}: this version does not know it")
+        raise _unknown(wire_type)
     try:
         return decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Undecodable(f"data of {wire_type}: {error}") from None
+
+
+def _unknown(wire_type: str) -> Undecodable:
+    name, _, _ = wire_type.rpartition(".v")
+    known = [cls.wire_type for cls in event_classes() if cls.wire_type.rpartition(".v")[0] == name]
+    if known:
+        return Newer(f"{wire_type} was written by a newer version than this one, which knows {known[-1]}: upgrade it")
+    return Unknown(f"unknown event type {wire_type!r}: this version does not know it")
 
 
 def rfc3339(time_s: float) -> str:

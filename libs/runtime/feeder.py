@@ -69,6 +69,9 @@ class Feeder:
     def _step(self, message: Message) -> None:
         started_ns = time.time_ns() if self._traced else 0
         envelope = decoded(message)
+        if envelope is None:
+            self.replica.next_offset = message.offset + 1
+            return
         try:
             outputs = self.replica.take(envelope)
         except Exception as error:

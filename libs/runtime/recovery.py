@@ -28,7 +28,7 @@ from libs.bus.port import Bus, BusError, BusUnavailable, Message, Partition
 from libs.contracts.base import Topic, event_classes
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted, TimerFired
-from libs.contracts.wire import Undecodable
+from libs.contracts.wire import Undecodable, Unknown
 from libs.kernel.machine import Machine
 from libs.kernel.replica import Replica, SnapshotDamaged, SnapshotOutdated
 from libs.kernel.service import Service
@@ -215,8 +215,8 @@ class Recovery:
                 if head is None and message.offset >= position:
                     return
                 self._stats.records += 1
-                if wire_type(message) not in self._passed_over:
-                    envelope = decoded(message)
+                envelope = None if wire_type(message) in self._passed_over else decoded(message)
+                if envelope is not None:
                     outputs: list[Envelope] = []
                     while head is not None and head.causation_id == envelope.id:
                         outputs.append(head)
@@ -246,17 +246,17 @@ class Recovery:
         requested = frozenset(cls.wire_type.encode() for cls in service.requests)
         runtime = frozenset(cls.wire_type.encode() for cls in (TimerFired, ServiceStarted))
         source = b"/sanjaya/" + name
-        known = replica.decided
+        before = replica.decided
         async with aclosing(self._read(start, end)) as messages:
             async for message in messages:
                 kind = wire_type(message)
                 if kind in own or (kind in requested and header(message, "ce_source") == source):
-                    envelope = decoded(message)
+                    envelope = known(message)
                     # Before a snapshot's position no output is missing in it, wherever on the log it stands.
-                    if start == 0 or (envelope.sequence is not None and envelope.sequence > known):
+                    if start == 0 or (envelope.sequence is not None and envelope.sequence > before):
                         yield envelope
                 elif kind in runtime and header(message, "ce_subject") == name:
-                    self._note_runtime(decoded(message), message.offset)
+                    self._note_runtime(known(message), message.offset)
 
     def _note_runtime(self, envelope: Envelope, offset: int) -> None:
         if isinstance(envelope.event, ServiceStarted):
@@ -310,14 +310,32 @@ def other_types(machine: Machine[Any]) -> frozenset[bytes]:
     return frozenset(cls.wire_type.encode() for cls in event_classes() if cls not in read)
 
 
-def decoded(message: Message) -> Envelope:
-    """The message as an envelope.
+def decoded(message: Message) -> Envelope | None:
+    """The message as an envelope; None for a type that this version does not know at all.
+
+    A newer version of another service may append such records while both are running. They are no input of the rules at
+    hand; a newer version of a type that is known would be one.
 
     Raises:
         CoreFailed: it cannot be decoded; says where.
     """
     try:
+        return known(message)
+    except Unknown:
+        return None
+
+
+def known(message: Message) -> Envelope:
+    """The message as an envelope.
+
+    Raises:
+        Unknown: this version does not know its type.
+        CoreFailed: it cannot be decoded; says where.
+    """
+    try:
         return codec.record(message).envelope
+    except Unknown:
+        raise
     except Undecodable as error:
         raise CoreFailed(f"control record cannot be decoded: {error}") from error
 

@@ -11,7 +11,8 @@ from sqlalchemy import create_engine, text
 
 from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import Bus, Partition, Position, Session, TopicLayout
+from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Session, TopicLayout
+from libs.contracts import wire
 from libs.contracts.base import Topic
 from libs.contracts.gateway import JobArrived, JobPriorityChanged
 from libs.contracts.placement import JobQueued
@@ -288,3 +289,30 @@ async def test_an_epoch_begins_with_other_rules_and_not_with_a_restart(url: str)
     assert await epochs("b") == [first, second]
     assert await epochs("b") == [first, second]
     assert await epochs("a") == [first, second, ("a", 2 * JOBS + 6)], "although it has a snapshot of its own rules"
+
+
+def relabelled(message: Message, wire_type: str) -> Outgoing:
+    """The record as a newer version would write it, under another type."""
+    headers = [(n, wire_type.encode() if n == "ce_type" else v) for n, v in message.headers if n != "ce_digest"]
+    headers.append(("ce_digest", wire.digest(headers, message.value).encode()))
+    return Outgoing(topic=Topic.CONTROL, key=message.key, headers=headers, value=message.value)
+
+
+async def test_types_of_a_newer_version_are_passed_over_and_newer_versions_of_known_types_are_refused(url: str):
+    case = await a_life(Snapshots(url, "t"))
+    [first, *_] = await messages(case.bus.bus, Topic.CONTROL)
+    await case.bus.append([relabelled(first, "job.admired.v1")])
+    await case.run_to_end()
+    case.snapshots = None
+    await case.give(arrival("late"))
+    await case.run_to_end()
+    assert case.shell.replica.state_hash == (await folded(case)).state_hash
+    await case.bus.append([relabelled(first, "job.arrived.v9")])
+    with pytest.raises(CoreFailed, match=r"control/0@\d+: job.arrived.v9 was written by a newer version than this one"):
+        await case.run_to_end()
+
+
+async def folded(case: ShellCase) -> Replica[Any]:
+    """By a process without snapshots."""
+    recovery = Recovery(TOY, case.bus, "", None, Stats(TOY.name), asyncio.Event())
+    return (await recovery.run(await log_id(case.bus), case.position)).replica
