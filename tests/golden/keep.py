@@ -13,7 +13,6 @@ A commit is kept when it changes the golden log or how something is stored, befo
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
 import tempfile
@@ -43,7 +42,7 @@ def keep(commit: str) -> Path:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
-            _record(tree, kept)
+            record(tree, Path(folder), kept)
         except BaseException:
             _remove(kept)
             raise
@@ -52,11 +51,19 @@ def keep(commit: str) -> Path:
     return kept
 
 
-def _record(tree: Path, kept: Path) -> None:
-    """Let the code in `tree` write everything, and pack what is large."""
+def record(tree: Path, scratch: Path, kept: Path) -> None:
+    """Let the code in `tree` write everything, and pack what is large.
+
+    Args:
+        tree: the files of a commit.
+        scratch: an empty folder for what is needed meanwhile; its name stands in some of the files.
+        kept: where the files are to be.
+
+    Raises:
+        subprocess.CalledProcessError: the code has failed.
+    """
     own = tree / RECORDER
     recorder = own if own.exists() else ROOT / RECORDER
-    scratch = tree.parent
     environment = {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": f"{tree}:{tree / 'torch_agent' / 'src'}",

@@ -11,19 +11,23 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+
+from torch_agent.journal import Journal
 
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.memory import MemoryBus, MemoryLog
 from libs.bus.port import Bus, Message, Partition, TopicLayout
 from libs.contracts.agent import JobStarted
-from libs.contracts.base import Event, Topic
+from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import LaunchTask
 from libs.inspect.sources import open_log
@@ -32,8 +36,6 @@ from libs.runtime.snapshots import Snapshots
 from services.projection.adapters.follow import Projection
 from services.projection.adapters.store import Store
 from services.roster import SERVICES
-from torch_agent.core.task import Status
-from torch_agent.journal import Journal
 
 CELL, NODE = "golden", "n1"
 CONTROL = Partition(Topic.CONTROL, 0)
@@ -96,7 +98,7 @@ async def keep_agent(state: Path, kept: Path) -> None:
     running = state / "agent" / "tasks" / "j-running.1"
     journal = state / "agent" / "journal.db"
     try:
-        await _until(lambda: _statuses(journal) == {"j-ended.1": Status.EXITED, "j-running.1": Status.RUNNING})
+        await _until(lambda: _statuses(journal) == {"j-ended.1": "exited", "j-running.1": "running"})
     finally:
         agent.terminate()
         agent.wait()
@@ -141,19 +143,19 @@ def _launch(job_id: str, command: list[str], *, gpu: int) -> LaunchTask:
     )
 
 
-async def _order(bus: Bus, order: Event) -> None:
+async def _order(bus: Bus, order: LaunchTask) -> None:
     envelope = Envelope(id=f"e-{order.job_id}", source="placement", time_s=1.0, event=order)
     await bus.append([codec.outgoing(envelope)])
 
 
-def _statuses(journal: Path) -> dict[str, Status]:
-    if not journal.exists():
-        return {}
-    reader = Journal(journal)
+def _statuses(journal: Path) -> dict[str, str]:
+    """{task: status} as the agent has noted it; read beside the agent, whose file it is."""
     try:
-        return {key: task.status for key, task in reader.tasks().items()}
-    finally:
-        reader.close()
+        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as reader:
+            rows = reader.execute("SELECT key, task FROM tasks").fetchall()
+    except sqlite3.OperationalError:  # it has not been made yet
+        return {}
+    return {key: json.loads(task)["status"] for key, task in rows}
 
 
 async def _until(holds: Callable[[], bool]) -> None:
