@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from services.roster import SERVICES
 
 CELL, NODE = "golden", "n1"
 CONTROL = Partition(Topic.CONTROL, 0)
-WITHIN_S = 300.0
+WITHIN_S = 150.0
 """How long the agent's tasks may take: a script that imports torch is slow to begin on a busy machine."""
 TRAINING = """
 import torch
@@ -92,13 +91,18 @@ async def keep_agent(state: Path, kept: Path) -> None:
     """
     bus = await connect(f"sqlite:///{state / 'log.db'}", CELL)
     await bus.create_topics(TopicLayout())
-    await _order(bus, _launch("j-ended", [sys.executable, "-c", TRAINING], gpu=0))
-    await _order(bus, _launch("j-running", ["sleep", "3600"], gpu=1))
     agent = subprocess.Popen(_agent_command(state))
     running = state / "agent" / "tasks" / "j-running.1"
     journal = state / "agent" / "journal.db"
+    wanted = {"j-ended.1": "exited", "j-running.1": "running"}
+    deadline = time.monotonic() + WITHIN_S
     try:
-        await _until(lambda: _statuses(journal) == {"j-ended.1": "exited", "j-running.1": "running"})
+        while await bus.end_offset(CONTROL) == 0:  # until it has joined: orders from before are not for it
+            await _pause(agent, deadline)
+        await _order(bus, _launch("j-ended", [sys.executable, "-c", TRAINING], gpu=0))
+        await _order(bus, _launch("j-running", ["sleep", "3600"], gpu=1))
+        while _statuses(journal) != wanted:
+            await _pause(agent, deadline)
     finally:
         agent.terminate()
         agent.wait()
@@ -158,12 +162,18 @@ def _statuses(journal: Path) -> dict[str, str]:
     return {key: json.loads(task)["status"] for key, task in rows}
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the agent's tasks have not come so far within {WITHIN_S:g} s")
-        await asyncio.sleep(0.1)
+async def _pause(agent: subprocess.Popen[bytes], deadline: float) -> None:
+    """Wait a moment for the agent.
+
+    Raises:
+        TimeoutError: it is too late.
+        RuntimeError: the agent has ended.
+    """
+    if agent.poll() is not None:
+        raise RuntimeError(f"the agent ended with status {agent.returncode}")
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"the agent's tasks have not come so far within {WITHIN_S:g} s")
+    await asyncio.sleep(0.1)
 
 
 def _kill(folder: Path) -> None:
