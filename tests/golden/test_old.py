@@ -28,7 +28,7 @@ from libs.bus.port import Partition, TopicLayout
 from libs.contracts.agent import JobStarted
 from libs.contracts.base import Topic
 from libs.contracts.placement import JobPlaced
-from libs.contracts.read_models import JobState
+from libs.contracts.read_models import ROW_TYPES, JobState, Row
 from libs.inspect.conservation import Conservation, conservation
 from libs.inspect.jobs import jobs_of
 from libs.inspect.jsonl import read_jsonl
@@ -38,13 +38,15 @@ from libs.runtime.snapshots import Snapshots
 from schemas.generate import FOLDER as SCHEMAS
 from services.projection.adapters.follow import Projection
 from services.projection.adapters.store import Store
+from services.projection.core import Rows, apply
+from services.projection.core.rows import key_of
 from services.projection.tables import TABLES, metadata
 from services.roster import SERVICES, service
-from tests.golden.keep import LOG, OLD, ROOT, record
+from tests.golden import keep
 
 CELL = "golden"
 CONTROL = Partition(Topic.CONTROL, 0)
-FOLDERS = sorted(folder for folder in OLD.iterdir() if folder.name[0].isdigit())
+FOLDERS = sorted(folder for folder in keep.OLD.iterdir() if folder.name[0].isdigit())
 ENDINGS = {
     "job.succeeded.v1": JobState.SUCCEEDED,
     "job.cancelled.v1": JobState.CANCELLED,
@@ -104,14 +106,14 @@ def test_the_version_at_hand_can_be_kept(tmp_path: Path):
     scratch, kept = tmp_path / "scratch", tmp_path / "kept"
     scratch.mkdir()
     kept.mkdir()
-    record(ROOT, scratch, kept)
+    keep.record(keep.ROOT, scratch, kept)
     assert {path.relative_to(kept).parts[0] for path in kept.rglob("*")} == {
         "agent",
         "cell.jsonl.gz",
         "readmodels.db.gz",
         "snapshots.db.gz",
     }
-    assert lines_of(kept) == (ROOT / LOG).read_bytes().splitlines(keepends=True)
+    assert lines_of(kept) == (keep.ROOT / keep.LOG).read_bytes().splitlines(keepends=True)
     assert (kept / "agent" / "journal.db").exists()
     assert TaskFolder(kept / "agent" / "tasks" / "j-ended.1").look(starting=False).ended is not None
 
@@ -151,13 +153,11 @@ def test_each_snapshot_is_read_or_refused_with_a_sentence(old: Path, tmp_path: P
     records = list(log_of(old).records())
     snapshots = Snapshots(f"sqlite:///{unpacked(old, 'snapshots.db', tmp_path)}", CELL)
     try:
-        stored = [
-            found for core in SERVICES for found in snapshots.load(core.name, records[0].envelope.id, len(records))
-        ]
+        kept = [found for core in SERVICES for found in snapshots.load(core.name, records[0].envelope.id, len(records))]
     finally:
         snapshots.close()
-    assert {found.service for found in stored} >= {"admission", "quota", "placement", "migration", "failure_analysis"}
-    for found in stored:
+    assert {found.service for found in kept} >= {"admission", "quota", "placement", "migration", "failure_analysis"}
+    for found in kept:
         try:
             replica = Replica.restore(service(found.service), found.open())
         except SnapshotDamaged as error:
@@ -168,38 +168,27 @@ def test_each_snapshot_is_read_or_refused_with_a_sentence(old: Path, tmp_path: P
 
 
 @every_version
-async def test_read_models_come_to_the_rows_of_a_fresh_fold(old: Path, tmp_path: Path):
-    bus = bus_of(old)
-    kept = Store(f"sqlite:///{unpacked(old, 'readmodels.db', tmp_path)}", CELL)
-    fresh = Store(f"sqlite:///{tmp_path / 'fresh.db'}", CELL)
-    try:
-        for store in (kept, fresh):
-            assert await Projection(bus, store, asyncio.Event()).catch_up() == await bus.end_offset(CONTROL)
-        for row_type in TABLES:
-            assert rows_of(kept, row_type) == rows_of(fresh, row_type), row_type.table
-    finally:
-        kept.close()
-        fresh.close()
-
-
-@every_version
-def test_read_models_get_the_tables_of_today(old: Path, tmp_path: Path):
+async def test_read_models_get_the_tables_of_today_and_the_rows_of_a_fresh_fold(old: Path, tmp_path: Path):
+    bus, rows = bus_of(old), Rows()
+    for record in log_of(old).control():
+        apply(rows, record)
     store = Store(f"sqlite:///{unpacked(old, 'readmodels.db', tmp_path)}", CELL)
     try:
-        store.migrate()
+        assert await Projection(bus, store, asyncio.Event()).catch_up() == await bus.end_offset(CONTROL)
         with store.engine.connect() as connection:
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             assert compare_metadata(context, metadata) == []
+        for row_type in ROW_TYPES:
+            assert stored(store, row_type) == sorted(rows.all(row_type), key=key_of), row_type.table
     finally:
         store.close()
 
 
-def rows_of(store: Store, row_type: Any) -> list[dict[str, Any]]:
+def stored(store: Store, row_type: type[Row]) -> list[Row]:
     """All rows of a table, by primary key."""
-    table = TABLES[row_type]
     with store.engine.connect() as connection:
-        found = connection.execute(sa.select(table).order_by(*table.primary_key.columns))
-        return [dict(row) for row in found.mappings()]
+        keys = [tuple(row) for row in connection.execute(sa.select(*TABLES[row_type].primary_key.columns))]
+    return sorted(store.load(row_type, keys), key=key_of)
 
 
 @pytest.fixture
@@ -256,7 +245,7 @@ def folder_pid(folder: TaskFolder) -> int:
 
 def test_the_queue_that_was_called_fifo_is_still_one():
     """A log under that policy: today's `fifo` is an allocation policy, which would stop the running job."""
-    old = OLD / "2026-11-21-4579ffe"
+    old = keep.OLD / "2026-11-21-4579ffe"
     records = [r for r in log_of(old, "fifo.jsonl.gz").records() if r.topic == Topic.CONTROL]
     replica = Replica(service("placement"))
     decided = [output.event for record in records for output in replica.step(record)]
