@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from libs.contracts.base import Event, event
+from libs.contracts.base import Event, Json, event
 from libs.contracts.jobs import JobSpec
 from libs.contracts.reasons import Number
 from libs.contracts.searching import SweepSpec
+from libs.contracts.upcast import upcasts
 
 OWNER = "gateway"
 
@@ -116,7 +117,7 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
     weight: float = 1.0
 
 
-@event("policy.changed.v1", owner=OWNER, subject="policy")
+@event("policy.changed.v2", owner=OWNER, subject="policy")
 class PolicyChanged(Event, frozen=True, kw_only=True):
     """Placement uses this policy from its next decision on. The options matter to allocation policies alone."""
 
@@ -131,6 +132,17 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """For `max_min_fairness`: go on until every job is bottlenecked."""
     cost_per_hour: dict[str, float] = {}
     """{GPU type: price of one GPU for one hour}, for the policies that look at cost."""
+
+
+@upcasts("policy.changed.v1", to="policy.changed.v2")
+def _name_the_queue(fields: Json) -> Json:
+    """`fifo` was the name of a queue, today's `strict_fifo`, until allocation policies came and one took the name.
+
+    The same change gave the event its options, and every record is written with all of its fields: a record
+    without them is older.
+    """
+    queue = fields.get("policy") == "fifo" and "space_sharing" not in fields
+    return fields | {"policy": "strict_fifo"} if queue else fields
 
 
 @event("setting.changed.v1", owner=OWNER, subject="service")

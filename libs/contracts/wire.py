@@ -7,6 +7,7 @@ is a checksum over the identity and the data: a record that was altered afterwar
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -49,13 +50,20 @@ def encode_data(event: Event) -> bytes:
 
 
 DIGESTED = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_causationid", "ce_sequence")
+"""What digests cover, besides the data."""
+DIGESTED_AT_FIRST = ("ce_id", "ce_type", "ce_time")
+"""What those of the first logs cover."""
 
 
-def digest(headers: Headers, data: bytes) -> str:
-    """32 hex digits over what must not change after the fact: the identity, the cause and the data."""
+def digest(headers: Headers, data: bytes, names: Sequence[str] = DIGESTED) -> str:
+    """32 hex digits over what must not change after the fact: the identity, the cause and the data.
+
+    Args:
+        names: the headers that it covers; others than today's for records of older logs.
+    """
     h = hashlib.blake2b(digest_size=16)
     values = dict(headers)
-    for name in DIGESTED:
+    for name in names:
         h.update(values.get(name, b""))
         h.update(b"\0")
     h.update(data)
@@ -114,7 +122,7 @@ def decode(headers: Headers, value: bytes) -> Envelope:
         raise Undecodable(f"header {missing} is missing; a CloudEvent of this cell has it") from None
     except ValueError as error:
         raise Undecodable(f"a header cannot be read: {error}") from None
-    if digest(headers, value) != written:
+    if written not in _digests(headers, value):
         raise Altered(f"event {event_id} ({wire_type}) was altered after it was written: its digest differs")
     return Envelope(
         id=event_id,
@@ -150,6 +158,12 @@ def _unknown(wire_type: str) -> Undecodable:
     if known:
         return Newer(f"{wire_type} was written by a newer version than this one, which knows {known[-1]}: upgrade it")
     return Unknown(f"unknown event type {wire_type!r}: this version does not know it")
+
+
+def _digests(headers: Headers, data: bytes) -> Iterator[str]:
+    """What a record may bear as its digest: today's, or the one of the first logs. Made one by one, as asked for."""
+    yield digest(headers, data)
+    yield digest(headers, data, DIGESTED_AT_FIRST)
 
 
 def rfc3339(time_s: float) -> str:

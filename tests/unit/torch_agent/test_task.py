@@ -266,3 +266,11 @@ def test_a_task_waits_for_its_gpus_to_be_left():
     case = Case()
     assert case.see(Seen(gpus_taken=True)) == Step()
     assert case.see(NOTHING).actions == [Action.LAUNCH]
+
+
+def test_a_task_of_a_journal_without_gpu_lists_has_the_gpus_of_its_order():
+    launch = msgspec.structs.replace(LAUNCH, packed_with=["j-2"])
+    older = {"order": msgspec.to_builtins(launch), "status": "running", "want": "run", "started_s": 1.0}
+    task = msgspec.json.decode(msgspec.json.encode(older), type=Task)
+    assert task.occupies and task.partners == ["j-2"]
+    assert task.gpu_indices == task.wanted_gpus == LAUNCH.gpu_indices != []

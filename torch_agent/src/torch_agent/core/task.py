@@ -68,6 +68,12 @@ class Task(msgspec.Struct, kw_only=True):
     reported_step: float | None = None
     """The step of that report."""
 
+    def __post_init__(self) -> None:
+        """A task that names no GPUs is from a journal of before tasks could change them: it has those of its order."""
+        if not self.gpu_indices:
+            self.gpu_indices = self.wanted_gpus = self.order.gpu_indices
+            self.partners = self.order.packed_with
+
     @property
     def occupies(self) -> bool:
         """Whether its GPUs are in use, or about to be."""
