@@ -24,13 +24,14 @@ from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to
+from torch_agent.harness.versions import Unreadable
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.obedience import with_obedience
 from torch_agent.output import logged, read_lines
+from torch_agent.pages import living_pages, minibatches_done, warn_once
 from torch_agent.reports import last_report
-from torch_agent.telemetry import living_pages, minibatches_done
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +216,10 @@ class Supervision:
             return
         log.info("%s %s", action.value, task.key)
         if action in TURNS:
-            turn_to(folder.pages, suspend=TURNS[action])
+            try:
+                turn_to(folder.pages, suspend=TURNS[action])
+            except Unreadable as error:
+                warn_once(f"{error}: the task's processes are told by signals alone")
         folder.signal_ranks(*SIGNALS[action])
 
     async def _launch(self, task: Task, folder: TaskFolder) -> None:
