@@ -10,7 +10,7 @@ from torch_agent.core.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable
-from torch_agent.pages import warn_once
+from torch_agent.once import warn_once
 
 
 def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:

@@ -7,8 +7,6 @@ number, the version, and the sequence number that tells a whole page from one th
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 import struct
 import time
@@ -17,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_agent.folders import lives
 from torch_agent.harness.page import HEAD, MAGIC, SEQUENCE, SEQUENCE_AT, SIZE, Handover, Obeyed, PageReading
 from torch_agent.harness.versions import UnknownVersion
-
-log = logging.getLogger(__name__)
+from torch_agent.once import warn_once
+from torch_agent.processes import lives
 
 TRIES, PAUSE_S = 100, 0.0005
 LARGEST = 1 << 53
@@ -142,12 +139,6 @@ def living_pages(folder: Path) -> list[PageReading]:
 def minibatches_done(folder: Path) -> int:
     """Mini-batches of the slowest rank; 0 when no rank had the harness."""
     return min((reading.minibatches_total for reading in pages(folder)), default=0)
-
-
-@functools.lru_cache(maxsize=4096)
-def warn_once(sentence: str) -> None:
-    """Log a warning that holds as long as its subject is there, and is found true at every look."""
-    log.warning("%s", sentence)
 
 
 def _readings(folder: Path) -> Iterator[PageReading]:

@@ -29,8 +29,9 @@ from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.obedience import with_obedience
+from torch_agent.once import warn_once
 from torch_agent.output import logged, read_lines
-from torch_agent.pages import living_pages, minibatches_done, warn_once
+from torch_agent.pages import living_pages, minibatches_done
 from torch_agent.reports import last_report
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,8 @@ class Supervision:
     def _see(self, task: Task, folder: TaskFolder) -> Seen:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
-        seen = msgspec.structs.replace(folder.look(starting=starting), gpus_taken=self._gpus_taken(task))
+        seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
+        seen = msgspec.structs.replace(seen, gpus_taken=self._gpus_taken(task))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
@@ -166,7 +168,7 @@ class Supervision:
                 seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, living))
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
-            seen = folder.look(starting=False)
+            seen = folder.look(starting=False, started=False)
         if seen.ended is not None:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
             seen = msgspec.structs.replace(seen, ended=ended)
@@ -218,7 +220,7 @@ class Supervision:
         if action in TURNS:
             try:
                 turn_to(folder.pages, suspend=TURNS[action])
-            except Unreadable as error:
+            except (Unreadable, OSError) as error:
                 warn_once(f"{error}: the task's processes are told by signals alone")
         folder.signal_ranks(*SIGNALS[action])
 
@@ -237,7 +239,7 @@ class Supervision:
             return
         try:
             descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
+        except OSError:  # it has ended, or is no process at all
             return
         self._watched[task.key] = descriptor
         asyncio.get_running_loop().add_reader(descriptor, self._shim_ended, task.key)
