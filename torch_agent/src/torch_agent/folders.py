@@ -118,6 +118,19 @@ class TaskFolder:
         launched = starting or shim is not None or self._is_locked()
         return Seen(launched=launched, pid=pid, ended=ended)
 
+    def end_unknown(self) -> bool:
+        """End what runs in the folder of a task that is on no record: the shim, and by that the ranks.
+
+        Returns:
+            Whether something did.
+        """
+        if not self._is_locked():
+            return False
+        shim = self._shim(started=True)
+        if shim is not None:
+            _kill([pid for pid in (shim.pid, *shim.ranks) if pid is not None])
+        return True
+
     def signal_ranks(self, *numbers: int) -> None:
         """Send signals to every process group of the task."""
         _signal(self._ranks(), *numbers)
@@ -205,6 +218,12 @@ class _Processes:
 
     pid: int | None
     ranks: list[int]
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _signal(groups: list[int], *numbers: int) -> None:

@@ -36,7 +36,7 @@ async def follow_orders(
                     messages = await reader.next_batch(BATCH, WAIT_S)
                     if messages:
                         start = messages[-1].offset + 1
-                        take([o for message in messages if (o := _order(message, node_id)) is not None], start)
+                        take([o for message in messages if (o := order_for(message, node_id)) is not None], start)
             finally:
                 await reader.close()
         except BusUnavailable as error:
@@ -44,7 +44,7 @@ async def follow_orders(
             await asyncio.sleep(RETRY_S)
 
 
-def _order(message: Message, node_id: str) -> Order | None:
+def order_for(message: Message, node_id: str) -> Order | None:
     """The order, if it is for this node; a record that is no order is reported and passed over."""
     if message.key != node_id:
         return None

@@ -84,6 +84,13 @@ class Supervision:
         self._changed = asyncio.Event()
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
+        self._end_strangers()
+
+    def _end_strangers(self) -> None:
+        """End the tasks that the journal does not know: it is new, or an old copy. They hold GPUs, unseen."""
+        for path in self._folders.glob("*"):
+            if path.name not in self.tasks and TaskFolder(path).end_unknown():
+                log.warning("%s: a task that is not in the journal was running here and has been killed", path)
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
