@@ -53,6 +53,7 @@ def test_the_journal_has_what_was_recorded(stored: Path):
         journal = Journal(stored / "journal.db")
         assert within(then["tasks"], {key: msgspec.to_builtins(task) for key, task in journal.tasks().items()})
         assert list(journal.tasks()) == list(then["tasks"])
+        assert all(task.gpu_indices == task.wanted_gpus == task.order.gpu_indices for task in journal.tasks().values())
         facts = [(fact.number, fact.time_s, fact.event.wire_type, fact.event) for fact in journal.unpublished(99)]
         assert len(facts) == len(then["facts"]) >= 2
         for (*now, event), (*before, data) in zip(facts, then["facts"], strict=True):
@@ -94,6 +95,7 @@ def test_pages_say_what_they_said(stored: Path):
     for path, reading in then.items():
         found = read_page(stored / path)
         assert found is not None and within(reading, asdict(found))
+        assert found.listens == (control_version(stored) is not None)
 
 
 def test_what_the_agent_of_today_writes_for_an_older_harness_is_where_that_looks(stored: Path):

@@ -60,6 +60,7 @@ def test_what_the_harness_of_today_writes_is_read_as_it_was_written(tmp_path: Pa
         "memory_min_bytes": 31,
         "obeyed": asdict(OBEYED),
         "handover": asdict(HANDOVER),
+        "listens": True,
     }
     assert max(LAYOUTS) == page.VERSION
 

@@ -277,6 +277,8 @@ def _name_order_types(db: sqlite3.Connection) -> None:
     )
     for key, stored in db.execute("SELECT key, task FROM tasks").fetchall():
         body = msgspec.json.decode(stored)
+        gpus = body["order"]["gpu_indices"]
+        body = {"gpu_indices": gpus, "wanted_gpus": gpus, **body}  # the first agents left them in the order
         for name, kind in (("order", "task.launch.v1"), ("restore", "task.restore.v1")):
             order = body.get(name)
             body[name] = None if order is None else {"type": kind, "data": order}

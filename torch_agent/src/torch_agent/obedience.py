@@ -18,7 +18,7 @@ def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
 
     Processes that cannot be told anything count as processes without the harness.
     """
-    if not living:
+    if not living or not all(page.listens for page in living):
         return seen
     try:
         turn = current_turn(folder)

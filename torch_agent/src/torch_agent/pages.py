@@ -169,4 +169,10 @@ def _parse(path: Path, data: bytes) -> PageReading | None:
         warn_once(f"{path}: a page with an impossible value, {error}: it is not read")
         return None
     loss = body.pop("loss")
-    return PageReading(**body, loss=None if math.isnan(loss) else loss, obeyed=obeyed, handover=handover)
+    return PageReading(
+        **body,
+        loss=None if math.isnan(loss) else loss,
+        obeyed=obeyed,
+        handover=handover,
+        listens=layout.obeyed is not None,
+    )

@@ -85,6 +85,8 @@ class PageReading:
     memory_min_bytes: int
     obeyed: Obeyed = Obeyed()
     handover: Handover = Handover()
+    listens: bool = True
+    """Its harness looks at what the agent wants; the first one did not."""
 
 
 class PageWriter:
