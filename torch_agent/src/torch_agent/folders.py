@@ -122,13 +122,14 @@ class TaskFolder:
         """End what runs in the folder of a task that is on no record: the shim, and by that the ranks.
 
         Returns:
-            Whether something did.
+            Whether there was something.
         """
-        if not self._is_locked():
+        shim = self._shim(started=True) if self._is_locked() else None
+        if shim is None or shim.pid is None:
             return False
-        shim = self._shim(started=True)
-        if shim is not None:
-            _kill([pid for pid in (shim.pid, *shim.ranks) if pid is not None])
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(shim.pid, signal.SIGKILL)
+        _signal(shim.ranks, signal.SIGKILL)
         return True
 
     def signal_ranks(self, *numbers: int) -> None:
@@ -220,12 +221,6 @@ class _Processes:
     ranks: list[int]
 
 
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
 def _signal(groups: list[int], *numbers: int) -> None:
     for pid in groups:
         for number in numbers:
@@ -238,7 +233,7 @@ def _read(path: Path, kind: type[R]) -> R | None:
     try:
         return read_record(path, kind)
     except Unreadable as error:
-        warn_once(f"{error}: it is not told")
+        warn_once(f"{error}; it is left out")
         return None
 
 

@@ -8,8 +8,8 @@ Standard library only; reads `spec.json`, and leaves in the same folder:
     shim.json    pids of the ranks, once they are started
     exit.json    how the task ended, written when none of its processes is left
 
-The records say their version (records.py). When the shim dies, the kernel kills the ranks with it (PR_SET_PDEATHSIG): a
-task never runs unwatched.
+The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
+kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 2
-"""Of the records in the folder."""
+"""Of the records in the folder; version 1 does not say it."""
 PR_SET_PDEATHSIG = 1
 PEER_GRACE_S = 5.0
 """How long the other ranks may go on after one has ended badly, before each of the two signals."""
@@ -48,18 +48,21 @@ def main(folder: Path) -> int:
         return 1
     if (folder / "exit.json").exists():
         return 0
+    version = VERSION
     try:
         spec = _spec(folder / "spec.json")
+        version = spec.get("version", 1)
         ranks = _start(spec, folder)
     except CannotStart as error:
-        _leave(folder / "exit.json", _result(None, None, "launch_failed", stderr_tail=str(error)))
+        _leave(folder / "exit.json", version, _result(None, None, "launch_failed", stderr_tail=str(error)))
         return 0
-    _leave(folder / "shim.json", {"pid": os.getpid(), "ranks": {str(r): p.pid for r, p in ranks.items()}})
+    pids = {str(rank): process.pid for rank, process in ranks.items()}
+    _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
     result = _watch(ranks, spec, folder)
     for process in ranks.values():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what the ranks have left behind
-    _leave(folder / "exit.json", result)
+    _leave(folder / "exit.json", version, result)
     return 0
 
 
@@ -180,11 +183,11 @@ def _tail(path: Path) -> str:
         return file.read().decode(errors="replace").replace("\0", "\ufffd")
 
 
-def _leave(path: Path, content: dict[str, Any]) -> None:
+def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
     """Write atomically and durably: a reader sees all of it or nothing."""
     temporary = path.with_suffix(".new")
     with temporary.open("w") as file:
-        json.dump({"version": VERSION, **content}, file)
+        json.dump(content if version == 1 else {"version": version, **content}, file)
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
