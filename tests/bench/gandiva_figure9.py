@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
-from torch_agent.telemetry import minibatches_done
+from torch_agent.pages import minibatches_done
 
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan

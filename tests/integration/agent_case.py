@@ -58,14 +58,14 @@ class AgentCase:
         await self._session.close()
         await self.bus.close()
 
-    def start(self, node_id: str = "n1") -> None:
-        """Start the agent."""
+    def start(self, node_id: str = "n1", **environment: str) -> None:
+        """Start the agent, with more in its environment where that is given."""
         command = [sys.executable, "-m", "torch_agent.service", "--bus", self._url, "--cell", "test"]
         command += ["--node-id", node_id, "--state-dir", str(self.folder / node_id)]
         command += ["--virtual-gpus", str(self._virtual_gpus)]
         with (self.folder / "agent.log").open("ab") as log:
             self.processes[node_id] = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**self._environment, **environment}
             )
 
     def kill(self, node_id: str = "n1") -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import ask_to_save, create_control, current_turn, turn_to
 from torch_agent.harness.page import Handover, PageReading
-from torch_agent.telemetry import pages
+from torch_agent.pages import pages
 
 SCRIPT = "job_script.py"
 """Or another one beside it that takes a folder."""

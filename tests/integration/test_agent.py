@@ -6,16 +6,17 @@ import json
 import os
 import select
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_agent.folders import lives
+from torch_agent.processes import lives
 
 from libs.bus import codec
-from libs.bus.port import Partition
+from libs.bus.port import Partition, Position
 from libs.contracts.agent import (
     JobExited,
     JobLogged,
@@ -204,6 +205,149 @@ async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentC
     os.kill(json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"], signal.SIGKILL)
     assert (await agent.fact(JobExited)).outcome == "lost"
     assert not lives(pid)
+
+
+async def positions_are_lost(agent: AgentCase) -> None:
+    """As a broker forgets them, of a group without members."""
+    session = await agent.bus.open_session("agent/n1")
+    orders = await agent.bus.partitions(Topic.ORDERS)
+    await session.commit([], dict.fromkeys(orders, Position(0)))
+    await session.close()
+
+
+async def test_an_agent_whose_position_is_lost_carries_out_no_order_again(agent: AgentCase):
+    await agent.order(launch("a", "true"))
+    await agent.fact(JobStarted, JobExited)
+    agent.kill()
+    await positions_are_lost(agent)
+    await agent.order(launch("b", "true"))
+    agent.start()
+    assert (await agent.fact(NodeJoined)).tasks == []
+    assert (await agent.fact(JobStarted, JobExited)).job_id == "b"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_node_that_was_set_up_anew_starts_nothing_old(agent: AgentCase, lost: bool):
+    await agent.order(launch("a", "true"))
+    await agent.fact(JobStarted, JobExited)
+    await agent.order(launch("b", "sleep", "60"))
+    pid = (await agent.fact(JobStarted)).pid
+    agent.kill()
+    await agent.order(launch("c", "true"))
+    for path in agent.folder.glob("n1/journal.db*"):
+        path.unlink()
+    if lost:
+        await positions_are_lost(agent)
+    agent.start()
+    never_started = await agent.fact(JobExited)
+    assert (never_started.job_id, never_started.outcome) == ("c", "lost")
+    assert (await agent.fact(NodeJoined)).tasks == []
+    has_ended(pid)
+    await agent.order(launch("d", "true"))
+    assert (await agent.fact(JobStarted, JobExited)).job_id == "d"
+
+
+async def test_an_agent_refuses_a_journal_of_a_newer_format_and_its_tasks_go_on(agent: AgentCase):
+    await agent.order(launch("a", "sleep", "60"))
+    pid = (await agent.fact(JobStarted)).pid
+    agent.kill()
+    path = agent.folder / "n1" / "journal.db"
+    journal = sqlite3.connect(path)
+    journal.execute("PRAGMA user_version = 99")
+    journal.close()
+    before = path.read_bytes()
+    agent.start()
+    assert agent.processes["n1"].wait(60) == 78
+    assert f"{path}: a journal of format 99" in (agent.folder / "agent.log").read_text().splitlines()[-1]
+    assert path.read_bytes() == before and lives(pid)
+    os.killpg(pid, signal.SIGKILL)
+    has_ended(pid)
+
+
+WRONG = [b"", b"[]", b'{"exit_code": 0', b'{"pid": 1, "ranks": {"0": 0}}', b'{"version": 99}', bytes(range(128, 256))]
+"""What may lie where a record of a task is expected."""
+
+
+@pytest.mark.parametrize("content", WRONG)
+async def test_a_result_that_is_none_ends_its_own_task_alone(agent: AgentCase, content: bytes):
+    await agent.order(launch("b", "sleep", "60"), launch("a", "sleep", "60", gpu_indices=[1]))
+    started = {fact.job_id: fact for fact in [await agent.fact(JobStarted), await agent.fact(JobStarted)]}
+    result = agent.task_folder("a") / "exit.json"
+    result.write_bytes(content)
+    await agent.order(SuspendTask(node_id="n1", job_id="b", attempt=1))
+    assert (await agent.fact(JobSuspended)).job_id == "b"  # the agent lives, and waits for what a's shim says
+    os.kill(json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"], signal.SIGKILL)
+    exited = await agent.fact(JobExited)
+    assert (exited.job_id, exited.outcome, exited.exit_code) == ("a", "lost", None)
+    assert exited.stderr_tail.startswith(f"{result}: ")
+    has_ended(started["a"].pid)
+    await agent.order(stop("b", grace_s=0))
+    assert (await agent.fact(JobExited)).job_id == "b"
+
+
+@pytest.mark.parametrize("content", [*WRONG, None])
+async def test_a_task_whose_processes_are_not_on_record_any_more_is_still_stopped(
+    agent: AgentCase, content: bytes | None
+):
+    script = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(7)); print('up'); time.sleep(60)"
+    await agent.order(launch("a", "python", "-c", script), launch("b", "sleep", "60", gpu_indices=[1]))
+    await agent.fact(JobStarted, JobStarted)
+    assert await logged(agent, "a") == {"up"}
+    record = agent.task_folder("a") / "shim.json"
+    record.unlink() if content is None else record.write_bytes(content)
+    agent.kill()
+    agent.start()
+    assert len((await agent.fact(NodeJoined)).tasks) == 2
+    await agent.order(stop("a"))
+    exited = await agent.fact(JobExited)
+    assert (exited.job_id, exited.outcome, exited.exit_code) == ("a", "stopped", 7)
+    await agent.order(stop("b", grace_s=0))
+    assert (await agent.fact(JobExited)).job_id == "b"
+
+
+async def test_a_task_that_removes_its_folder_is_lost_and_the_others_go_on(agent: AgentCase):
+    go = agent.folder / "go"
+    script = f"""
+import os, shutil, time
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.01)
+shutil.rmtree(os.path.dirname(os.environ["SANJAYA_REPORTS"]))
+"""
+    await agent.order(launch("b", "sleep", "60"), launch("a", "python", "-c", script, gpu_indices=[1]))
+    await agent.fact(JobStarted, JobStarted)
+    go.touch()
+    exited = await agent.fact(JobExited)
+    assert (exited.job_id, exited.outcome) == ("a", "lost")
+    await agent.order(stop("b", grace_s=0))
+    assert (await agent.fact(JobExited)).job_id == "b"
+
+
+async def test_what_a_task_leaves_in_its_folder_disturbs_the_agent_in_nothing(agent: AgentCase):
+    script = """
+import os, pathlib
+pages = pathlib.Path(os.environ["SANJAYA_HARNESS_DIR"])
+(pages / "state.rank-0").mkdir()
+(pages / "control").unlink()
+(pages / "control").mkdir()
+(pages / "rank-0-1.page").mkdir()
+os.mkfifo(pages / "rank-0-2.page")
+os.mkfifo(pages.parent / "rank-9.out")
+(pages.parent / "rank-x.out").write_text("no rank")
+(pages.parent / "fetched-0.json").write_text("nothing")
+pathlib.Path(os.environ["SANJAYA_REPORTS"]).mkdir()
+print("done", flush=True)
+import time
+time.sleep(60)
+"""
+    await agent.order(launch("a", "python", "-c", script))
+    await agent.fact(JobStarted)
+    assert await logged(agent, "a") == {"done"}
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    assert not (await agent.fact(JobSuspended)).parked
+    await agent.order(stop("a"))
+    assert (await agent.fact(JobExited)).outcome == "stopped"
+    await agent.order(launch("b", "true"))
+    assert (await agent.fact(JobStarted, JobExited)).exit_code == 0
 
 
 async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase):

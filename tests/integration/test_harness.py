@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from torch_agent.harness import inject_path
-from torch_agent.harness.page import SEQUENCE, SEQUENCE_AT, PageReading, PageWriter, read_page
+from torch_agent.harness.page import SEQUENCE, SEQUENCE_AT, PageReading, PageWriter
+from torch_agent.pages import read_page
 
 CASES = str(Path(__file__).with_name("harness_cases.py"))
 

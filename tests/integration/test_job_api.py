@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch_agent.harness.control import ask_to_save
-from torch_agent.telemetry import pages
+from torch_agent.pages import pages
 
 from libs.bus.local_broker.network import free_port
 from tests.integration.job_process import JobProcess, start_by_hand

@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 from torch_agent.harness import hooks
-from torch_agent.harness.control import ControlReader, ask_to_save, create_control, current_turn, turn_to
+from torch_agent.harness.control import ControlReader, ask_to_save, create_control
 from torch_agent.harness.gradients import Gradients
 from torch_agent.harness.job import Job
 from torch_agent.harness.mover import Mover
 from torch_agent.harness.moving.saving import save
-from torch_agent.harness.page import Handover, PageWriter, read_page
+from torch_agent.harness.page import Handover, PageWriter
 from torch_agent.harness.parking.parking import Parker
+from torch_agent.pages import read_page
 
 from tests.integration.test_parking import kinds
 
@@ -40,16 +41,6 @@ def test_every_kind_of_tensor_is_saved_from_where_it_is_parked():
         assert torch.equal(tensor.detach().to_dense(), expected[name].to_dense()), name
     found["view"].fill_(7.0)
     assert float(found["base"][3, 0]) == float(found["transposed"][0, 3]) == 7.0  # still one memory
-
-
-def test_a_control_file_of_an_older_agent_has_no_requests(tmp_path: Path):
-    (tmp_path / "control").write_bytes(bytes(8))
-    reader = ControlReader(str(tmp_path))
-    turn_to(tmp_path, suspend=True)
-    assert (reader.turn, reader.saves) == (1, 0)
-    assert ask_to_save(tmp_path) == 1 and current_turn(tmp_path) == 1
-    assert ControlReader(str(tmp_path)).saves == 1
-    assert ControlReader(str(tmp_path / "nowhere")).saves == 0
 
 
 class Unsaveable:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from torch_agent.folders import lives
 from torch_agent.harness.control import current_turn, suspends
+from torch_agent.processes import lives
 
 from libs.contracts.agent import (
     JobExited,

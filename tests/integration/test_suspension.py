@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from torch_agent.folders import lives
 from torch_agent.harness.control import current_turn, suspends
-from torch_agent.telemetry import minibatches_done, pages
+from torch_agent.pages import minibatches_done, pages
+from torch_agent.processes import lives
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask

@@ -41,7 +41,7 @@ async def test_a_commit_that_was_cancelled_is_not_repeated(tmp_path: Path, monke
     await publisher.open()
     assert isinstance(publisher._session, MemorySession)
     monkeypatch.setattr(publisher._session, "__class__", Answerless)
-    journal.record(facts=[GpuRecovered(node_id="n1", index=0)], time_s=1.0)
+    journal.record(facts=[GpuRecovered(node_id="n1", index=0)], time_s=1.0, next_order=0)
     publishing = asyncio.create_task(publisher.publish())
     await Answerless.committed.wait()
     publishing.cancel()

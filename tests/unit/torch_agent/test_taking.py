@@ -13,7 +13,7 @@ from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import Handover, PageWriter
 from torch_agent.moving.protocol import CHECKSUM, Head, line
 from torch_agent.moving.taking import Fetches
-from torch_agent.telemetry import living_pages
+from torch_agent.pages import living_pages
 
 from libs.contracts.placement import RestoreTask, StateSource
 from tests.unit.torch_agent.test_task import LAUNCH

@@ -1,4 +1,9 @@
-"""A task's folder: how it is filled before the start, and what can be seen in it afterwards."""
+"""A task's folder: how it is filled before the start, and what can be seen in it afterwards.
+
+The folder lies in reach of the task, and an agent of older code may have made it. So what cannot be read there is said
+of that task alone: a record of its shim that is no record is made up for from the shim's processes, and a result that
+is no result counts as none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +21,14 @@ from typing import Any
 
 from torch_agent.core.seen import Ended, Seen
 from torch_agent.harness.control import create_control
+from torch_agent.harness.versions import Unreadable
+from torch_agent.once import warn_once
+from torch_agent.processes import children, found_by, group_of, lives
+from torch_agent.records import Exit, Fetched, R, Shim, read_record
+from torch_agent.shim import VERSION
 
 SHIM = Path(__file__).with_name("shim.py")
+OUTPUT = re.compile(r"rank-\d+\.(out|err)")
 
 
 @dataclass(frozen=True)
@@ -56,17 +68,18 @@ class TaskFolder:
 
     def fetched(self) -> tuple[int, float]:
         """The bytes of all states that were fetched, and the seconds that the slowest of them took."""
-        notes = [json.loads(path.read_text()) for path in self.path.glob("fetched-*.json")]
-        return sum(note["state_bytes"] for note in notes), max((note["took_s"] for note in notes), default=0.0)
+        notes = [note for path in self.path.glob("fetched-*.json") if (note := _read(path, Fetched)) is not None]
+        return sum(note.state_bytes for note in notes), max((note.took_s for note in notes), default=0.0)
 
     def drop_states(self) -> None:
         """Remove states that nobody will take over any more, also those that have not come in whole."""
         for path in self.pages.glob("state.rank-*"):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""
-        return sorted(p for p in self.path.glob("rank-*") if p.suffix in (".out", ".err"))
+        return sorted(path for path in self.path.glob("rank-*") if OUTPUT.fullmatch(path.name) and path.is_file())
 
     def start_shim(self, spec: dict[str, Any]) -> subprocess.Popen[bytes]:
         """Start the task's shim in a session of its own, so that it outlives the agent.
@@ -90,95 +103,142 @@ class TaskFolder:
         ended = {"exit_code": None, "signal": None, "outcome": "launch_failed", "rank": None, "stderr_tail": why}
         _write(self.path / "exit.json", ended)
 
-    def look(self, *, starting: bool) -> Seen:
+    def look(self, *, starting: bool, started: bool) -> Seen:
         """What is to be seen of the task.
 
         Args:
             starting: a shim was started and may not have come so far as to take the lock.
+            started: the task's start was seen before.
         """
-        pid = self._leader()
-        ended = self._ended()
-        if ended is None and pid is not None and not self._shim_lives():
-            ended = self._ended() or self._lost()
-        launched = starting or pid is not None or self._shim_lives()
+        shim = self._shim(started=started)
+        pid = shim.ranks[0] if shim is not None and shim.ranks else None
+        ended = self._ended(shim)
+        if ended is None and shim is not None and not self._lives(shim):
+            ended = self._ended(shim) or self._lost(shim)
+        launched = starting or shim is not None or self._is_locked()
         return Seen(launched=launched, pid=pid, ended=ended)
+
+    def end_unknown(self) -> bool:
+        """End what runs in the folder of a task that is on no record: the shim, and by that the ranks.
+
+        Returns:
+            Whether there was something.
+        """
+        shim = self._shim(started=True) if self._is_locked() else None
+        if shim is None or shim.pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(shim.pid, signal.SIGKILL)
+        _signal(shim.ranks, signal.SIGKILL)
+        return True
 
     def signal_ranks(self, *numbers: int) -> None:
         """Send signals to every process group of the task."""
-        for pid in self._ranks():
-            for number in numbers:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, number)
+        _signal(self._ranks(), *numbers)
 
     def processes(self) -> list[int]:
         """All that are in the task's process groups, ascending."""
         groups = self._ranks()
-        return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _group_of(path) in groups)
+        return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if group_of(path) in groups)
 
     def shim_pid(self) -> int | None:
         """The shim's process, once it has started the ranks."""
-        found = _read(self.path / "shim.json")
-        return int(found["pid"]) if found else None
+        shim = self._shim(started=False)
+        return shim.pid if shim is not None else None
 
-    def _lost(self) -> Ended | None:
+    def _ranks(self) -> list[int]:
+        shim = self._shim(started=True)
+        return shim.ranks if shim is not None else []
+
+    def _shim(self, *, started: bool) -> _Processes | None:
+        """None before the ranks have been started.
+
+        Args:
+            started: they have been, so that a record that is not there has been removed.
+        """
+        path = self.path / "shim.json"
+        try:
+            found = read_record(path, Shim)
+            if found is not None:
+                return _Processes(found.pid, list(found.ranks.values()))
+            if not started:
+                return None
+            why = f"{path}: it is gone"
+        except Unreadable as error:
+            why = str(error)
+        warn_once(f"{why}: the task's processes are those of its shim, if that lives")
+        pid = found_by([SHIM.name, str(self.path)])
+        return _Processes(pid, children(pid) if pid is not None else [])
+
+    def _lives(self, shim: _Processes) -> bool:
+        """The lock may be gone with the folder."""
+        return self._is_locked() or (not (self.path / "lock").exists() and shim.pid is not None and lives(shim.pid))
+
+    def _lost(self, shim: _Processes, why: str = "") -> Ended | None:
         """The shim has died without a word; the kernel has killed the ranks with it, we kill what they left.
 
         None while one of them is still on its way out, and has its memory.
         """
-        self.signal_ranks(signal.SIGKILL)
-        if any(lives(pid) for pid in self._ranks()):
+        _signal(shim.ranks, signal.SIGKILL)
+        if any(lives(pid) for pid in shim.ranks):
             return None
-        return Ended(exit_code=None, signal=signal.SIGKILL, outcome="lost")
+        return Ended(exit_code=None, signal=None if why else signal.SIGKILL, outcome="lost", stderr_tail=why)
 
-    def _leader(self) -> int | None:
-        ranks = self._ranks()
-        return ranks[0] if ranks else None
+    def _ended(self, shim: _Processes | None) -> Ended | None:
+        """How the task has ended, as its shim says; a shim that lives may not have said so yet."""
+        try:
+            found = read_record(self.path / "exit.json", Exit)
+        except Unreadable as error:
+            if self._is_locked():
+                return None
+            return self._lost(shim or _Processes(None, []), str(error))
+        if found is None:
+            return None
+        return Ended(
+            exit_code=found.exit_code,
+            signal=found.signal,
+            outcome=found.outcome,
+            rank=found.rank,
+            stderr_tail=found.stderr_tail.replace("\0", "\ufffd"),
+        )
 
-    def _ranks(self) -> list[int]:
-        found = _read(self.path / "shim.json")
-        return list(found["ranks"].values()) if found else []
-
-    def _ended(self) -> Ended | None:
-        found = _read(self.path / "exit.json")
-        return Ended(**found) if found else None
-
-    def _shim_lives(self) -> bool:
+    def _is_locked(self) -> bool:
         try:
             with (self.path / "lock").open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except FileNotFoundError:
+        except OSError:
             return False
         return False
 
 
-def _group_of(process: Path) -> int:
-    """0 when it has ended meanwhile."""
+@dataclass(frozen=True)
+class _Processes:
+    """Of a task: its shim, as far as that is known, and the leaders of its ranks' process groups."""
+
+    pid: int | None
+    ranks: list[int]
+
+
+def _signal(groups: list[int], *numbers: int) -> None:
+    for pid in groups:
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, number)
+
+
+def _read(path: Path, kind: type[R]) -> R | None:
+    """None also when it is no such record, which is said."""
     try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[2])
-    except OSError:
-        return 0
-
-
-def lives(pid: int) -> bool:
-    """Whether the process is there and more than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+        return read_record(path, kind)
+    except Unreadable as error:
+        warn_once(f"{error}; it is left out")
         return None
-    return content
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     temporary = path.with_suffix(".agent")
-    temporary.write_text(json.dumps(content))
+    temporary.write_text(json.dumps({"version": VERSION, **content}))
     temporary.chmod(0o600)
     temporary.rename(path)

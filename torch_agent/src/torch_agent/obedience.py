@@ -9,13 +9,22 @@ import msgspec
 from torch_agent.core.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
+from torch_agent.harness.versions import Unreadable
+from torch_agent.once import warn_once
 
 
 def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
-    """What was seen, and how far the task's living processes are with the turn in force."""
-    if not living:
+    """What was seen, and how far the task's living processes are with the turn in force.
+
+    Processes that cannot be told anything count as processes without the harness.
+    """
+    if not living or not all(page.listens for page in living):
         return seen
-    turn = current_turn(folder)
+    try:
+        turn = current_turn(folder)
+    except Unreadable as error:
+        warn_once(f"{error}: the task goes on, it is suspended with its memory and not moved")
+        return seen
     return msgspec.structs.replace(
         seen,
         harnessed=True,

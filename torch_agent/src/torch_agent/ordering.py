@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, BusUnavailable, Message, Partition
+from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.contracts.wire import Undecodable
@@ -27,7 +27,11 @@ async def orders_partition(bus: Bus, node_id: str) -> Partition:
 async def follow_orders(
     bus: Bus, partition: Partition, node_id: str, start: int, take: Callable[[list[Order], int], None]
 ) -> None:
-    """Hand orders to `take(orders, offset behind them)` for ever; outages of the log are waited for."""
+    """Hand orders to `take(orders, offset behind them)` for ever; outages of the log are waited for.
+
+    Orders that were removed from the log before this agent has read them are passed over: the node has been away for so
+    long that it counts as lost, and placement stops the tasks of attempts that are over when the node joins again.
+    """
     while True:
         try:
             reader = await bus.reader({partition: start})
@@ -36,15 +40,18 @@ async def follow_orders(
                     messages = await reader.next_batch(BATCH, WAIT_S)
                     if messages:
                         start = messages[-1].offset + 1
-                        take([o for message in messages if (o := _order(message, node_id)) is not None], start)
+                        take([o for message in messages if (o := order_for(message, node_id)) is not None], start)
             finally:
                 await reader.close()
+        except OffsetLost as error:
+            log.error("orders were missed: %s", error)
+            start = 0  # the oldest that is kept, which is behind those
         except BusUnavailable as error:
             log.warning("orders cannot be read now: %s", error)
             await asyncio.sleep(RETRY_S)
 
 
-def _order(message: Message, node_id: str) -> Order | None:
+def order_for(message: Message, node_id: str) -> Order | None:
     """The order, if it is for this node; a record that is no order is reported and passed over."""
     if message.key != node_id:
         return None

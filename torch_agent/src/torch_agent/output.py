@@ -26,7 +26,7 @@ def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[l
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read(CHUNK_BYTES)
-    except FileNotFoundError:
+    except OSError:  # it is gone, or the task has put something else there
         return [], offset
     end = data.rfind(b"\n") + 1
     if not end and (ended or len(data) == CHUNK_BYTES):

@@ -36,11 +36,11 @@ class Publisher:
         """There may be something to publish."""
         self._wake.set()
 
-    async def open(self) -> int:
+    async def open(self) -> Position:
         """Take over the session, learn what is on the log.
 
         Returns:
-            The committed offset of the orders.
+            The committed position on the orders; Position(0) when the log knows none (any more).
 
         Raises:
             BusUnavailable: the log cannot be reached.
@@ -49,8 +49,21 @@ class Publisher:
         at = await self._session.position(self._orders)
         journal_id, _, number = at.metadata.partition(":")
         if journal_id == self._journal.id and number:
-            self._journal.published(int(number))
-        return at.next_offset
+            self._has_published(int(number))
+        return at
+
+    def _has_published(self, number: int) -> None:
+        """The log has this journal's facts up to this number; more than the journal knows, if it is an old copy."""
+        if number <= self._journal.last_number:
+            self._journal.published(number)
+            return
+        log.warning(
+            "the journal's last fact has number %d, but the log has one of number %d: the journal is an old copy, "
+            "and goes on under a new id",
+            self._journal.last_number,
+            number,
+        )
+        self._journal.begin_anew()
 
     async def run(self) -> None:
         """Publish for ever.
@@ -90,9 +103,10 @@ class Publisher:
         return False
 
     async def _commit(self, facts: list[Fact]) -> None:
-        assert self._session is not None
+        next_order = self._journal.next_order
+        assert self._session is not None and next_order is not None, "there are facts before the first beginning"
         last = facts[-1].number
-        at = Position(self._journal.next_order, f"{self._journal.id}:{last}")
+        at = Position(next_order, f"{self._journal.id}:{last}")
         await self._session.commit([codec.outgoing(self._envelope(fact)) for fact in facts], {self._orders: at})
         self._journal.published(last)
 

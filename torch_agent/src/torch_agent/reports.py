@@ -34,7 +34,7 @@ def last_report(path: Path, offset: int) -> tuple[Report | None, int]:
             start = max(offset, file.seek(0, os.SEEK_END) - CHUNK_BYTES)
             file.seek(start)
             data = file.read(CHUNK_BYTES)
-    except FileNotFoundError:
+    except OSError:  # there is none yet, or the script has put something else there
         return None, offset
     end = data.rfind(b"\n") + 1
     return _last_of(data[:end], path), start + end

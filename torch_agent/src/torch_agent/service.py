@@ -21,8 +21,9 @@ from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from torch_agent import VERSION
+from torch_agent.beginning import OrdersRefused, beginning
 from torch_agent.driver.interface import Driver
-from torch_agent.journal import Journal
+from torch_agent.journal import Journal, JournalRefused
 from torch_agent.launching import Launcher
 from torch_agent.moving.giving import StateServer
 from torch_agent.options import Options, parse
@@ -39,7 +40,7 @@ log = logging.getLogger("torch_agent")
 RETRY_S = 1.0
 STOP_TIMEOUT_S = 25.0
 PUBLISH_TIMEOUT_S = 5.0
-EXIT_FENCED, EXIT_USAGE = 75, 2
+EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
 
 
 class AnotherAgent(Exception):
@@ -51,6 +52,8 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
 
     Raises:
         AnotherAgent: another agent works on the same state directory.
+        JournalRefused: the journal is of a newer format, or damaged.
+        OrdersRefused: the journal belongs to another log.
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
     """
@@ -100,9 +103,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
     ]
-    orders = asyncio.create_task(
-        follow_orders(bus, partition, options.node_id, max(next_order, journal.next_order), supervision.take)
-    )
+    orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, supervision.take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(gpus.inventory()), incarnation)
     try:
         stopped = asyncio.create_task(stop.wait())
@@ -125,15 +126,25 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
 
 
 async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) -> tuple[Publisher | None, int]:
-    """Open the session, however long the log takes to be there; None when asked to stop meanwhile."""
+    """Open the session and find the beginning among the orders, however long the log takes to be there.
+
+    Returns:
+        The session, None when asked to stop meanwhile; and the offset of the first order to be taken.
+    """
     while not stop.is_set():
+        publisher: Publisher | None = None
         try:
-            publisher = Publisher(bus, node_id, await orders_partition(bus, node_id), journal)
-            return publisher, await publisher.open()
+            orders = await orders_partition(bus, node_id)
+            publisher = Publisher(bus, node_id, orders, journal)
+            begins = await beginning(bus, orders, node_id, journal, await publisher.open())
+            journal.record(facts=begins.lost, next_order=begins.next_order, time_s=time.time())
+            return publisher, begins.next_order
         except Fenced:
             raise
         except BusError as error:
             log.warning("waiting for the log: %s", error)
+            if publisher is not None:
+                await publisher.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RETRY_S)
     return None, 0
@@ -222,6 +233,9 @@ def main() -> None:
     except Fenced as error:
         log.error("%s", error)
         sys.exit(EXIT_FENCED)
+    except (JournalRefused, OrdersRefused) as error:
+        log.error("%s", error)
+        sys.exit(EXIT_REFUSED)
     except NoNvidiaGpus as error:
         log.error("%s  try: --virtual-gpus 4", error)
         sys.exit(EXIT_USAGE)

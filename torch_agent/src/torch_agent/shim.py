@@ -8,7 +8,8 @@ Standard library only; reads `spec.json`, and leaves in the same folder:
     shim.json    pids of the ranks, once they are started
     exit.json    how the task ended, written when none of its processes is left
 
-When the shim dies, the kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
+The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
+kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+VERSION = 2
+"""Of the records in the folder; version 1 does not say it."""
 PR_SET_PDEATHSIG = 1
 PEER_GRACE_S = 5.0
 """How long the other ranks may go on after one has ended badly, before each of the two signals."""
 STDERR_TAIL_BYTES = 4096
+
+
+class CannotStart(Exception):
+    """The task's processes cannot be started; the message says why."""
 
 
 def main(folder: Path) -> int:
@@ -41,23 +48,46 @@ def main(folder: Path) -> int:
         return 1
     if (folder / "exit.json").exists():
         return 0
-    spec = json.loads((folder / "spec.json").read_text())
+    version = VERSION
     try:
+        spec = _spec(folder / "spec.json")
+        version = spec.get("version", 1)
         ranks = _start(spec, folder)
-    except (OSError, ValueError) as error:
-        _leave(folder / "exit.json", _result(None, None, "launch_failed", stderr_tail=_why_not(spec, error)))
+    except CannotStart as error:
+        _leave(folder / "exit.json", version, _result(None, None, "launch_failed", stderr_tail=str(error)))
         return 0
-    _leave(folder / "shim.json", {"pid": os.getpid(), "ranks": {str(r): p.pid for r, p in ranks.items()}})
+    pids = {str(rank): process.pid for rank, process in ranks.items()}
+    _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
     result = _watch(ranks, spec, folder)
     for process in ranks.values():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what the ranks have left behind
-    _leave(folder / "exit.json", result)
+    _leave(folder / "exit.json", version, result)
     return 0
 
 
+def _spec(path: Path) -> dict[str, Any]:
+    """What to start.
+
+    Raises:
+        CannotStart: the file says something else, or is of a version that this code does not know.
+    """
+    try:
+        spec: dict[str, Any] = json.loads(path.read_text())
+        version = spec.get("version", 1)
+    except (OSError, ValueError, AttributeError) as error:
+        raise CannotStart(f"{path}: expected what to start, in JSON: {error}") from error
+    if version not in (1, VERSION):
+        raise CannotStart(f"{path}: what to start is of version {version}; this code knows version 1, {VERSION}")
+    return spec
+
+
 def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[bytes]]:
-    """{global rank: process}; all or none."""
+    """{global rank: process}; all or none.
+
+    Raises:
+        CannotStart: one of them cannot be started.
+    """
     ranks: dict[int, subprocess.Popen[bytes]] = {}
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -83,10 +113,12 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
                     process_group=0,
                     preexec_fn=in_the_child,
                 )
-    except BaseException:
+    except BaseException as error:
         for process in ranks.values():
             process.kill()
             process.wait()
+        if isinstance(error, OSError | ValueError):
+            raise CannotStart(f"cannot start {spec['command'][0]!r} in {spec['cwd']}: {error}") from error
         raise
     return ranks
 
@@ -151,15 +183,11 @@ def _tail(path: Path) -> str:
         return file.read().decode(errors="replace").replace("\0", "\ufffd")
 
 
-def _why_not(spec: dict[str, Any], error: Exception) -> str:
-    return f"cannot start {spec['command'][0]!r} in {spec['cwd']}: {error}"
-
-
-def _leave(path: Path, content: dict[str, Any]) -> None:
+def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
     """Write atomically and durably: a reader sees all of it or nothing."""
     temporary = path.with_suffix(".new")
     with temporary.open("w") as file:
-        json.dump(content, file)
+        json.dump(content if version == 1 else {"version": version, **content}, file)
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)

@@ -24,13 +24,15 @@ from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to
+from torch_agent.harness.versions import Unreadable
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.obedience import with_obedience
+from torch_agent.once import warn_once
 from torch_agent.output import logged, read_lines
+from torch_agent.pages import living_pages, minibatches_done
 from torch_agent.reports import last_report
-from torch_agent.telemetry import living_pages, minibatches_done
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +84,13 @@ class Supervision:
         self._changed = asyncio.Event()
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
+        self._end_strangers()
+
+    def _end_strangers(self) -> None:
+        """End the tasks that the journal does not know: it is new, or an old copy. They hold GPUs, unseen."""
+        for path in self._folders.glob("*"):
+            if path.name not in self.tasks and TaskFolder(path).end_unknown():
+                log.warning("%s: a task that is not in the journal was running here and has been killed", path)
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
@@ -154,7 +163,8 @@ class Supervision:
     def _see(self, task: Task, folder: TaskFolder) -> Seen:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
-        seen = msgspec.structs.replace(folder.look(starting=starting), gpus_taken=self._gpus_taken(task))
+        seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
+        seen = msgspec.structs.replace(seen, gpus_taken=self._gpus_taken(task))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
@@ -165,7 +175,7 @@ class Supervision:
                 seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, living))
         if shim is not None and not seen.launched and seen.ended is None:
             folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
-            seen = folder.look(starting=False)
+            seen = folder.look(starting=False, started=False)
         if seen.ended is not None:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
             seen = msgspec.structs.replace(seen, ended=ended)
@@ -215,7 +225,10 @@ class Supervision:
             return
         log.info("%s %s", action.value, task.key)
         if action in TURNS:
-            turn_to(folder.pages, suspend=TURNS[action])
+            try:
+                turn_to(folder.pages, suspend=TURNS[action])
+            except (Unreadable, OSError) as error:
+                warn_once(f"{error}: the task's processes are told by signals alone")
         folder.signal_ranks(*SIGNALS[action])
 
     async def _launch(self, task: Task, folder: TaskFolder) -> None:
@@ -233,7 +246,7 @@ class Supervision:
             return
         try:
             descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
+        except OSError:  # it has ended, or is no process at all
             return
         self._watched[task.key] = descriptor
         asyncio.get_running_loop().add_reader(descriptor, self._shim_ended, task.key)

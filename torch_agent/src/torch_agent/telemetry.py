@@ -20,8 +20,8 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.core.task import Task
-from torch_agent.folders import lives
-from torch_agent.harness.page import PageReading, read_page
+from torch_agent.harness.page import PageReading
+from torch_agent.pages import pages
 from torch_agent.probes.gpus import GpuFacts, GpuReading
 
 log = logging.getLogger(__name__)
@@ -29,22 +29,6 @@ log = logging.getLogger(__name__)
 APPEND_TIMEOUT_S = 5.0
 REJOIN_AFTER_S = 10.0
 """After so long a silence the node announces itself again: introspection's shortest patience is longer."""
-
-
-def pages(folder: Path) -> list[PageReading]:
-    """What the ranks of a task last wrote, by rank."""
-    readings = [reading for path in folder.glob("*.page") if (reading := read_page(path)) is not None]
-    return sorted(readings, key=lambda reading: reading.rank)
-
-
-def living_pages(folder: Path) -> list[PageReading]:
-    """Those of processes that are still there."""
-    return [page for page in pages(folder) if lives(page.pid)]
-
-
-def minibatches_done(folder: Path) -> int:
-    """Mini-batches of the slowest rank; 0 when no rank had the harness."""
-    return min((reading.minibatches_total for reading in pages(folder)), default=0)
 
 
 class _Mark(NamedTuple):

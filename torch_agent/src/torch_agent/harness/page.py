@@ -1,19 +1,19 @@
-"""A page of shared memory per process: the training process writes, the agent reads, nobody waits.
+"""A page of shared memory per process: the training process writes, the agent reads (pages.py), neither waits.
 
-One file of fixed layout in the task's folder. The writer makes the sequence number odd, writes, and makes it
-even; a reader that sees an odd or a changed number looks again, with pauses, since a writer that was interrupted in
+One file in the task's folder, of the layout of its version. The writer makes the sequence number odd, writes, and makes
+it even; a reader that sees an odd or a changed number looks again, with pauses, since a writer that was interrupted in
 the middle needs the processor to go on.
+
+A running process keeps this code when the agent is replaced: whatever changes in the layout below is a new version,
+and one more row in pages.py. The head and the sequence number stay where they are in all versions.
 """
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import struct
-import time
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 MAGIC, VERSION = b"SJHP", 4
 SIZE = 4096
@@ -26,7 +26,6 @@ OBEYED = struct.Struct("<QQQddd")
 OBEYED_AT = 512
 HANDOVER = struct.Struct("<???Q?iQdd?")
 HANDOVER_AT = 1024
-TRIES, PAUSE_S = 100, 0.0005
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ class PageReading:
     memory_min_bytes: int
     obeyed: Obeyed = Obeyed()
     handover: Handover = Handover()
+    listens: bool = True
+    """Its harness looks at what the agent wants; the first one did not."""
 
 
 class PageWriter:
@@ -145,47 +146,3 @@ class PageWriter:
         layout.pack_into(page, at, *values)
         self._sequence += 2
         SEQUENCE.pack_into(page, SEQUENCE_AT, self._sequence)
-
-
-def read_page(path: Path) -> PageReading | None:
-    """The agent's side; None when nothing has been written yet, or the writer was killed in the middle of it."""
-    try:
-        with path.open("rb") as file:
-            for _ in range(TRIES):
-                file.seek(0)
-                data = file.read(SIZE)
-                if not _is_begun(data):
-                    return None
-                file.seek(SEQUENCE_AT)
-                if _is_whole(data) and file.read(SEQUENCE.size) == data[SEQUENCE_AT : SEQUENCE_AT + SEQUENCE.size]:
-                    return _parse(data)
-                time.sleep(PAUSE_S)
-    except OSError:
-        return None
-    return None
-
-
-def _is_begun(data: bytes) -> bool:
-    written = len(data) == SIZE and HEAD.unpack_from(data) == (MAGIC, VERSION)
-    return written and SEQUENCE.unpack_from(data, SEQUENCE_AT) != (0,)
-
-
-def _is_whole(data: bytes) -> bool:
-    return data[SEQUENCE_AT] % 2 == 0  # the lowest byte of a little-endian number
-
-
-def _parse(data: bytes) -> PageReading:
-    pid, rank, world, _, total, at_s, mean_s, loss, peak, least = BODY.unpack_from(data, BODY_AT)
-    return PageReading(
-        pid,
-        rank,
-        world,
-        total,
-        at_s,
-        mean_s,
-        None if math.isnan(loss) else loss,
-        peak,
-        least,
-        Obeyed(*OBEYED.unpack_from(data, OBEYED_AT)),
-        Handover(*HANDOVER.unpack_from(data, HANDOVER_AT)),
-    )

@@ -15,8 +15,9 @@ from torch_agent.core.task import Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.harness.page import PageReading
+from torch_agent.harness.versions import Unreadable
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
-from torch_agent.telemetry import living_pages
+from torch_agent.pages import living_pages
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +97,14 @@ class StateServer:
         raise CannotGive(f"rank {request.rank} of {request.job_id} is not here")
 
     async def _have_saved(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> None:
-        turn = current_turn(folder.pages)
-        if any(page.obeyed.turn != turn for page in living):
-            raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
         ranks = [page.rank for page in living]
-        number = ask_to_save(folder.pages)
+        try:
+            turn = current_turn(folder.pages)
+            if any(page.obeyed.turn != turn for page in living):
+                raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
+            number = ask_to_save(folder.pages)
+        except Unreadable as error:
+            raise CannotGive(str(error)) from error
         folder.signal_ranks(signal.SIGCONT)
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
         try:

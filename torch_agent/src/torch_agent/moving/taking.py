@@ -18,7 +18,7 @@ from torch_agent.core.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import PageReading
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
-from torch_agent.telemetry import living_pages
+from torch_agent.pages import living_pages
 
 log = logging.getLogger(__name__)
 

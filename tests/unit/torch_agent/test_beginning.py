@@ -1,0 +1,148 @@
+"""Where an agent begins among its orders when the bus has lost its position, or the node its journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.core.task import Order
+from torch_agent.journal import Journal
+from torch_agent.ordering import follow_orders, orders_partition
+from torch_agent.publishing import Publisher
+
+from libs.bus import codec
+from libs.bus.memory import MemoryBus, MemoryReader
+from libs.bus.port import OffsetLost, Partition, Position, TopicLayout
+from libs.contracts.agent import GpuRecovered, JobExited, JobStarted
+from libs.contracts.base import Event, Topic
+from libs.contracts.envelope import Envelope
+from libs.contracts.placement import LaunchTask
+from libs.testing.shells import messages
+from tests.unit.torch_agent.test_task import LAUNCH
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[MemoryBus]:
+    bus = MemoryBus("lab")
+    await bus.create_topics(TopicLayout())
+    yield bus
+    await bus.close()
+
+
+def launch(job_id: str, node_id: str = "n1") -> LaunchTask:
+    return msgspec.structs.replace(LAUNCH, job_id=job_id, node_id=node_id)
+
+
+def exited(job_id: str, node_id: str = "n1", outcome: str = "exited", tail: str = "") -> JobExited:
+    return JobExited(
+        job_id=job_id, attempt=1, node_id=node_id, exit_code=None, signal=None, outcome=outcome, stderr_tail=tail
+    )
+
+
+async def say(bus: MemoryBus, *events: Event) -> None:
+    envelopes = [
+        Envelope(id=f"{event.wire_type}/{number}", source="test", time_s=1.0, event=event)
+        for number, event in enumerate(events)
+    ]
+    await bus.append([codec.outgoing(envelope) for envelope in envelopes])
+
+
+async def begins(bus: MemoryBus, journal: Journal, committed: int = 0) -> tuple[int, list[JobExited]]:
+    found = await beginning(bus, await orders_partition(bus, "n1"), "n1", journal, Position(committed))
+    return found.next_order, found.lost
+
+
+async def test_a_new_journal_takes_no_order_that_was_given_before_it(bus: MemoryBus, tmp_path: Path):
+    journal = Journal(tmp_path / "journal.db")
+    assert await begins(bus, journal) == (0, [])
+    await say(bus, *(launch(job) for job in ("ended", "lost", "never", "elsewhere")), launch("other", node_id="n2"))
+    await say(
+        bus,
+        JobStarted(job_id="lost", attempt=1, node_id="n1", pid=7),
+        JobStarted(job_id="ended", attempt=1, node_id="n1", pid=7),
+        exited("ended"),
+        exited("elsewhere", node_id="n2"),
+    )
+    end = await bus.end_offset(await orders_partition(bus, "n1"))
+    why = "the node was set up anew before it had started this task"
+    never = [exited(job, outcome="lost", tail=why) for job in ("never", "elsewhere")]
+    for committed in (0, 1, end):  # also an order that the former journal has taken, and said nothing of yet
+        assert await begins(bus, journal, committed) == (end, never)
+    await say(bus, *never)
+    assert await begins(bus, journal) == (end, [])
+    journal.close()
+
+
+@pytest.mark.parametrize(("own", "committed", "start"), [(2, 0, 2), (2, 1, 2), (2, 2, 2), (1, 2, 2), (0, 0, 0)])
+async def test_the_journal_counts_where_the_bus_knows_less(
+    bus: MemoryBus, tmp_path: Path, own: int, committed: int, start: int
+):
+    await say(bus, launch("a"), launch("b"))
+    journal = Journal(tmp_path / "journal.db")
+    journal.record(next_order=own)
+    assert await begins(bus, journal, committed) == (start, [])
+    journal.close()
+
+
+async def test_a_journal_that_has_read_further_than_the_log_goes_is_refused(bus: MemoryBus, tmp_path: Path):
+    await say(bus, launch("a"))
+    journal = Journal(tmp_path / "journal.db")
+    journal.record(next_order=5)
+    with pytest.raises(OrdersRefused, match=r"up to offset 5 of partition \d, but the log of cell lab ends at 1"):
+        await begins(bus, journal)
+    journal.close()
+
+
+async def test_an_old_copy_of_the_journal_goes_on_under_a_new_id(bus: MemoryBus, tmp_path: Path):
+    """Else its facts would get the ids of others that are on the log, and be dropped as those."""
+    journal = Journal(tmp_path / "journal.db")
+    journal.record(next_order=0)
+    orders = await orders_partition(bus, "n1")
+    for index in (0, 1):
+        if index == 1:
+            (tmp_path / "copy.db").write_bytes((tmp_path / "journal.db").read_bytes())
+            journal = Journal(tmp_path / "journal.db")
+        publisher = Publisher(bus, "n1", orders, journal)
+        await publisher.open()
+        journal.record(facts=[GpuRecovered(node_id="n1", index=index)])
+        assert await publisher.publish()
+        await publisher.close()
+        journal.close()
+    copy = Journal(tmp_path / "copy.db")
+    id_before = copy.id
+    publisher = Publisher(bus, "n1", orders, copy)
+    await publisher.open()
+    copy.record(facts=[GpuRecovered(node_id="n1", index=2)])
+    assert copy.id != id_before and await publisher.publish()
+    on_log = [codec.record(message).envelope for message in await messages(bus, Topic.CONTROL)]
+    assert [envelope.event for envelope in on_log] == [GpuRecovered(node_id="n1", index=index) for index in range(3)]
+    assert len({envelope.id for envelope in on_log}) == 3
+    await publisher.close()
+    copy.close()
+
+
+class Forgetful(MemoryBus):
+    """Keeps the third order and those after it, as a log whose time of keeping is over."""
+
+    async def reader(self, starts: Mapping[Partition, int]) -> MemoryReader:
+        if 0 in starts.values():
+            return await super().reader(dict.fromkeys(starts, 2))
+        raise OffsetLost("orders begin at 2")
+
+
+async def test_orders_that_are_not_kept_any_more_are_passed_over():
+    bus = Forgetful("lab")
+    await bus.create_topics(TopicLayout())
+    await say(bus, launch("a"), launch("b"), launch("c"))
+    taken: asyncio.Queue[tuple[list[Order], int]] = asyncio.Queue()
+    following = asyncio.create_task(
+        follow_orders(bus, await orders_partition(bus, "n1"), "n1", 1, lambda *what: taken.put_nowait(what))
+    )
+    assert await asyncio.wait_for(taken.get(), 10.0) == ([launch("c")], 3)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await bus.close()

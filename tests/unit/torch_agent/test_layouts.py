@@ -1,0 +1,152 @@
+"""Pages and control files of older, today's and newer versions, and such as nothing has written."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from torch_agent.harness import control, page
+from torch_agent.harness.control import ControlReader, ask_to_save, create_control, current_turn, turn_to
+from torch_agent.harness.page import Handover, Obeyed, PageWriter
+from torch_agent.harness.versions import UnknownVersion, Unreadable
+from torch_agent.pages import LAYOUTS, pages, read_page
+
+OBEYED = Obeyed(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
+HANDOVER = Handover(
+    movable=True,
+    ready=False,
+    restored=True,
+    saved=11,
+    save_failed=False,
+    save_fd=13,
+    save_bytes=17,
+    save_s=2.5,
+    load_s=3.5,
+    resizable=True,
+)
+
+
+def written(folder: Path) -> Path:
+    writer = PageWriter(str(folder), rank=2, world_size=4)
+    writer.write(19, 23.0, 0.125, 0.75, 29, 31)
+    writer.obeyed(OBEYED)
+    writer.handover(HANDOVER)
+    [path] = folder.glob("*.page")
+    return path
+
+
+def changed(path: Path, at: int, layout: str, value: float) -> None:
+    content = bytearray(path.read_bytes())
+    struct.pack_into(layout, content, at, value)
+    path.write_bytes(content)
+
+
+def test_what_the_harness_of_today_writes_is_read_as_it_was_written(tmp_path: Path):
+    reading = read_page(written(tmp_path))
+    assert reading is not None
+    found = asdict(reading)
+    assert found.pop("pid") > 0
+    assert found == {
+        "rank": 2,
+        "world_size": 4,
+        "minibatches_total": 19,
+        "last_boundary_s": 23.0,
+        "minibatch_mean_s": 0.125,
+        "loss": 0.75,
+        "memory_peak_bytes": 29,
+        "memory_min_bytes": 31,
+        "obeyed": asdict(OBEYED),
+        "handover": asdict(HANDOVER),
+        "listens": True,
+    }
+    assert max(LAYOUTS) == page.VERSION
+
+
+def test_a_page_of_a_newer_version_is_named_once_and_its_task_has_no_facts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = written(tmp_path)
+    PageWriter(str(tmp_path), rank=3, world_size=4).write(19, 23.0, 0.125, 0.75, 29, 31)
+    changed(path, 4, "<I", 99)
+    with pytest.raises(UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4$"):
+        read_page(path)
+    with caplog.at_level(logging.WARNING):
+        assert pages(tmp_path) == pages(tmp_path) == []
+    [said] = caplog.messages
+    assert said.startswith(f"{path}: a page of version 99;") and "the task goes on" in said
+
+
+@pytest.mark.parametrize(
+    ("at", "layout", "value"), [(32, "<Q", 2**63), (48, "<d", float("nan")), (512 + 24, "<d", float("inf"))]
+)
+def test_a_page_with_an_impossible_value_is_not_read(tmp_path: Path, at: int, layout: str, value: float):
+    path = written(tmp_path)
+    changed(path, at, layout, value)
+    assert read_page(path) is None
+
+
+def test_what_is_no_page_is_not_read(tmp_path: Path):
+    (tmp_path / "short.page").write_bytes(b"SJHP")
+    (tmp_path / "folder.page").mkdir()
+    (tmp_path / "other.page").write_bytes(bytes([7]) * page.SIZE)
+    assert pages(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_harness_of_each_version_hears_turns_and_requests(tmp_path: Path, version: int):
+    create_control(tmp_path)
+    path = tmp_path / control.NAME
+    if version < control.VERSION:
+        path.write_bytes(bytes(16))
+    size = path.stat().st_size
+    reader = ControlReader(str(tmp_path))
+    turn_to(tmp_path, suspend=True)
+    turn_to(tmp_path, suspend=True)
+    assert (reader.turn, reader.saves, current_turn(tmp_path)) == (1, 0, 1)
+    assert ask_to_save(tmp_path) == 1 and reader.saves == 1
+    turn_to(tmp_path, suspend=False)
+    assert (reader.turn, reader.saves) == (2, 1)
+    assert path.stat().st_size == size == control.LAYOUTS[version].size
+
+
+def test_a_harness_of_version_1_hears_turns_and_saves_nothing(tmp_path: Path):
+    path = tmp_path / control.NAME
+    path.write_bytes(bytes(8))
+    reader = ControlReader(str(tmp_path))
+    turn_to(tmp_path, suspend=True)
+    assert (reader.turn, reader.saves, current_turn(tmp_path)) == (1, 0, 1)
+    with pytest.raises(Unreadable, match="version 1, whose processes save no state; expected 2 or later"):
+        ask_to_save(tmp_path)
+    assert path.stat().st_size == 8
+
+
+def test_a_control_file_of_a_newer_version_stays_as_it_is(tmp_path: Path):
+    create_control(tmp_path)
+    path = tmp_path / control.NAME
+    changed(path, control.MARK_AT + 4, "<I", 99)
+    before = path.read_bytes()
+    for use in (
+        lambda: turn_to(tmp_path, suspend=True),
+        lambda: ask_to_save(tmp_path),
+        lambda: ControlReader(str(tmp_path)),
+    ):
+        with pytest.raises(UnknownVersion, match="control: a control file of version 99; this code knows version 1, 2"):
+            use()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"x", bytes(24), bytes(100)])
+def test_what_is_no_control_file_is_refused(tmp_path: Path, content: bytes):
+    path = tmp_path / control.NAME
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match="no control file"):
+        turn_to(tmp_path, suspend=True)
+    assert path.read_bytes() == content
+
+
+def test_a_process_without_a_control_file_is_told_nothing(tmp_path: Path):
+    reader = ControlReader(str(tmp_path))
+    assert (reader.turn, reader.saves) == (0, 0)

@@ -1,0 +1,54 @@
+"""What a shim leaves is for the agent that started it, of whatever version that was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_agent.folders import SHIM, TaskFolder
+from torch_agent.records import Exit, Shim, read_record
+
+
+def spec(folder: Path, **changes: Any) -> dict[str, Any]:
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    environments = [{"RANK": "0"}]
+    limits = {"time_limit_s": None, "data_limit_bytes": 0, "nice": 0}
+    return {"command": command, "cwd": str(folder), "environments": environments, **limits, **changes}
+
+
+def left_by(folder: Path, content: str) -> dict[str, Any]:
+    (folder / "spec.json").write_text(content)
+    subprocess.run([sys.executable, "-I", str(SHIM), str(folder)], check=True, timeout=60)
+    return dict(json.loads((folder / "exit.json").read_text()))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_records_are_of_the_version_of_the_spec(tmp_path: Path, version: int):
+    stated = {} if version == 1 else {"version": version}
+    left = left_by(tmp_path, json.dumps(spec(tmp_path, **stated)))
+    assert {key: left.get(key) for key in ("version", "exit_code", "outcome")} == {
+        "version": stated.get("version"),
+        "exit_code": 3,
+        "outcome": "exited",
+    }
+    shim, ended = read_record(tmp_path / "shim.json", Shim), read_record(tmp_path / "exit.json", Exit)
+    assert shim is not None and ended is not None and (shim.version, ended.version) == (version, version)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"command": [', "spec.json: expected what to start, in JSON"),
+        ("[]", "spec.json: expected what to start, in JSON"),
+        ('{"version": 99}', "spec.json: what to start is of version 99; this code knows version 1, 2"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_is_the_tasks_result(tmp_path: Path, content: str, why: str):
+    left = left_by(tmp_path, content)
+    assert left["outcome"] == "launch_failed" and why in left["stderr_tail"]
+    ended = TaskFolder(tmp_path).look(starting=False, started=False).ended
+    assert ended is not None and ended.outcome == "launch_failed"

@@ -1,0 +1,178 @@
+"""Reads the pages of shared memory that training processes write (harness/page.py), of every version there has been.
+
+A process keeps the harness that it was started with. An agent of newer code therefore meets pages of older versions,
+and reads each by the layout of its version. The first 16 bytes are the same in all versions, for ever: the magic
+number, the version, and the sequence number that tells a whole page from one that is being written; so is the size.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch_agent.harness.page import HEAD, MAGIC, SEQUENCE, SEQUENCE_AT, SIZE, Handover, Obeyed, PageReading
+from torch_agent.harness.versions import UnknownVersion
+from torch_agent.once import warn_once
+from torch_agent.processes import lives
+
+TRIES, PAUSE_S = 100, 0.0005
+LARGEST = 1 << 53
+"""No count and no number of bytes on a page is larger; the page lies in reach of the script, which may write there."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a page: where it begins, its values, and their names in the same order; `_` names padding."""
+
+    at: int
+    values: struct.Struct
+    names: tuple[str, ...]
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """{name: value}.
+
+        Raises:
+            ValueError: a value is not possible.
+        """
+        found = dict(zip(self.names, self.values.unpack_from(data, self.at), strict=True))
+        found.pop("_", None)
+        for name, value in found.items():
+            if name != "loss" and not (math.isfinite(value) and abs(value) <= LARGEST):
+                raise ValueError(f"{name} is {value}")
+        return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a version of the page has what; None: that version does not have the part."""
+
+    body: Part
+    obeyed: Part | None = None
+    handover: Part | None = None
+
+
+_BODY = Part(
+    16,
+    struct.Struct("<IiiIQdddQQ"),
+    (
+        "pid",
+        "rank",
+        "world_size",
+        "_",
+        "minibatches_total",
+        "last_boundary_s",
+        "minibatch_mean_s",
+        "loss",
+        "memory_peak_bytes",
+        "memory_min_bytes",
+    ),
+)
+_OBEYED = Part(
+    512,
+    struct.Struct("<QQQddd"),
+    ("turn", "bytes_parked", "bytes_left", "park_s", "unpark_s", "parked_at_s"),
+)
+_HANDOVER_3 = Part(
+    1024,
+    struct.Struct("<???Q?iQdd"),
+    ("movable", "ready", "restored", "saved", "save_failed", "save_fd", "save_bytes", "save_s", "load_s"),
+)
+_HANDOVER_4 = Part(1024, struct.Struct("<???Q?iQdd?"), (*_HANDOVER_3.names, "resizable"))
+
+LAYOUTS: dict[int, Layout] = {
+    1: Layout(_BODY),
+    2: Layout(_BODY, _OBEYED),
+    3: Layout(_BODY, _OBEYED, _HANDOVER_3),
+    4: Layout(_BODY, _OBEYED, _HANDOVER_4),
+}
+"""{version: layout}. A row never changes; a change to harness/page.py is a new version, and a row more."""
+
+
+def read_page(path: Path) -> PageReading | None:
+    """The agent's side of a page.
+
+    Returns:
+        What the process wrote last; None when it has written nothing yet, was killed in the middle of writing, or
+        the script has written something impossible.
+
+    Raises:
+        UnknownVersion: newer code has written the page.
+    """
+    try:
+        with path.open("rb") as file:
+            for _ in range(TRIES):
+                file.seek(0)
+                data = file.read(SIZE)
+                if not _is_begun(data):
+                    return None
+                file.seek(SEQUENCE_AT)
+                if _is_whole(data) and file.read(SEQUENCE.size) == data[SEQUENCE_AT : SEQUENCE_AT + SEQUENCE.size]:
+                    return _parse(path, data)
+                time.sleep(PAUSE_S)
+    except OSError:
+        return None
+    return None
+
+
+def pages(folder: Path) -> list[PageReading]:
+    """What the ranks of a task last wrote, by rank.
+
+    Empty, with a warning, where a rank has a page of an unknown version: what the other ranks say is not the task's.
+    """
+    try:
+        return sorted(_readings(folder), key=lambda reading: reading.rank)
+    except UnknownVersion as error:
+        warn_once(f"{error}: the task goes on, its mini-batches are not counted, it is suspended with its memory")
+        return []
+
+
+def living_pages(folder: Path) -> list[PageReading]:
+    """Those of processes that are still there."""
+    return [page for page in pages(folder) if lives(page.pid)]
+
+
+def minibatches_done(folder: Path) -> int:
+    """Mini-batches of the slowest rank; 0 when no rank had the harness."""
+    return min((reading.minibatches_total for reading in pages(folder)), default=0)
+
+
+def _readings(folder: Path) -> Iterator[PageReading]:
+    for path in folder.glob("*.page"):
+        if path.is_file() and (reading := read_page(path)) is not None:
+            yield reading
+
+
+def _is_begun(data: bytes) -> bool:
+    written = len(data) == SIZE and data.startswith(MAGIC)
+    return written and SEQUENCE.unpack_from(data, SEQUENCE_AT) != (0,)
+
+
+def _is_whole(data: bytes) -> bool:
+    return data[SEQUENCE_AT] % 2 == 0  # the lowest byte of a little-endian number
+
+
+def _parse(path: Path, data: bytes) -> PageReading | None:
+    _, version = HEAD.unpack_from(data)
+    layout = LAYOUTS.get(version)
+    if layout is None:
+        raise UnknownVersion(path, "a page", version, LAYOUTS)
+    try:
+        body = layout.body.read(data)
+        obeyed = Obeyed(**layout.obeyed.read(data)) if layout.obeyed is not None else Obeyed()
+        handover = Handover(**layout.handover.read(data)) if layout.handover is not None else Handover()
+    except ValueError as error:
+        warn_once(f"{path}: a page with an impossible value, {error}: it is not read")
+        return None
+    loss = body.pop("loss")
+    return PageReading(
+        **body,
+        loss=None if math.isnan(loss) else loss,
+        obeyed=obeyed,
+        handover=handover,
+        listens=layout.obeyed is not None,
+    )

@@ -1,0 +1,56 @@
+"""The processes of this machine, as /proc has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+PARENT, GROUP, BEGAN = 1, 2, 19
+"""Places in a process's `stat`, counted from its state on."""
+
+
+def lives(pid: int) -> bool:
+    """Whether the process is there and more than a zombie."""
+    found = _stat(PROC / str(pid))
+    return bool(found) and found[0] != "Z"
+
+
+def group_of(process: Path) -> int:
+    """The process group of `/proc/<pid>`; 0 when the process has ended meanwhile."""
+    found = _stat(process)
+    return int(found[GROUP]) if found else 0
+
+
+def children(pid: int) -> list[int]:
+    """Of a process, the eldest first."""
+    found = [(int(stat[BEGAN]), int(path.name)) for path, stat in _all() if int(stat[PARENT]) == pid]
+    return [child for _, child in sorted(found)]
+
+
+def found_by(last_arguments: list[str]) -> int | None:
+    """The process whose last arguments are these; of a path the end is enough. None: there is none."""
+    for path, _ in _all():
+        try:
+            arguments = (path / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+        except OSError:
+            continue
+        last = arguments[-len(last_arguments) :]
+        if len(last) == len(last_arguments) and all(map(str.endswith, last, last_arguments)):
+            return int(path.name)
+    return None
+
+
+def _all() -> Iterator[tuple[Path, list[str]]]:
+    """Each process's folder and `stat`."""
+    for path in PROC.glob("[0-9]*"):
+        if stat := _stat(path):
+            yield path, stat
+
+
+def _stat(process: Path) -> list[str]:
+    """From its state on; empty when the process has ended."""
+    try:
+        return (process / "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []
