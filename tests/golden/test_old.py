@@ -10,6 +10,7 @@ import asyncio
 import gzip
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from libs.contracts.base import Topic
 from libs.contracts.placement import JobPlaced
 from libs.contracts.read_models import ROW_TYPES, JobState, Row
 from libs.inspect.conservation import Conservation, conservation
+from libs.inspect.differences import Kind
 from libs.inspect.jobs import jobs_of
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import Log
-from libs.kernel.replica import Replica, SnapshotDamaged
+from libs.inspect.replay import refold
+from libs.inspect.verify import verify
+from libs.kernel.replica import Replica, SnapshotDamaged, SnapshotOutdated
 from libs.runtime.snapshots import Snapshots
 from schemas.generate import FOLDER as SCHEMAS
 from services.projection.adapters.follow import Projection
@@ -41,7 +45,7 @@ from services.projection.adapters.store import Store
 from services.projection.core import Rows, apply
 from services.projection.core.rows import key_of
 from services.projection.tables import TABLES, metadata
-from services.roster import SERVICES, service
+from services.roster import NAMES, SERVICES, service
 from tests.golden import keep
 
 CELL = "golden"
@@ -54,16 +58,18 @@ ENDINGS = {
     "job.rejected.v1": JobState.REJECTED,
 }
 
+DECIDED = {cls.wire_type for each in SERVICES for cls in each.emits}
+
 every_version = pytest.mark.parametrize("old", FOLDERS, ids=lambda folder: folder.name)
 
 
 def books(log: Log) -> Conservation:
-    """The accounts of a log.
-
-    TO BE COMPLETED with the kernel's refold: every service is refolded over the log, and the holders of the GPUs in
-    placement's refolded state are those of the accounts.
-    """
-    return conservation(log.records())
+    """The accounts of a log. What placement's state says of its GPUs, folded of the log, must agree with them."""
+    accounts = conservation(log.records())
+    state = refold(log.records(), SERVICES)["placement"].state
+    held = sum(1 for node in state.nodes.values() for gpu in node.gpus if gpu.holders)
+    assert (held, len(state.jobs)) == (accounts.gpus_held, accounts.jobs_total - sum(accounts.jobs.values()))
+    return accounts
 
 
 def lines_of(old: Path, name: str = "cell.jsonl.gz") -> list[bytes]:
@@ -115,7 +121,7 @@ def test_the_version_at_hand_can_be_kept(tmp_path: Path):
     }
     assert lines_of(kept) == (keep.ROOT / keep.LOG).read_bytes().splitlines(keepends=True)
     assert (kept / "agent" / "journal.db").exists()
-    assert TaskFolder(kept / "agent" / "tasks" / "j-ended.1").look(starting=False).ended is not None
+    assert TaskFolder(kept / "agent" / "tasks" / "j-ended.1").look(starting=False, started=True).ended is not None
 
 
 @every_version
@@ -140,6 +146,32 @@ def test_the_books_balance(old: Path):
 
 
 @every_version
+def test_the_audit_folds_what_it_cannot_decide_again_and_finds_nothing_wrong(old: Path):
+    found = verify(log_of(old), SERVICES)
+    assert found.ok, "\n".join(found.first.lines() if found.first else [])
+    assert found.decisions == 0, "the log does not name its rules"
+    assert found.refolded == sum(count for name, count in wire_types(old).items() if name in DECIDED)
+    assert found.versions == len(NAMES)
+
+
+@every_version
+def test_a_record_altered_removed_or_doubled_in_an_old_log_is_named(old: Path):
+    log = log_of(old)
+    messages = list(log.messages)
+    [placed, *_] = [at for at, m in enumerate(messages) if dict(m.headers)["ce_type"] == b"job.placed.v1"]
+    message = messages[placed]
+    altered = replace(message, value=message.value.replace(b'"attempt":1', b'"attempt":7'))
+    assert altered != message
+    for tampered, kind in (
+        ([*messages[:placed], altered, *messages[placed + 1 :]], Kind.ALTERED),
+        ([*messages[:placed], *messages[placed + 1 :]], Kind.MISSING),
+        ([*messages[: placed + 1], message, *messages[placed + 1 :]], Kind.REPEATED),
+    ):
+        found = verify(Log(log.header, tampered), SERVICES)
+        assert kind in [difference.kind for difference in found.details], kind
+
+
+@every_version
 def test_every_job_has_a_last_word(old: Path):
     jobs = jobs_of(log_of(old).records())
     assert len(jobs) == wire_types(old)["job.arrived.v1"]
@@ -160,7 +192,7 @@ def test_each_snapshot_is_read_or_refused_with_a_sentence(old: Path, tmp_path: P
     for found in kept:
         try:
             replica = Replica.restore(service(found.service), found.open())
-        except SnapshotDamaged as error:
+        except (SnapshotDamaged, SnapshotOutdated) as error:
             assert str(error).startswith(f"snapshot of {found.service}")
         else:
             replica.check()
@@ -230,7 +262,7 @@ def test_an_adopted_task_keeps_its_gpus(state: Path):
 @every_state
 def test_the_folder_of_an_ended_task_is_read(state: Path):
     folder = TaskFolder(state / "tasks" / "j-ended.1")
-    seen = folder.look(starting=False)
+    seen = folder.look(starting=False, started=True)
     assert seen.launched and seen.pid == folder_pid(folder)
     assert seen.ended == Ended(exit_code=3, signal=None, outcome="exited", rank=0)
     assert [path.name for path in folder.outputs()] == ["rank-0.err", "rank-0.out"]
