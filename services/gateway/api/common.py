@@ -86,11 +86,17 @@ IdempotencyKey = Annotated[
 ]
 JobReference = Annotated[
     str,
-    Path(pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c"]),
+    Path(
+        pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c3xw4np"]
+    ),
 ]
 SweepReference = Annotated[
     str,
-    Path(pattern=REFERENCE, description="A sweep's id, the beginning of one, or its name.", examples=["s-3k7q2m5c7f"]),
+    Path(
+        pattern=REFERENCE,
+        description="A sweep's id, the beginning of one, or its name.",
+        examples=["s-3k7q2m5c7fab4npx"],
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
