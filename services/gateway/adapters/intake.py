@@ -35,6 +35,7 @@ from libs.bus.port import (
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER
+from libs.contracts.wire import Undecodable
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -274,6 +275,8 @@ class Intake:
         while True:
             try:
                 return await self._patience.outlast(call, "read control")
+            except KeysTaken as error:
+                raise _fenced(error) from error
             except KeysAway as error:
                 log.warning("the index of requests cannot be used, trying again", extra=fields(error=error))
                 if await _within(self._stop, _RETRY_S):
@@ -345,7 +348,7 @@ class Intake:
                 fresh = await self._unknown_of(batch)
             except KeysTaken as error:
                 self._fail(batch, NotTaken("another gateway has taken over"))
-                raise Fenced(f"another gateway has taken over this cell's door: {error}") from error
+                raise _fenced(error) from error
             except KeysAway as error:
                 self._fail([waiting for waiting in batch if not waiting.committing], NotTaken(str(error)))
                 self._take_up_again([waiting for waiting in batch if waiting.committing])
@@ -382,10 +385,15 @@ class Intake:
 
     async def _answer(self, waiting: _Waiting, entry: Accepted) -> None:
         """It stands on the log: it was in a commit in doubt, or was asked for before."""
-        if not waiting.committing and not await self._is_same(waiting, entry):
-            self._fail([waiting], _reused())
+        try:
+            is_same = waiting.committing or await self._is_same(waiting, entry)
+        except BusUnavailable as error:
+            self._fail([waiting], NotTaken(f"the log cannot be reached: {error}"))
             return
-        self._done(waiting, entry, repeated=not waiting.committing)
+        if is_same:
+            self._done(waiting, entry, repeated=not waiting.committing)
+        else:
+            self._fail([waiting], _reused())
 
     async def _is_same(self, waiting: _Waiting, entry: Accepted) -> bool:
         """Digests may be of another version's encoding of the event: then the record itself is compared."""
@@ -397,12 +405,10 @@ class Intake:
                 messages = await reader.next_batch(1, _READ_S)
             finally:
                 await reader.close()
-        except (BusUnavailable, OffsetLost):
+            there = [codec.record(message) for message in messages if message.offset == entry.offset]
+        except (OffsetLost, Undecodable):
             return False
-        return any(
-            message.offset == entry.offset and digest_of(codec.record(message).envelope.event) == waiting.digest
-            for message in messages
-        )
+        return any(digest_of(record.envelope.event) == waiting.digest for record in there)
 
     def _refusal(self, waiting: _Waiting, found: Found, claimed: set[str]) -> Exception | None:
         """Why a request that is not known must not be appended; None when it may."""
@@ -435,7 +441,7 @@ class Intake:
             return
         except Fenced as error:
             self._fail(batch, NotTaken("another gateway has taken over"))
-            raise Fenced(f"another gateway has taken over this cell's door: {error}") from error
+            raise _fenced(error) from error
         except OutcomeUnknown:
             raise
         except BusUnavailable as error:
@@ -528,6 +534,10 @@ def _own(messages: list[Message]) -> list[Accepted]:
         for message in messages
         if dict(message.headers).get("ce_source") == _SOURCE
     ]
+
+
+def _fenced(error: Exception) -> Fenced:
+    return Fenced(f"another gateway has taken over this cell's door: {error}")
 
 
 def _require_same(known: bytes, asked: bytes) -> None:

@@ -15,6 +15,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SQLAlchemyError
 
 from libs.contracts.gateway import OWNER
+from libs.contracts.read_models import EventRow
+from libs.contracts.wire import Undecodable
 from services.gateway.adapters.cluster_queries import events_by_id
 from services.gateway.adapters.tables import checkpoint, jobs, sweeps
 from services.gateway.core.idempotency import Accepted, accepted
@@ -263,8 +265,16 @@ def _select(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> lis
 
 def _beyond(connection: sa.Connection, event_ids: Sequence[str]) -> list[Accepted]:
     """Entries that the index has forgotten, made of the read models' events."""
-    records = records_of(events_by_id(connection, event_ids))
-    return [accepted(record.envelope, record.offset) for record in records if record.envelope.source == OWNER]
+    return [_entry_of(row) for row in events_by_id(connection, event_ids) if row.source == OWNER]
+
+
+def _entry_of(row: EventRow) -> Accepted:
+    """An event of a type that this version does not know has an id that is taken, and is like no request."""
+    try:
+        [record] = records_of([row])
+    except Undecodable:
+        return Accepted(row.id, row.log_offset, b"", None, row.time_s)
+    return accepted(record.envelope, record.offset)
 
 
 def _insert(dialect: str) -> sa.Executable:
