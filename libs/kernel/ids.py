@@ -29,6 +29,21 @@ def request_id(source: str, key: str) -> str:
 
 
 def short_id(prefix: str, key: str) -> str:
-    """A copyable id like `j-7f3akq2m5c`: 50 bits of the key's hash in lower-case base 32."""
-    letters = base64.b32encode(hashlib.blake2b(key.encode(), digest_size=10).digest()).decode()
-    return f"{prefix}-{letters[:10].lower()}"
+    """A copyable id like `j-7f3akq2m5c3xw4np`, for jobs and sweeps: 80 bits of the key's hash in lower-case base 32.
+
+    Earlier versions gave 50 bits (10 letters). Such ids stay on the logs that have them: no reader may assume a length.
+    """
+    return f"{prefix}-{_letters(key)}"
+
+
+def move_id(key: str) -> str:
+    """Id of a move or a change of width, like `m-7f3akq2m5c`: 50 bits.
+
+    Its length is part of what migration and placement decide: with another one, every recorded move would differ in
+    the audit.
+    """
+    return f"m-{_letters(key)[:10]}"
+
+
+def _letters(key: str) -> str:
+    return base64.b32encode(hashlib.blake2b(key.encode(), digest_size=10).digest()).decode().lower()

@@ -19,10 +19,11 @@ from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.feed import Feed
 from services.gateway.adapters.intake import Intake, OnAppended
+from services.gateway.adapters.keys import Keys
 from services.gateway.adapters.light import Lamp
 from services.gateway.adapters.metrics import Metrics
 from services.gateway.adapters.tokens import Tokens
-from services.gateway.settings import GatewaySettings
+from services.gateway.settings import DAY_S, GatewaySettings
 
 
 class Gateway:
@@ -48,10 +49,14 @@ class Gateway:
         self.settings, self.bus, self.tokens, self.now = settings, bus, tokens, now
         self.stop = asyncio.Event()
         self.metrics = Metrics()
+        self.keys = Keys(settings.database)
         self.intake = Intake(
             bus,
+            self.keys,
             self.stop,
             timeout_s=settings.commit_timeout_s,
+            keep_s=settings.idempotency_days * DAY_S,
+            now=now,
             on_batch=self.metrics.committed,
             on_appended=on_appended,
         )
@@ -84,7 +89,11 @@ class Gateway:
         intake = asyncio.create_task(self._guarded(self.intake.run()), name="intake")
         lookers = [
             asyncio.create_task(self._guarded(work), name=name)
-            for name, work in (("feed", self.feed.run()), ("lamp", self.lamp.run(self.stop)))
+            for name, work in (
+                ("feed", self.feed.run()),
+                ("lamp", self.lamp.run(self.stop)),
+                ("index", self.intake.keep()),
+            )
         ]
         try:
             yield self
@@ -94,6 +103,7 @@ class Gateway:
                 looker.cancel()
             results = await asyncio.gather(intake, *lookers, return_exceptions=True)
             await self.database.close()
+            await asyncio.to_thread(self.keys.close)
             for result in results:
                 if isinstance(result, Exception):
                     raise result

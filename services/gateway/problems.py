@@ -45,6 +45,12 @@ KINDS = {
             "The state of the thing does not allow it; the detail says why.",
         ),
         Kind(
+            "id-taken",
+            409,
+            "The id is taken",
+            "A job or a sweep has the id that the key would give: nothing was appended; use another Idempotency-Key.",
+        ),
+        Kind(
             "changed",
             412,
             "It has changed meanwhile",

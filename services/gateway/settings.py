@@ -10,6 +10,8 @@ from pydantic import Field
 
 from libs.runtime.settings import Settings
 
+DAY_S = 86_400.0
+
 
 class GatewaySettings(Settings):
     """Read once at the start, from the environment."""
@@ -30,6 +32,8 @@ class GatewaySettings(Settings):
     """Most that a read waits for the read models (`Prefer: wait`, `at_least_offset`)."""
     commit_timeout_s: float = Field(default=30.0, gt=0)
     """A request that the log has not taken by then is answered with 503."""
+    idempotency_days: float = Field(default=30.0, ge=30)
+    """An Idempotency-Key is kept at least so many days after its request."""
     heartbeat_s: float = Field(default=15.0, gt=0)
     """A stream without events says so this often."""
     conservation_every_s: float = Field(default=5.0, gt=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -87,18 +88,25 @@ async def running_projection(bus: Bus, database: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_cell(
-    folder: Path, *, bus: Bus | None = None, tokens: Tokens | None = None, serve: bool = False, **fields: Any
+    folder: Path,
+    *,
+    bus: Bus | None = None,
+    tokens: Tokens | None = None,
+    serve: bool = False,
+    now: Callable[[], float] = time.time,
+    **fields: Any,
 ) -> AsyncIterator[Cell]:
     """A ready gateway with its projection.
 
     Args:
         bus: a log with its topics; None: a new one in memory.
         serve: on a real socket; else the client calls the application directly, which cannot stream.
+        now: the gateway's clock.
         fields: settings.
     """
     bus = bus or await memory_bus()
     chosen = settings(folder, **fields)
-    gateway = Gateway(chosen, bus, tokens=tokens)
+    gateway = Gateway(chosen, bus, tokens=tokens, now=now)
     async with running_projection(bus, chosen.database), gateway.running():
         app = create_app(gateway)
         async with (_served if serve else direct)(app) as client:

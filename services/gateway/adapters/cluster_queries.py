@@ -89,6 +89,12 @@ def newest_by_source(connection: sa.Connection) -> dict[str, int]:
     return dict(sorted((row[0], row[1]) for row in found))
 
 
+def count_of(connection: sa.Connection, source: str) -> int:
+    """How many events of a source there are."""
+    query = sa.select(sa.func.sum(event_counts.c.events)).where(event_counts.c.source == source)
+    return int(connection.execute(query).scalar() or 0)
+
+
 def arrivals_and_ends(connection: sa.Connection) -> tuple[int, int]:
     """How many jobs have arrived, and how many terminal events there are."""
 

@@ -95,7 +95,8 @@ def live(connection: sa.Connection) -> list[JobRow]:
 
 
 def _not_ended() -> sa.ColumnElement[bool]:
-    return jobs.c.state.not_in([state.value for state in FINAL_STATES])
+    """As a list of states and not of exceptions: so the index leads past all jobs that have ended."""
+    return jobs.c.state.in_([state.value for state in JobState if state not in FINAL_STATES])
 
 
 def count_live(connection: sa.Connection) -> list[tuple[str, str, int]]:

@@ -50,7 +50,11 @@ reports = table_of(read_models.ReportRow)
 sweeps = table_of(read_models.SweepRow)
 trials = table_of(read_models.TrialRow)
 checkpoint = sa.table(
-    CHECKPOINT_TABLE, sa.column("cell"), sa.column("next_offset", sa.BigInteger()), sa.column("changed_s", sa.Double())
+    CHECKPOINT_TABLE,
+    sa.column("cell"),
+    sa.column("next_offset", sa.BigInteger()),
+    sa.column("log_id"),
+    sa.column("changed_s", sa.Double()),
 )
 
 

@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from libs.bus.port import BusUnavailable, MessageTooLarge
 from libs.contracts.base import Event
 from services.gateway.adapters.database import TooFarBehind, position_of
-from services.gateway.adapters.intake import CONTROL, KeyReused, NotTaken, OutcomeInDoubt, Taken
+from services.gateway.adapters.intake import CONTROL, IdTaken, KeyReused, NotTaken, OutcomeInDoubt, Taken
 from services.gateway.adapters.tokens import ANYBODY, Principal, Scope
 from services.gateway.door import Gateway
 from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, shown, unavailable
@@ -86,11 +86,17 @@ IdempotencyKey = Annotated[
 ]
 JobReference = Annotated[
     str,
-    Path(pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c"]),
+    Path(
+        pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c3xw4np"]
+    ),
 ]
 SweepReference = Annotated[
     str,
-    Path(pattern=REFERENCE, description="A sweep's id, the beginning of one, or its name.", examples=["s-3k7q2m5c7f"]),
+    Path(
+        pattern=REFERENCE,
+        description="A sweep's id, the beginning of one, or its name.",
+        examples=["s-3k7q2m5c7fab4npx"],
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
@@ -127,7 +133,7 @@ async def fresh(
 
 async def _require_on_log(gateway: Gateway, offset: int) -> None:
     """Waiting for what nobody has appended would be in vain."""
-    known = max(gateway.feed.next_offset, gateway.intake.index.next_offset)
+    known = max(gateway.feed.next_offset, gateway.intake.next_offset)
     if offset >= known:
         known = await gateway.bus.end_offset(CONTROL)
     if offset >= known:
@@ -211,17 +217,32 @@ async def append(gateway: Gateway, key: str, event: Event) -> Taken:
     """Put a request on the log.
 
     Raises:
-        Problem: 422 for a key that stands for something else, 413, or 503 with what is known of the outcome.
+        Problem: 422 for a key that stands for something else, 409 for an id that is taken, 413, or 503 with what is
+            known of the outcome.
     """
     try:
         return await gateway.intake.take(gateway.envelope(key, event))
     except KeyReused as error:
         raise Problem("key-reused", str(error)) from None
+    except IdTaken as error:
+        raise Problem("id-taken", f"{error}; nothing was appended, use another Idempotency-Key") from None
     except OutcomeInDoubt as error:
         raise Problem("unknown-outcome", str(error), headers={"Retry-After": "2"}) from None
     except MessageTooLarge as error:
         raise Problem("too-large", str(error)) from None
     except (NotTaken, BusUnavailable) as error:
+        raise unavailable(f"{error}; nothing was appended") from None
+
+
+async def is_accepted(gateway: Gateway, key: str, event: Event) -> bool:
+    """Whether this request is on the log already.
+
+    Raises:
+        Problem: 503: it cannot be told now.
+    """
+    try:
+        return await gateway.intake.known(gateway.envelope(key, event).id) is not None
+    except NotTaken as error:
         raise unavailable(f"{error}; nothing was appended") from None
 
 

@@ -34,7 +34,7 @@ async def find_sweep(gateway: Gateway, reference: str) -> SweepRow:
 
 async def _find(gateway: Gateway, kind: Kind[N], reference: str) -> N:
     row = await gateway.database.read(lambda connection: by_id(connection, kind, reference))
-    arrival = gateway.intake.index.arrival_of(reference)
+    arrival = await gateway.intake.arrival_of(reference) if row is None else None
     if row is None and arrival is not None:
         try:
             await gateway.database.wait_for(arrival + 1, _OWN_WRITE_WAIT_S)

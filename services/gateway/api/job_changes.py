@@ -25,6 +25,7 @@ from services.gateway.api.common import (
     Submitter,
     answer,
     append,
+    is_accepted,
     responses,
     said_of,
     scoped,
@@ -154,7 +155,7 @@ async def _append_once(
     Raises:
         Problem: 409: the job has ended; 412: it has changed.
     """
-    if gateway.intake.index.get(gateway.envelope(key, event).id) is None:
+    if not await is_accepted(gateway, key, event):
         if if_match is not None:
             await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))
             row = await find_job(gateway, row.id)

@@ -54,7 +54,7 @@ _FIELDS = tuple(Job.__struct_encode_fields__)
     "",
     operation_id="submitJob",
     status_code=201,
-    responses=responses("Submitted", 400, 413, 415, status=201, also="DryRun"),
+    responses=responses("Submitted", 400, 409, 413, 415, status=201, also="DryRun"),
 )
 async def submit(
     gateway: Door,
@@ -72,17 +72,17 @@ async def submit(
     if dry_run:
         return await _dry_run(gateway, spec)
     key = scoped(key, who)
-    job_id = short_id("j", key)
-    event = JobArrived(job_id=job_id, spec=spec, submitted_by=who.name, request_digest=request_digest(body.canonical()))
+    digest = request_digest(body.canonical())
+    event = JobArrived(job_id=short_id("j", key), spec=spec, submitted_by=who.name, request_digest=digest)
     taken = await append(gateway, key, event)
     accepted = Submitted(
-        id=job_id,
+        id=taken.subject,
         name=spec.name,
         tenant=spec.tenant,
         gpus=spec.gpus.count,
         state=JobState.QUEUED,
         offset=taken.offset,
-        url=f"/v1/jobs/{job_id}",
+        url=f"/v1/jobs/{taken.subject}",
     )
     return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
 

@@ -11,6 +11,7 @@ import yaml
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from libs.contracts.gateway import OWNER
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.light import Light
@@ -48,6 +49,7 @@ async def status(gateway: Door, who: Reader) -> Response:
             "gpus": _count(views.gpu_state(gpu, by_id.get(gpu.node_id)) for gpu in gpus if gpu.present),
             "oldest_waiting": job_queries.oldest_waiting(connection),
             "newest_by_source": cluster_queries.newest_by_source(connection),
+            "accepted": cluster_queries.count_of(connection, OWNER),
         }
 
     found, offset = await look(gateway, query)
@@ -60,7 +62,6 @@ async def status(gateway: Door, who: Reader) -> Response:
         read_models_offset=offset,
         lag=next_offset - offset - 1,
         ready=gateway.intake.ready,
-        accepted=len(gateway.intake.index),
         conservation=_conservation(light),
         **found,
     )

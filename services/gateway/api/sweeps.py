@@ -25,6 +25,7 @@ from services.gateway.api.common import (
     answer,
     append,
     cursor_of,
+    is_accepted,
     look,
     next_page,
     offset_of,
@@ -56,24 +57,26 @@ router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=StrictRoute
 
 
 @router.post(
-    "", operation_id="submitSweep", status_code=201, responses=responses("SweepSubmitted", 400, 413, 415, status=201)
+    "",
+    operation_id="submitSweep",
+    status_code=201,
+    responses=responses("SweepSubmitted", 400, 409, 413, 415, status=201),
 )
 async def submit(gateway: Door, who: Submitter, body: SweepRequest, key: IdempotencyKey = None) -> Response:
     """Accept a sweep. Its trials become jobs, each with parameters from the space that is searched."""
     require_code(gateway, body.trial.code_id, "/trial/code_id")
     spec = body.spec(who.name)
     key = scoped(key, who)
-    sweep_id = short_id("s", key)
     digest = request_digest(body.canonical())
-    event = SweepArrived(sweep_id=sweep_id, spec=spec, submitted_by=who.name, request_digest=digest)
+    event = SweepArrived(sweep_id=short_id("s", key), spec=spec, submitted_by=who.name, request_digest=digest)
     taken = await append(gateway, key, event)
     accepted = SweepSubmitted(
-        id=sweep_id,
+        id=taken.subject,
         name=spec.name,
         tenant=spec.trial.tenant,
         state=SweepState.RUNNING,
         offset=taken.offset,
-        url=f"/v1/sweeps/{sweep_id}",
+        url=f"/v1/sweeps/{taken.subject}",
     )
     return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
 
@@ -184,7 +187,7 @@ async def cancel(
     event = SweepCancelRequested(sweep_id=row.id, requested_by=who.name, note=body.note if body else "")
     key = scoped(key, who)
     async with gateway.lock(row.id):
-        if gateway.intake.index.get(gateway.envelope(key, event).id) is None:
+        if not await is_accepted(gateway, key, event):
             if row.state in FINAL_SWEEP_STATES:
                 raise Problem("conflict", f"sweep {row.id} has ended ({row.state.value})")
             if row.state is SweepState.STOPPING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import OWNER, JobArrived, SweepArrived
+from libs.contracts.gateway import JobArrived, SweepArrived
 from libs.contracts.wire import encode_data
 
 
@@ -15,34 +16,58 @@ from libs.contracts.wire import encode_data
 class Accepted:
     """An event of the gateway that is on the log."""
 
+    event_id: str
     offset: int
     digest: bytes
     """Of the request that it was made of: a repeated key must come with the same request."""
+    arrival: str | None
+    """Id of the job or the sweep that arrived by it; the log's word, whatever id the key would give today."""
+    time_s: float
+    """The envelope's time, in seconds since the epoch."""
+
+
+def accepted(envelope: Envelope, offset: int) -> Accepted:
+    """The entry of a gateway's event that stands at this offset."""
+    event = envelope.event
+    return Accepted(envelope.id, offset, digest_of(event), arrives(event), envelope.time_s)
+
+
+def arrives(event: Event) -> str | None:
+    """Id of the job or the sweep that an event brings into the cell; None for every other event."""
+    return event.subject if isinstance(event, JobArrived | SweepArrived) else None
 
 
 @dataclass
-class Index:
-    """Every event of the gateway, from the log's beginning up to `next_offset`. About 300 bytes per request."""
+class Recent:
+    """Entries that are on the log and not in the stored index yet: a few seconds' worth."""
 
-    next_offset: int = 0
     _accepted: dict[str, Accepted] = field(default_factory=dict)
-    _arrivals: dict[str, int] = field(default_factory=dict)
+    _arrivals: dict[str, Accepted] = field(default_factory=dict)
 
-    def add(self, envelope: Envelope, offset: int) -> None:
-        """An event of the gateway stands at this offset."""
-        if envelope.source == OWNER and envelope.id not in self._accepted:
-            self._accepted[envelope.id] = Accepted(offset, digest_of(envelope.event))
-            if isinstance(envelope.event, JobArrived | SweepArrived):
-                self._arrivals[envelope.event.subject] = offset
-        self.next_offset = max(self.next_offset, offset + 1)
+    def add(self, entry: Accepted) -> None:
+        """An event of the gateway has been appended."""
+        self._accepted[entry.event_id] = entry
+        if entry.arrival is not None:
+            self._arrivals[entry.arrival] = entry
+
+    def stored(self, entries: Iterable[Accepted]) -> None:
+        """The stored index has these: they are forgotten here."""
+        for entry in entries:
+            self._accepted.pop(entry.event_id, None)
+            if entry.arrival is not None:
+                self._arrivals.pop(entry.arrival, None)
 
     def get(self, event_id: str) -> Accepted | None:
-        """The event with this id, if it is on the log."""
+        """The entry of the event with this id."""
         return self._accepted.get(event_id)
 
-    def arrival_of(self, subject: str) -> int | None:
-        """Where the arrival of a job or a sweep stands, None for one that this gateway has not accepted."""
+    def arrival_of(self, subject: str) -> Accepted | None:
+        """The entry by which a job or a sweep arrived."""
         return self._arrivals.get(subject)
+
+    def all(self) -> list[Accepted]:
+        """Every entry, in order of offset."""
+        return list(self._accepted.values())
 
     def __len__(self) -> int:
         return len(self._accepted)

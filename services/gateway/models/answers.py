@@ -360,7 +360,7 @@ class Status(Answer):
     """Events on control that are not in the read models yet."""
     ready: bool
     accepted: int
-    """Requests on the log."""
+    """Requests of the gateway that are in the read models."""
     jobs: dict[str, int]
     gpus: dict[str, int]
     nodes: dict[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import DestinationReserved
 from libs.contracts.reasons import Reason
-from libs.kernel.ids import short_id
+from libs.kernel.ids import move_id
 from libs.kernel.machine import Turn
 from services.migration.core.state import Move, State
 from services.migration.core.table import machine
@@ -25,7 +25,7 @@ def start(
     seat = state.seats[job_id]
     turn.emit(
         MigrationStarted(
-            migration_id=short_id("m", f"{job_id}/{seat.attempt}/{turn.cause_id}"),
+            migration_id=move_id(f"{job_id}/{seat.attempt}/{turn.cause_id}"),
             job_id=job_id,
             attempt=seat.attempt,
             from_nodes=seat.nodes,

@@ -16,36 +16,39 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.read_models import EventRow
-from libs.testing.core_case import arrival, node
+from libs.testing.core_case import arrival
 from services.gateway.adapters.tokens import Principal, Scope, Tokens, TokensUnreadable
 from services.gateway.api.streams import resume_after, wanted
 from services.gateway.core import views
 from services.gateway.core.cloudevent import structured, structured_row
-from services.gateway.core.idempotency import Index, digest_of, request_digest
+from services.gateway.core.idempotency import Recent, accepted, digest_of, request_digest
 from services.gateway.problems import KINDS, Problem, nearest, shown
 from tests.unit.projection.story import Story
 from tests.unit.projection.sweep_story import sweep_arrived
 
 
-def envelope(event_id: str, event: Any, source: str = "gateway") -> Envelope:
-    return Envelope(id=event_id, source=source, time_s=1.0, event=event)
+def envelope(event_id: str, event: Any) -> Envelope:
+    return Envelope(id=event_id, source="gateway", time_s=1.0, event=event)
 
 
 class TestIndex:
-    def test_it_knows_what_the_gateway_has_appended(self) -> None:
-        index = Index()
-        index.add(envelope("a", arrival("j")), 4)
-        index.add(envelope("b", node("n1", 1), "agent/n1"), 7)
-        accepted = index.get("a")
-        assert accepted is not None and accepted.offset == 4
-        assert (index.get("b"), index.next_offset, len(index)) == (None, 8, 1)
-        assert (index.arrival_of("j"), index.arrival_of("k")) == (4, None)
+    def test_what_was_appended_is_known_until_it_is_stored(self) -> None:
+        recent = Recent()
+        entries = [accepted(envelope("a", arrival("j")), 4), accepted(envelope("b", sweep_arrived("s")), 5)]
+        for entry in entries:
+            recent.add(entry)
+        assert (recent.get("a"), recent.arrival_of("s"), recent.all()) == (entries[0], entries[1], entries)
+        recent.stored(entries[:1])
+        assert (recent.get("a"), recent.arrival_of("j"), recent.all()) == (None, None, entries[1:])
+        recent.stored(entries)
+        assert (len(recent), recent.arrival_of("s")) == (0, None)
 
-    def test_it_knows_where_sweeps_have_arrived_and_whose_jobs_are_not_its_own(self) -> None:
-        index = Index()
-        index.add(envelope("a", sweep_arrived("s")), 4)
-        index.add(envelope("b", arrival("j"), "sweeps"), 5)
-        assert (index.arrival_of("s"), index.arrival_of("j"), len(index)) == (4, None, 1)
+    def test_an_entry_says_what_arrived_and_when(self) -> None:
+        entry = accepted(envelope("a", arrival("j")), 4)
+        assert (entry.event_id, entry.offset, entry.arrival, entry.time_s) == ("a", 4, "j", 1.0)
+        assert accepted(envelope("c", JobCancelRequested(job_id="j", requested_by="a")), 6).arrival is None
+
+    def test_a_request_with_a_digest_of_its_own_is_compared_by_it(self) -> None:
         first, second = sweep_arrived(seed=1), sweep_arrived(seed=2)
         told = {"request_digest": request_digest(b"{}")}
         assert digest_of(first) != digest_of(second)

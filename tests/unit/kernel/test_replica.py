@@ -7,7 +7,7 @@ from libs.contracts.base import event_classes
 from libs.contracts.envelope import Envelope, Record
 from libs.contracts.quota import QuotaGranted
 from libs.contracts.runtime import TimerFired
-from libs.kernel.ids import derived_id, short_id
+from libs.kernel.ids import derived_id, move_id, short_id
 from libs.kernel.machine import Machine
 from libs.kernel.replica import Replica, SnapshotDamaged, UndeclaredOutput
 from libs.kernel.service import Service
@@ -100,6 +100,12 @@ def test_short_ids_are_stable_and_copyable():
     assert short_id("j", "key") == short_id("j", "key")
     assert short_id("j", "key") != short_id("j", "other")
     assert short_id("j", "key")[2:].isalnum()
+
+
+def test_ids_of_jobs_and_sweeps_have_80_bits_and_those_of_moves_stay_as_they_are_recorded():
+    assert short_id("j", "key") == "j-lq6ozog67umtemyl"
+    assert {len(short_id(prefix, str(number))) for prefix in "js" for number in range(100)} == {18}
+    assert move_id("key") == "m-lq6ozog67u"
 
 
 @pytest.mark.parametrize("name", roster.NAMES)

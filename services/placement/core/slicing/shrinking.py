@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libs.contracts.placement import OWNER
 from libs.contracts.reasons import Reason
-from libs.kernel.ids import short_id
+from libs.kernel.ids import move_id
 from libs.kernel.machine import Turn
 from services.placement.core import gangs
 from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
@@ -140,7 +140,7 @@ def _shrink(state: State, job: Job, gpus: int, other: Job, turn: Turn[State]) ->
         return
     gang = place_with(state, job, gpus)
     assert gang is not None
-    resize_id = short_id("m", f"{OWNER}/{job.job_id}/{job.attempt}/{turn.cause_id}")
+    resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{turn.cause_id}")
     reserve(state, job, resize_id, gang, NEEDED, turn)
 
 
