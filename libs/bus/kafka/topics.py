@@ -45,7 +45,7 @@ async def create(connection: Connection, cell: str, layout: TopicLayout) -> None
     """Create what does not exist yet; wait until every partition has a leader."""
     async with reaching_kafka(f"create the topics of {cell}"), admin_client(connection) as admin:
         for topic, partitions in layout.partitions.items():
-            await _create_one(admin, connection, f"{cell}.{topic.value}", partitions, SETTINGS[topic])
+            await create_one(admin, connection, f"{cell}.{topic.value}", partitions, SETTINGS[topic])
     while len(await partition_counts(connection, cell)) < len(layout.partitions):
         await asyncio.sleep(LOOK_AGAIN_S)
 
@@ -61,9 +61,10 @@ async def admin_client(connection: Connection) -> AsyncIterator[AIOKafkaAdminCli
         await admin.close()
 
 
-async def _create_one(
+async def create_one(
     admin: AIOKafkaAdminClient, connection: Connection, name: str, partitions: int, settings: dict[str, str]
 ) -> None:
+    """Create a topic with these settings and those that all topics share; one that exists is left as it is."""
     replicas = connection.replication_factor
     configs = {
         **settings,
