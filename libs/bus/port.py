@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from libs.contracts.base import Topic
 from libs.contracts.wire import Headers
@@ -165,6 +165,14 @@ class Session(Protocol):
 
     async def close(self) -> None:
         """End the session; its name may be opened again. Idempotent."""
+
+
+@runtime_checkable
+class TellsPositions(Protocol):
+    """A bus that knows how far a session has come without taking the session over."""
+
+    async def committed(self, session: str, partition: Partition) -> Position:
+        """The committed position; `Position(0)` when there is none yet."""
 
 
 class Bus(Protocol):

@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from libs.cli import (
+    archiving,
     audit,
     changes,
     cluster,
@@ -44,6 +45,7 @@ for group in (
     sweeps,
     cluster,
     audit,
+    archiving,
     profiling,
     planning,
     experiment,

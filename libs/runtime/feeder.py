@@ -103,7 +103,7 @@ class Feeder:
         try:
             outputs = self.replica.step(record)
         except Exception as error:
-            name, what = self.replica.service.name, f"{record.envelope.event.wire_type} {message_id(message)}"
+            name, what = self.replica.service.name, f"{record.envelope.event.wire_type} {codec.message_id(message)}"
             raise CoreFailed(f"{name} cannot handle {what} at control/0@{message.offset}: {error!r}") from error
         self._stats.events += 1
         self.timers.seen(record.envelope)
@@ -144,11 +144,6 @@ def _other_types(machine: Machine[Any]) -> frozenset[bytes]:
     """Wire types that are known and not this core's concern: records of these need not be decoded."""
     read = {*machine.inputs, TimerFired}
     return frozenset(cls.wire_type.encode() for cls in event_classes() if cls not in read)
-
-
-def message_id(message: Message) -> str:
-    """The event's id, from the headers alone; empty when there is none."""
-    return dict(message.headers).get("ce_id", b"").decode(errors="replace")
 
 
 def _wire_type(message: Message) -> bytes:

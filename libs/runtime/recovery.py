@@ -8,30 +8,15 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from libs.bus.port import Bus, Partition
-from libs.contracts.base import Topic
+from libs.bus.naming import CONTROL, log_id
 from libs.kernel.replica import Replica, SnapshotDamaged
 from libs.kernel.service import Service
-from libs.runtime.feeder import message_id
 from libs.runtime.log import fields
 from libs.runtime.snapshots import Snapshots, Stored
 
+__all__ = ["CONTROL", "log_id", "recover"]
+
 log = logging.getLogger(__name__)
-
-CONTROL = Partition(Topic.CONTROL, 0)
-
-
-async def log_id(bus: Bus) -> str:
-    """Id of the log's first event: names the log itself. Empty while the log is."""
-    if await bus.end_offset(CONTROL) == 0:
-        return ""
-    reader = await bus.reader({CONTROL: 0})
-    try:
-        for message in await reader.next_batch(1, timeout_s=10.0):
-            return message_id(message)
-        return ""
-    finally:
-        await reader.close()
 
 
 async def recover(

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from libs.bus.codec import message_id
 from libs.bus.port import Message
 from libs.kernel.replica import Replica, Snapshot
-from libs.runtime.feeder import message_id
 from libs.runtime.log import fields
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats

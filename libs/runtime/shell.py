@@ -20,6 +20,7 @@ from typing import Any
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable, Message
+from libs.inspect.archive import whole_reader
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
 from libs.runtime.clock import Clock, WallClock
@@ -151,7 +152,7 @@ class Shell:
                 since=replica.next_offset,
                 now_s=now_s,
             )
-        reader = await outlast(lambda: self._bus.reader({CONTROL: replica.next_offset}), "open a reader")
+        reader = await outlast(lambda: whole_reader(self._bus, {CONTROL: replica.next_offset}), "open a reader")
         self._inbox = Inbox(reader, options.batch_records, self._clock, stop)
         closing.push_async_callback(self._inbox.close)
         closing.push_async_callback(self._lag.close)

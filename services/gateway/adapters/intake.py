@@ -29,6 +29,7 @@ from libs.bus.port import (
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER
+from libs.inspect.archive import whole_reader
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from services.gateway.core.idempotency import Accepted, Index, digest_of
@@ -186,7 +187,7 @@ class Intake:
         end = await self._bus.end_offset(CONTROL)
         if self.index.next_offset >= end:
             return
-        reader = await self._bus.reader({CONTROL: self.index.next_offset})
+        reader = await whole_reader(self._bus, {CONTROL: self.index.next_offset})
         try:
             while self.index.next_offset < end:
                 messages = await reader.next_batch(1000, _READ_S)
