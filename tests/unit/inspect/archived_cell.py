@@ -37,20 +37,20 @@ async def commit(bus: Bus, name: str, positions: Mapping[Partition, Position]) -
     await session.close()
 
 
-async def filled(url: str) -> Bus:
+async def filled(url: str, cell: str = "lab") -> Bus:
     """A bus with the log."""
-    bus = await connect(url, "lab")
+    bus = await connect(url, cell)
     await fill(bus)
     return bus
 
 
-def verified(source: str, archive: Path | None = None) -> Verification:
+def verified(source: str, archive: Path | None = None, cell: str = "lab") -> Verification:
     """What the audit says to a log."""
-    with open_log(source, cell="lab", sessions=NAMES, archive=archive) as log:
+    with open_log(source, cell=cell, sessions=NAMES, archive=archive) as log:
         return verify(log, SERVICES)
 
 
-def told(source: str, job_id: str, archive: Path | None = None) -> list[str]:
-    """A job's story."""
-    with open_log(source, cell="lab", archive=archive) as log:
-        return story(log.records(), job_id).lines()
+def told(source: str, subject: str, cell: str = "lab") -> list[str]:
+    """The story of a job or a node."""
+    with open_log(source, cell=cell) as log:
+        return story(log.records(), subject).lines()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, BusUnavailable, Message, Partition
+from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.contracts.wire import Undecodable
@@ -39,6 +39,9 @@ async def follow_orders(
                         take([o for message in messages if (o := _order(message, node_id)) is not None], start)
             finally:
                 await reader.close()
+        except OffsetLost as error:  # archived orders; those that this node has not read are never removed
+            start = await bus.begin_offset(partition)
+            log.info("orders of other nodes were archived, going on behind them: %s", error)
         except BusUnavailable as error:
             log.warning("orders cannot be read now: %s", error)
             await asyncio.sleep(RETRY_S)
