@@ -48,13 +48,7 @@ async def give_back(bus: Bus, archive: Archive, before: int, starts: Mapping[str
     """
     begin = await bus.begin_offset(CONTROL)
     before = max(begin, min(before, archive.next_offset(CONTROL)))
-    early = {name: offset for name, offset in starts.items() if offset < before}
-    if early:
-        named = ", ".join(
-            f"{name} is saved at offset {offset}" if offset else f"{name} is saved nowhere"
-            for name, offset in early.items()
-        )
-        raise NotGivenBack(f"the records before offset {before} are still needed for a start: {named}")
+    _check_starts(before, starts)
     befores, waiting = {CONTROL: before}, dict[Partition, str]()
     for partition in await bus.partitions(Topic.ORDERS):
         unread = await _first_unread(bus, archive, partition)
@@ -67,6 +61,16 @@ async def give_back(bus: Bus, archive: Archive, before: int, starts: Mapping[str
     note = Archived(log_id=archive.manifest.log_id, directory=str(archive.directory.absolute()), next_offset=before)
     await bus.give_back(befores, note)
     return GivenBack(befores, waiting)
+
+
+def _check_starts(before: int, starts: Mapping[str, int]) -> None:
+    early = {name: offset for name, offset in starts.items() if offset < before}
+    if not early:
+        return
+    saved = [f"{name} is saved at offset {at}" if at else f"{name} is saved nowhere" for name, at in early.items()]
+    possible = min(early.values())
+    limit = f"; what precedes offset {possible} could go" if possible else ""
+    raise NotGivenBack(f"the records before offset {before} are still needed for a start: {', '.join(saved)}{limit}")
 
 
 async def _first_unread(bus: Bus, archive: Archive, partition: Partition) -> Message | None:

@@ -1,4 +1,4 @@
-"""The raw log, for `sanjaya export` and `replay`: every record of control and orders with its headers, archived ones too."""
+"""The raw log, for `sanjaya export` and `replay`: control and orders, headers included, archived records first."""
 
 from __future__ import annotations
 
