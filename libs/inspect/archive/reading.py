@@ -11,7 +11,7 @@ from libs.bus.port import Message, Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive.files import FileSum, sum_of
-from libs.inspect.archive.manifest import Manifest, Segment, read_manifest
+from libs.inspect.archive.manifest import MANIFEST, Manifest, Segment, read_manifest
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import AUDITED, Header, Log, place
 
@@ -60,6 +60,14 @@ class Archive:
         for segment in self.manifest.segments:
             for file in segment.files:
                 self._check_sum(segment, file)
+
+    def check_log(self, cell: str, log_id: str) -> None:
+        """Raises BadInput when the archive is of another log than this cell's with this first event."""
+        manifest = self.manifest
+        if (manifest.cell, manifest.log_id) != (cell, log_id):
+            what = f"of the log of cell {manifest.cell!r} that begins with event {manifest.log_id or 'none'}"
+            expected = f"cell {cell!r}, which begins with {log_id or 'none'}"
+            raise BadInput(str(self.directory / MANIFEST), what, expected)
 
     def log(self, topics: Sequence[Topic] = AUDITED) -> Log:
         """The archive alone, as a log that ends where the archive ends."""

@@ -11,7 +11,6 @@ from libs.bus.naming import log_id
 from libs.bus.port import Bus, BusError, Message, Partition, Reader
 from libs.contracts.bad_input import BadInput
 from libs.inspect.archive.reading import Archive
-from libs.inspect.archive.writing import check_same_log
 from libs.inspect.logs import AUDITED
 
 
@@ -61,7 +60,7 @@ async def _open(bus: Bus, archive: Path | None, behind: Mapping[Partition, int])
         raise BusError(f"{what} is not there; expected that directory, or --archive DIR")
     try:
         opened = await asyncio.to_thread(Archive.open, directory)
-        check_same_log(opened, bus.cell, await log_id(bus))
+        opened.check_log(bus.cell, await log_id(bus))
     except BadInput as error:
         raise BusError(str(error)) from error
     return opened

@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from libs.bus.codec import message_id
 from libs.bus.naming import CONTROL, log_id
-from libs.bus.port import Bus, BusError, Message, Partition
+from libs.bus.port import Archived, Bus, BusError, Message, Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive.files import LOCK, FileSum, locked, publish, unfinished
@@ -37,6 +37,8 @@ SEGMENT_RECORDS = 100_000
 """Most records of a segment …"""
 SEGMENT_BYTES = 64 * 1024 * 1024
 """… which also ends when its data gets larger than this: it is held in memory while it is written."""
+LEVEL = 6
+"""The default of gzip itself; Python's is 9."""
 BATCH = 1000
 SILENCE_S = 10.0
 """How long to wait for messages that the log says it has."""
@@ -72,11 +74,23 @@ async def archive(
         where = f"control/0 of cell {bus.cell}"
         raise BusError(f"{where}: offset {before} cannot be archived up to; expected 1 to its end, {ends[CONTROL]}")
     name = await log_id(bus)
+    begins = {partition: await bus.begin_offset(partition) for partition in (CONTROL, *ends)}
     _prepare(directory)
     with locked(directory):
         begun = _begun(directory, bus.cell, name, contiguous=contiguous)
+        begun.check_log(bus.cell, name)
         begun.check()
-        return await _continue(bus, begun, before, ends, watch)
+        _check_reaches(begun, begins, await bus.archived())
+        if not is_archive(directory):  # named first, so that what is left of a killed run is known as such
+            write_manifest(directory, begun.manifest)
+        segments = Segments(directory, begun.manifest, watch)
+        live_from = max(before, begins[CONTROL])
+        live = {message_id(message) async for message in kept_messages(bus, CONTROL, live_from, ends[CONTROL])}
+        await segments.take(bus, CONTROL, before, set())
+        for partition in ends:
+            if partition != CONTROL:
+                await segments.take(bus, partition, ends[partition], live)
+        return Archive.open(directory)
 
 
 def _prepare(directory: Path) -> None:
@@ -92,32 +106,20 @@ def _prepare(directory: Path) -> None:
 
 
 def _begun(directory: Path, cell: str, name: str, *, contiguous: bool) -> Archive:
-    """The archive so far; a new one gets a manifest first, so that what is left of a killed run is known as such."""
-    if not is_archive(directory):
-        write_manifest(directory, new_manifest(cell, name, contiguous=contiguous))
-    opened = Archive.open(directory)
-    check_same_log(opened, cell, name)
-    return opened
+    """The archive so far, or a new one without segments."""
+    if is_archive(directory):
+        return Archive.open(directory)
+    return Archive(directory, new_manifest(cell, name, contiguous=contiguous))
 
 
-def check_same_log(opened: Archive, cell: str, name: str) -> None:
-    """Raises BadInput when an archive is of another log than the one of this cell with this first event."""
-    manifest = opened.manifest
-    if (manifest.cell, manifest.log_id) != (cell, name):
-        what = f"of the log of cell {manifest.cell!r} that begins with event {manifest.log_id or 'none'}"
-        expected = f"cell {cell!r}, which begins with {name or 'none'}"
-        raise BadInput(str(opened.directory / MANIFEST), what, expected)
-
-
-async def _continue(bus: Bus, opened: Archive, before: int, ends: Mapping[Partition, int], watch: Watch) -> Archive:
-    live_from = max(before, await bus.begin_offset(CONTROL))
-    live = {message_id(message) async for message in kept_messages(bus, CONTROL, live_from, ends[CONTROL])}
-    segments = Segments(opened.directory, opened.manifest, watch)
-    await segments.take(bus, CONTROL, before, set())
-    for partition, end in ends.items():
-        if partition != CONTROL:
-            await segments.take(bus, partition, end, live)
-    return Archive.open(opened.directory)
+def _check_reaches(begun: Archive, begins: Mapping[Partition, int], note: Archived | None) -> None:
+    """Raises BadInput when the archive ends before the log begins: what is between is elsewhere, or lost."""
+    for partition, begin in begins.items():
+        end = begun.next_offset(partition)
+        if end < begin:
+            what = f"ends at offset {end}, and the log begins at {begin}"
+            known = f"the archive of what precedes that{f', {note.directory}' if note is not None else ''}"
+            raise BadInput(f"{begun.directory}: {partition.topic}/{partition.index}", what, known)
 
 
 async def kept_messages(bus: Bus, partition: Partition, start: int, end: int) -> AsyncGenerator[Message, None]:
@@ -151,17 +153,8 @@ class Segments:
         self._records = 0
 
     async def take(self, bus: Bus, partition: Partition, end: int, live: Set[str]) -> None:
-        """Archive a partition up to `end`, or up to the first record that is caused by one of the `live` events.
-
-        Raises:
-            BadInput: the log does not have the record any more with which the archive would go on.
-        """
-        begin, kept_from = self._manifest.next_offset(partition), await bus.begin_offset(partition)
-        if kept_from > begin:
-            where = f"{self._directory}: {partition.topic}/{partition.index}"
-            raise BadInput(
-                where, f"ends at offset {begin}, and the log begins at {kept_from}", "an archive up to there"
-            )
+        """Archive a partition up to `end`, or up to the first record that is caused by one of the `live` events."""
+        begin = self._manifest.next_offset(partition)
         chunk: list[Message] = []
         size = 0
         async with aclosing(kept_messages(bus, partition, begin, end)) as messages:
@@ -201,7 +194,10 @@ class Segments:
 def write_lines(directory: Path, name: str, header: Header, messages: Sequence[Message]) -> FileSum:
     """Publish records as compressed JSON lines; the same records make the same bytes."""
     path = unfinished(directory, name)
-    with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=raw, mtime=0) as out,
+    ):
         write_jsonl(Log(header, iter(messages)), cast(IO[bytes], out))
     return publish(directory, name)
 

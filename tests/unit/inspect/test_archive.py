@@ -277,6 +277,10 @@ async def test_an_archive_that_ends_before_the_log_begins_is_refused(bus: Bus, p
     with pytest.raises(BadInput, match=r"control/0: ends at offset 20, and the log begins at 40"):
         await archived(bus, directory, 60)
     assert contents(directory) == before
+    sentence = r"other: control/0: ends at offset 0, and the log begins at 40; expected the archive of .*/archive$"
+    with pytest.raises(BadInput, match=sentence):
+        await archived(bus, directory.with_name("other"), 60)
+    assert not (directory.with_name("other") / MANIFEST).exists()
 
 
 async def test_records_that_the_archive_has_otherwise_than_the_log_are_not_removed(bus: Bus, directory: Path):
