@@ -31,3 +31,8 @@ def record(message: Message) -> Record:
         appended_at_s=message.appended_at_s,
         envelope=envelope,
     )
+
+
+def message_id(message: Message) -> str:
+    """The event's id, from the headers alone; empty when there is none."""
+    return dict(message.headers).get("ce_id", b"").decode(errors="replace")

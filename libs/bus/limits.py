@@ -42,3 +42,14 @@ def check_positions(positions: Mapping[Partition, Position]) -> None:
         size = len(position.metadata.encode())
         if size > MAX_METADATA_BYTES:
             raise BusError(f"{place}: metadata of {size} bytes, at most {MAX_METADATA_BYTES} are accepted")
+
+
+def check_before(partition: Partition, before: int, end: int) -> None:
+    """Refuse to remove what was never appended.
+
+    Raises:
+        BusError: `before` is negative or lies behind the partition's end.
+    """
+    if not 0 <= before <= end:
+        place = f"{partition.topic}/{partition.index}"
+        raise BusError(f"{place}: cannot remove what precedes offset {before}; expected 0 to its end, {end}")

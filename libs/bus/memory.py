@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 
-from libs.bus.limits import check_positions, check_sizes
+from libs.bus.limits import check_before, check_positions, check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import BusError, Fenced, Message, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import Archived, BusError, Fenced, Message, OffsetLost, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
 _named: weakref.WeakValueDictionary[str, MemoryLog] = weakref.WeakValueDictionary()
@@ -23,6 +23,8 @@ class MemoryLog:
         self._topics: dict[tuple[str, Topic], list[list[Message]]] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         self._positions: dict[tuple[str, str, Partition], Position] = {}
+        self._begins: dict[tuple[str, Partition], int] = {}
+        self._archived: dict[str, Archived] = {}
         self.waiting: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
         """Set whenever something was appended."""
 
@@ -48,7 +50,7 @@ class MemoryLog:
             raise BusError(f"topic {cell}.{topic} does not exist; create the cell's topics first") from None
 
     def messages(self, cell: str, partition: Partition) -> list[Message]:
-        """The messages of a partition; an offset is an index.
+        """The messages of a partition that are kept; they have no gaps.
 
         Raises:
             BusError: it does not exist.
@@ -58,6 +60,29 @@ class MemoryLog:
             last = len(partitions) - 1
             raise BusError(f"topic {cell}.{partition.topic} has partitions 0 to {last}, not {partition.index}")
         return partitions[partition.index]
+
+    def begin(self, cell: str, partition: Partition) -> int:
+        """Offset of the oldest message that is kept."""
+        return self._begins.get((cell, partition), 0)
+
+    def end(self, cell: str, partition: Partition) -> int:
+        """Offset after the last message."""
+        return self.begin(cell, partition) + len(self.messages(cell, partition))
+
+    def archived(self, cell: str) -> Archived | None:
+        """The note of the latest removal."""
+        return self._archived.get(cell)
+
+    def give_back(self, cell: str, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """Remove what precedes these offsets."""
+        for partition, before in befores.items():
+            check_before(partition, before, self.end(cell, partition))
+        self._archived[cell] = archived
+        for partition, before in befores.items():
+            begin = self.begin(cell, partition)
+            if before > begin:
+                del self.messages(cell, partition)[: before - begin]
+                self._begins[cell, partition] = before
 
     def take_over(self, cell: str, session: str) -> int:
         """The epoch of a new holder of the session; older ones are fenced."""
@@ -94,9 +119,10 @@ class MemoryLog:
         now_s = time.time()
         offsets: list[int] = []
         for output, place in zip(outputs, places, strict=True):
-            messages = self.messages(cell, place)
-            offsets.append(len(messages))
-            messages.append(Message(place, len(messages), output.key, list(output.headers), output.value, now_s))
+            offset = self.end(cell, place)
+            offsets.append(offset)
+            message = Message(place, offset, output.key, list(output.headers), output.value, now_s)
+            self.messages(cell, place).append(message)
         for event in self.waiting:
             event.set()
         return offsets
@@ -148,7 +174,23 @@ class MemoryBus:
     async def end_offset(self, partition: Partition) -> int:
         """See the port."""
         self.check_open()
-        return len(self.log.messages(self.cell, partition))
+        return self.log.end(self.cell, partition)
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """See the port."""
+        self.check_open()
+        self.log.messages(self.cell, partition)
+        return self.log.begin(self.cell, partition)
+
+    async def archived(self) -> Archived | None:
+        """See the port."""
+        self.check_open()
+        return self.log.archived(self.cell)
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """See the port."""
+        self.check_open()
+        self.log.give_back(self.cell, befores, archived)
 
     async def close(self) -> None:
         """See the port."""
@@ -211,15 +253,27 @@ class MemoryReader:
 
     def _ready(self) -> list[Partition]:
         """The partitions that have grown, those that were served last at the end."""
-        return [p for p, start in self._next.items() if len(self._bus.log.messages(self._bus.cell, p)) > start]
+        return [p for p, start in self._next.items() if self._begin(p, start) < self._bus.log.end(self._bus.cell, p)]
+
+    def _begin(self, partition: Partition, start: int) -> int:
+        """Where to read from: `start`, or the oldest message that is kept when that is 0.
+
+        Raises:
+            OffsetLost: the start is no longer kept.
+        """
+        begin = self._bus.log.begin(self._bus.cell, partition)
+        if 0 < start < begin:
+            place = f"{self._bus.cell}.{partition.topic}/{partition.index}"
+            raise OffsetLost(f"{place} begins at {begin}, asked for {start}", {partition: begin})
+        return max(start, begin)
 
     def _take(self, limit: int) -> list[Message]:
         found: list[Message] = []
         for partition in self._ready():
             if len(found) >= limit:
                 break
-            start = self._next.pop(partition)
-            found += self._bus.log.messages(self._bus.cell, partition)[start : start + limit - len(found)]
+            first = self._begin(partition, self._next.pop(partition)) - self._bus.log.begin(self._bus.cell, partition)
+            found += self._bus.log.messages(self._bus.cell, partition)[first : first + limit - len(found)]
             self._next[partition] = found[-1].offset + 1
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from libs.contracts.base import Topic
 from libs.contracts.wire import Headers
@@ -94,6 +94,18 @@ class Position:
 
 
 @dataclass(frozen=True)
+class Archived:
+    """What a log keeps of the records that were taken off it. Older parts of a log are removed only with this note."""
+
+    log_id: str
+    """Id of the log's first event, which names the log: the first record that is kept is another one."""
+    directory: str
+    """Where the archive was when the records were removed."""
+    next_offset: int
+    """Offset of the first control record that was not removed."""
+
+
+@dataclass(frozen=True)
 class TopicLayout:
     """How a cell's topics are cut; fixed when they are created."""
 
@@ -160,6 +172,14 @@ class Session(Protocol):
         """End the session; its name may be opened again. Idempotent."""
 
 
+@runtime_checkable
+class TellsPositions(Protocol):
+    """A bus that knows how far a session has come without taking the session over."""
+
+    async def committed(self, session: str, partition: Partition) -> Position:
+        """The committed position; `Position(0)` when there is none yet."""
+
+
 class Bus(Protocol):
     """One cell's log."""
 
@@ -198,6 +218,23 @@ class Bus(Protocol):
         """The offset after the last committed message; 0 when there was none.
 
         Whatever was committed before this was called is counted.
+        """
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """No message is kept before this offset, and every one from it on is; 0 while nothing was ever removed."""
+
+    async def archived(self) -> Archived | None:
+        """The note of the latest `give_back`; None while there was none."""
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """Remove the messages before these offsets for good; the offsets of the others stay what they are.
+
+        The note is on the log before the first message is gone. A partition that begins later already stays as it
+        is; a call that was broken off can be repeated.
+
+        Raises:
+            BusUnavailable: cannot be reached; some of the messages may be gone.
+            BusError: an offset lies behind its partition's end; nothing was removed.
         """
 
     async def close(self) -> None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from libs.inspect.logs import Log
 
 Source = Annotated[
-    str | None, typer.Argument(help="An exported file, a log.db, a bus URL, or -; default: the live cell.")
+    str | None, typer.Argument(help="An exported file, an archive, a log.db, a bus URL, or -; default: the live cell.")
+]
+ArchiveDir = Annotated[
+    Path | None, typer.Option("--archive", metavar="DIR", help="Where the log's archive is; default: where it was.")
 ]
 Cell = Annotated[str | None, typer.Option(help="Which cell of a bus.")]
 
@@ -35,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def opened(source: str | None, cell: str | None, gateway: str | None) -> Iterator[Log]:
+def opened(source: str | None, cell: str | None, gateway: str | None, archive: Path | None = None) -> Iterator[Log]:
     """The log to look at; a live cell's is fetched from its gateway first."""
     from libs.bus.port import BusError
     from libs.inspect.sources import open_log
@@ -44,9 +47,11 @@ def opened(source: str | None, cell: str | None, gateway: str | None) -> Iterato
     name = configured("cell", cell).value
     try:
         if source is not None:
-            with open_log(source, cell=name, sessions=NAMES) as log:
+            with open_log(source, cell=name, sessions=NAMES, archive=archive) as log:
                 yield log
             return
+        if archive is not None:
+            fail("--archive belongs to a LOG; a live cell's gateway knows its own", USAGE)
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             with client(gateway) as live:
                 file.writelines(live.export())
@@ -64,6 +69,7 @@ def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Compare every decision; exit 1 at a difference.")] = False,
     as_json: AsJson = False,
     cell: Cell = None,
+    archive: ArchiveDir = None,
     gateway: Gateway = None,
 ) -> None:
     """Feed the whole log to the cores again; with --verify, compare every decision byte by byte."""
@@ -71,7 +77,7 @@ def replay(
     from services.roster import SERVICES
 
     began = time.perf_counter()
-    with opened(log, cell, gateway) as found, progress("replaying") as watch:
+    with opened(log, cell, gateway, archive) as found, progress("replaying") as watch:
         result = audit(found, SERVICES, watch=lambda done: watch(done, None))
     if as_json:
         import msgspec
@@ -110,6 +116,7 @@ def state(
     at: Annotated[int | None, typer.Option("--at", help="After the record at this offset; default: the end.")] = None,
     service: Annotated[str | None, typer.Option(help="Only this one's.")] = None,
     cell: Cell = None,
+    archive: ArchiveDir = None,
     gateway: Gateway = None,
 ) -> None:
     """The state of the cores at any offset, as JSON."""
@@ -118,7 +125,7 @@ def state(
     from libs.inspect.replay import state_at
     from services.roster import SERVICES
 
-    with opened(log, cell, gateway) as found:
+    with opened(log, cell, gateway, archive) as found:
         states = state_at(found.control(), SERVICES, sys.maxsize if at is None else at)
     if service is not None:
         if service not in states:
@@ -132,6 +139,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="jsonl, parquet or chrome-trace.")] = "jsonl",
     out: Annotated[str, typer.Option("--out", help="File; - for standard output (jsonl).")] = "-",
     cell: Cell = None,
+    archive: ArchiveDir = None,
     gateway: Gateway = None,
 ) -> None:
     """The log as a file: for replay, for analytics, for a timeline."""
@@ -143,7 +151,7 @@ def export(
         fail(f"--format {form!r}: expected jsonl, parquet or chrome-trace", USAGE)
     if out == "-" and form == "parquet":
         fail("parquet needs a file", USAGE, "--out log.parquet")
-    with opened(log, cell, gateway) as found:
+    with opened(log, cell, gateway, archive) as found:
         if form == "parquet":
             try:
                 written = write_parquet(found, Path(out))

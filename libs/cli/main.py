@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from libs.cli import (
+    archiving,
     audit,
     changes,
     cluster,
@@ -45,6 +46,7 @@ for group in (
     sweeps,
     cluster,
     audit,
+    archiving,
     profiling,
     rehearsing,
     planning,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from libs.cli.audit import Cell, opened
+from libs.cli.audit import ArchiveDir, Cell, opened
 from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
 from libs.cli.output import bytes_of, duration, rate
 from libs.cli.writing import check_picture, write_picture
@@ -30,8 +30,11 @@ def register(app: typer.Typer) -> None:
 def profile(
     job: Annotated[str, typer.Argument(help="Id of the job.")],
     out: Annotated[Path | None, typer.Option(help="Also a picture: FILE.svg or FILE.png.")] = None,
-    log: Annotated[str | None, typer.Option(help="An exported file, a log.db or a bus URL; default: live.")] = None,
+    log: Annotated[
+        str | None, typer.Option(help="An exported file, an archive, a log.db or a bus URL; default: live.")
+    ] = None,
     cell: Cell = None,
+    archive: ArchiveDir = None,
     gateway: Gateway = None,
 ) -> None:
     """How fast a job trains, how its memory goes up and down, how much of its GPUs it uses, when it stood still."""
@@ -39,7 +42,7 @@ def profile(
 
     if out is not None:
         check_picture(out)
-    with opened(log, cell, gateway) as found:
+    with opened(log, cell, gateway, archive) as found:
         known = profile_of(found.control(), job)
     if known is None:
         fail(f"no job {job} on the log", NOT_FOUND)

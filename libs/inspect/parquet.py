@@ -46,9 +46,9 @@ def write_parquet(log: Log, path: Path) -> int:
         ],
         metadata={"format": FORMAT, "cell": log.header.cell},
     )
-    count = 0
+    count, messages = 0, iter(log.messages)
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        while rows := [_row(message) for message in islice(log.messages, ROWS_PER_GROUP)]:
+        while rows := [_row(message) for message in islice(messages, ROWS_PER_GROUP)]:
             writer.write_table(pyarrow.Table.from_pylist(rows, schema))
             count += len(rows)
     return count

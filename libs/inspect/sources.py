@@ -1,4 +1,4 @@
-"""Opens a log wherever it is: an exported file, standard input, an embedded log's file, or a bus."""
+"""Opens a log wherever it is: an exported file, standard input, an archive, an embedded log's file, or a bus."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from libs.bus.connect import connect
-from libs.bus.port import Bus, BusError, Message, Partition, Position
+from libs.bus.port import Bus, BusError, Message, Partition, TellsPositions
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
+from libs.inspect.archive import Archive, whole_reader
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import AUDITED, Header, Log, Walk
 
@@ -27,44 +27,49 @@ _WITHOUT_GAPS = ("sqlite", "memory")
 """Kinds of bus whose offsets have no gaps."""
 
 
-@runtime_checkable
-class TellsPositions(Protocol):
-    """A bus that knows how far a session has come without taking the session over."""
-
-    async def committed(self, session: str, partition: Partition) -> Position:
-        """The committed position; `Position(0)` when there is none yet."""
-
-
 @contextmanager
 def open_log(
-    source: str, *, cell: str, sessions: Sequence[str] = (), topics: Sequence[Topic] = AUDITED
+    source: str,
+    *,
+    cell: str,
+    sessions: Sequence[str] = (),
+    topics: Sequence[Topic] = AUDITED,
+    archive: Path | None = None,
 ) -> Iterator[Log]:
-    """Open a log for reading.
+    """Open a log for reading. Of a log whose older part was archived, that part is read from the archive.
 
     Args:
-        source: a file of `sanjaya export`, `-` for one on standard input, an embedded log's file, or a bus URL.
+        source: a file of `sanjaya export`, `-` for one on standard input, the directory of an archive, an embedded
+            log's file, or a bus URL.
         cell: which cell of a bus.
         sessions: services whose position is asked of a bus, so that an audit can tell what is still to come.
         topics: what is read of a bus, in this order; control up to its present end.
+        archive: where the archive of a bus is; None: where the log says that it is.
 
     Raises:
-        BadInput: there is no such file, or it is no log.
-        BusError: the bus cannot be understood or reached.
+        BadInput: there is no such file, or it is no log, or an archive is damaged.
+        BusError: the bus cannot be understood or reached, or its archive is not there.
     """
-    if source == "-":
+    if _is_url(source) or (source != "-" and not Path(source).is_dir() and _is_embedded(Path(source))):
+        url = source if _is_url(source) else f"sqlite:///{Path(source).absolute()}?mode=ro"
+        with _open_bus(url, cell, sessions, topics, archive) as log:
+            yield log
+    elif archive is not None:
+        raise BadInput(source, "an archive cannot be put before it", "an embedded log's file, or a bus URL")
+    elif source == "-":
         with tempfile.TemporaryFile() as file:  # it is walked over more than once
             shutil.copyfileobj(sys.stdin.buffer, file)
             yield read_jsonl(file, "standard input")
-    elif _is_url(source):
-        with _open_bus(source, cell, sessions, topics) as log:
-            yield log
-    elif _is_embedded(Path(source)):
-        url = f"sqlite:///{Path(source).absolute()}?mode=ro"
-        with _open_bus(url, cell, sessions, topics) as log:
-            yield log
+    elif Path(source).is_dir():
+        yield Archive.open(Path(source)).log(topics)
     else:
         with Path(source).open("rb") as file:
             yield read_jsonl(file, source)
+
+
+def has_no_gaps(url: str) -> bool:
+    """Whether the offsets of this bus follow each other."""
+    return url.split(":", 1)[0] in _WITHOUT_GAPS
 
 
 def _is_url(source: str) -> bool:
@@ -77,18 +82,19 @@ def _is_embedded(path: Path) -> bool:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError as error:
         what = error.strerror or str(error)
-        raise BadInput(str(path), what, "an exported log, an embedded log's file, or a bus URL") from None
+        raise BadInput(str(path), what, "an exported log, an archive, an embedded log's file, or a bus URL") from None
 
 
 @contextmanager
-def _open_bus(url: str, cell: str, sessions: Sequence[str], topics: Sequence[Topic]) -> Iterator[Log]:
+def _open_bus(
+    url: str, cell: str, sessions: Sequence[str], topics: Sequence[Topic], archive: Path | None
+) -> Iterator[Log]:
     with asyncio.Runner() as runner:
         bus = runner.run(connect(url, cell))
         try:
             ends, positions = runner.run(_survey(bus, sessions, topics))
-            contiguous = url.split(":", 1)[0] in _WITHOUT_GAPS
-            header = Header(cell=cell, positions=positions, contiguous=contiguous, topics=tuple(topics))
-            yield Log(header, Walk(partial(_read, runner, bus, ends)))
+            header = Header(cell=cell, positions=positions, contiguous=has_no_gaps(url), topics=tuple(topics))
+            yield Log(header, Walk(partial(_read, runner, bus, ends, archive)))
         finally:
             runner.run(bus.close())
 
@@ -113,14 +119,14 @@ async def _survey(
     return {partition: ends[partition] for partition in in_order}, positions
 
 
-def _read(runner: asyncio.Runner, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[Message]:
+def _read(runner: asyncio.Runner, bus: Bus, ends: Mapping[Partition, int], archive: Path | None) -> Iterator[Message]:
     """Every partition up to its end, one after the other.
 
     Raises:
         BusError: messages that the log says it has do not come.
     """
     for partition, end in ends.items():
-        reader = runner.run(bus.reader({partition: 0}))
+        reader = runner.run(whole_reader(bus, {partition: 0}, archive))
         next_offset = 0
         try:
             while next_offset < end:

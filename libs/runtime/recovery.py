@@ -24,11 +24,14 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from libs.bus import codec
+from libs.bus.codec import message_id
+from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import Bus, BusError, BusUnavailable, Message, Partition
 from libs.contracts.base import Topic, event_classes
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.wire import Undecodable, Unknown
+from libs.inspect.archive import whole_reader
 from libs.kernel.machine import Machine
 from libs.kernel.replica import Replica, SnapshotDamaged, SnapshotOutdated
 from libs.kernel.service import Service
@@ -39,9 +42,10 @@ from libs.runtime.snapshots import Snapshots, Stored
 from libs.runtime.stats import Stats
 from libs.runtime.timers import Note
 
+__all__ = ["CONTROL", "Recovered", "Recovery", "from_snapshot", "log_id", "message_id"]
+
 log = logging.getLogger(__name__)
 
-CONTROL = Partition(Topic.CONTROL, 0)
 _BATCH = 1000
 _SILENCE_S = 10.0
 
@@ -58,19 +62,6 @@ class Recovered:
     """Digest of those by which the service has decided last; empty when the log does not say."""
     snapshot_offset: int
     """Where the snapshot stands; 0 when there is none."""
-
-
-async def log_id(bus: Bus) -> str:
-    """Id of the log's first event: names the log itself. Empty while the log is."""
-    if await bus.end_offset(CONTROL) == 0:
-        return ""
-    reader = await bus.reader({CONTROL: 0})
-    try:
-        for message in await reader.next_batch(1, timeout_s=10.0):
-            return message_id(message)
-        return ""
-    finally:
-        await reader.close()
 
 
 async def from_snapshot(
@@ -273,7 +264,7 @@ class Recovery:
         """
         if start >= end:
             return
-        reader = await self._patience.outlast(lambda: self._bus.reader({partition: start}), "open a reader")
+        reader = await self._patience.outlast(lambda: whole_reader(self._bus, {partition: start}), "open a reader")
         try:
             while start < end:
                 if self._stop.is_set():
@@ -338,11 +329,6 @@ def known(message: Message) -> Envelope:
         raise
     except Undecodable as error:
         raise CoreFailed(f"control record cannot be decoded: {error}") from error
-
-
-def message_id(message: Message) -> str:
-    """The event's id, from the headers alone; empty when there is none."""
-    return header(message, "ce_id").decode(errors="replace")
 
 
 def wire_type(message: Message) -> bytes:

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from libs.bus.codec import message_id
 from libs.bus.port import Message
 from libs.kernel.replica import Replica, Snapshot
 from libs.runtime.log import fields
-from libs.runtime.recovery import message_id
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 

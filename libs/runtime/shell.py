@@ -22,6 +22,7 @@ from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable, Message
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted
+from libs.inspect.archive import whole_reader
 from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
@@ -171,7 +172,7 @@ class Shell:
                 now_s=now_s,
                 rules=self._epoch.rules,
             )
-        reader = await outlast(lambda: self._bus.reader({CONTROL: replica.next_offset}), "open a reader")
+        reader = await outlast(lambda: whole_reader(self._bus, {CONTROL: replica.next_offset}), "open a reader")
         self._inbox = Inbox(reader, options.batch_records, self._clock, stop)
         closing.push_async_callback(self._inbox.close)
         closing.push_async_callback(self._lag.close)

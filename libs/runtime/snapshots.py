@@ -123,6 +123,13 @@ class Snapshots:
                 Stored(row.service, row.next_offset, row.body, row.body_digest) for row in connection.execute(query)
             ]
 
+    def services(self) -> list[str]:
+        """What has snapshots of this cell, of whichever log."""
+        self._create()
+        query = select(_snapshots.c.service).where(_snapshots.c.cell == self._cell).distinct()
+        with self._engine.connect() as connection:
+            return sorted(connection.execute(query).scalars())
+
     def drop(self, service: str, next_offset: int) -> None:
         """Forget one snapshot: it was found damaged."""
         with self._engine.begin() as connection:

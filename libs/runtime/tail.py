@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
+from libs.inspect.archive import whole_reader
 from libs.runtime.clock import Clock
 from libs.runtime.inbox import Inbox
 from libs.runtime.log import fields
@@ -57,7 +58,7 @@ class Tail:
         return messages
 
     async def _open(self) -> Inbox:
-        reader = await self._patience.outlast(lambda: self._bus.reader(self._starts), "open a reader")
+        reader = await self._patience.outlast(lambda: whole_reader(self._bus, self._starts), "open a reader")
         return Inbox(reader, self._batch, self._clock, self._stop)
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from libs.bus.port import (
+    Archived,
     Bus,
     Message,
     OutcomeUnknown,
@@ -105,6 +106,18 @@ class FaultyBus:
     async def end_offset(self, partition: Partition) -> int:
         """As the bus."""
         return await self.bus.end_offset(partition)
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """As the bus."""
+        return await self.bus.begin_offset(partition)
+
+    async def archived(self) -> Archived | None:
+        """As the bus."""
+        return await self.bus.archived()
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """As the bus."""
+        await self.bus.give_back(befores, archived)
 
     async def close(self) -> None:
         """As the bus."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from libs.bus import codec
-from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Reader, Session, TopicLayout
+from libs.bus.port import Archived, Bus, Message, Outgoing, Partition, Position, Reader, Session, TopicLayout
 from libs.contracts.base import Topic
 
 
@@ -58,6 +58,18 @@ class ForgetfulBus:
     async def end_offset(self, partition: Partition) -> int:
         """As the bus."""
         return await self.bus.end_offset(partition)
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """As the bus."""
+        return await self.bus.begin_offset(partition)
+
+    async def archived(self) -> Archived | None:
+        """As the bus."""
+        return await self.bus.archived()
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """As the bus."""
+        await self.bus.give_back(befores, archived)
 
     async def close(self) -> None:
         """As the bus."""

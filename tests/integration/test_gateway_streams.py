@@ -16,6 +16,7 @@ from libs.bus import codec
 from libs.contracts.agent import JobLogged, LogLine
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobSucceeded
+from libs.inspect.archive import archive, give_back
 from libs.inspect.jsonl import read_jsonl
 from libs.testing.core_case import node
 from services.gateway.adapters import feed
@@ -228,3 +229,31 @@ async def test_an_exported_log_is_the_log(cell: Cell) -> None:
     assert [codec.record(message) for message in exported] == [
         codec.record(message) for message in await reader.next_batch(10, 1.0)
     ]
+
+
+async def test_an_exported_log_has_its_archive_in_it(cell: Cell, tmp_path: Path) -> None:
+    for _ in range(3):
+        await cell.submit()
+    before = await cell.client.get("/v1/log/export")
+    opened = await archive(cell.bus, tmp_path / "archive", 2, contiguous=True)
+    await give_back(cell.bus, opened, 2, {})
+    after = await cell.client.get("/v1/log/export")
+    assert after.status_code == 200
+    assert after.content.splitlines()[1:] == before.content.splitlines()[1:]
+    assert len(after.content.splitlines()) == 4
+    (tmp_path / "archive").rename(tmp_path / "elsewhere")
+    broken = await cell.client.get("/v1/log/export")
+    assert broken.status_code == 503
+    assert "control/0@0-1 of cell lab are in the archive" in broken.json()["detail"]
+
+
+async def test_events_are_followed_from_the_archive_on(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "KEPT", 1)
+    for _ in range(5):
+        await cell.submit()
+    opened = await archive(cell.bus, tmp_path / "archive", 2, contiguous=True)
+    await give_back(cell.bus, opened, 2, {})
+    async with streamed(cell, "/v1/events", from_offset=0) as stream:
+        assert [int(event["id"]) for event in await stream.events(5)] == list(range(5))

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -33,6 +34,7 @@ from libs.testing.forgetful import ForgetfulBus
 from libs.testing.introspection import minibatches
 from libs.testing.shells import messages
 from services.gateway.adapters.intake import Intake
+from services.gateway.adapters.keys import Keys
 from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
 from services.introspection.adapters.faust_windows import FaustWindows, group_of
@@ -153,14 +155,14 @@ async def test_embedded_windows_fold_what_is_recent_and_no_hour_again():
     assert await bus.end_offset(partition) == 1001
 
 
-async def test_the_gateway_knows_its_keys_without_a_position():
+async def test_the_gateway_knows_its_keys_without_a_position(tmp_path: Path):
     bus = await forgetful()
     key = request_id(GATEWAY, "key")
     request = Envelope(id=key, source=GATEWAY, time_s=1.0, event=arrival("j"))
 
     async def taken() -> bool:
         stop = asyncio.Event()
-        intake = Intake(bus, stop)
+        intake = Intake(bus, Keys(f"sqlite:///{tmp_path}/gateway.db"), stop)
         running = asyncio.create_task(intake.run())
         while not intake.ready:
             assert not running.done(), running.result()

@@ -19,6 +19,7 @@ from libs.bus.connect import connect
 from libs.bus.port import Bus, BusUnavailable, Outgoing, Partition, Reader, TopicLayout
 from libs.contracts.read_models import ROW_TYPES, EventRow, JobRow, Row
 from libs.contracts.wire import Undecodable
+from libs.inspect.archive import archive, give_back
 from libs.testing.faults import Faults, FaultyBus
 from services.projection.adapters.follow import Projection
 from services.projection.adapters.store import Store
@@ -128,6 +129,19 @@ async def test_rows_that_cannot_be_continued_are_made_anew(store: Store, cause: 
     bus = await told(story)
     await Projection(bus, store, asyncio.Event()).catch_up()
     await assert_up_to_date(store, bus)
+
+
+async def test_an_archived_log_is_the_same_log_and_is_read_whole(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = await told(Story().running())
+    await Projection(bus, store, asyncio.Event()).catch_up()
+    rows = {row_type: stored(store, row_type) for row_type in ROW_TYPES}
+    await give_back(bus, await archive(bus, tmp_path / "archive", 5, contiguous=True), 5, {})
+    assert await Projection(bus, store, asyncio.Event()).catch_up() == 7
+    assert "made anew" not in caplog.text
+    assert await Projection(bus, store, asyncio.Event(), batch=3).catch_up(rebuild=True) == 7
+    assert {row_type: stored(store, row_type) for row_type in ROW_TYPES} == rows
 
 
 async def test_a_log_that_is_away_is_waited_for(store: Store) -> None:

@@ -11,9 +11,10 @@ from libs.bus.embedded.keeper import Keeper
 from libs.bus.embedded.lane import Lane
 from libs.bus.embedded.lookup import Lookup
 from libs.bus.embedded.reader import EmbeddedReader
+from libs.bus.embedded.remover import remove
 from libs.bus.embedded.session import EmbeddedSession
 from libs.bus.embedded.writer import Appended, Writer
-from libs.bus.port import BusError, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import Archived, BusError, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
 
@@ -88,6 +89,18 @@ class EmbeddedBus:
     async def end_offset(self, partition: Partition) -> int:
         """See the port."""
         return await self._reading.run(lambda lookup: lookup.end_offset(partition))
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """See the port."""
+        return await self._reading.run(lambda lookup: lookup.begin_offset(partition))
+
+    async def archived(self) -> Archived | None:
+        """See the port."""
+        return await self._reading.run(lambda lookup: lookup.archived())
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """See the port. Other writers get their turn between parts of it; at the end the file shrinks."""
+        await self._writer.run(lambda _: remove(self._path, self.cell, self._stopping, befores, archived))
 
     async def close(self) -> None:
         """See the port. Readers that wait are told; what is being written is written to its end."""

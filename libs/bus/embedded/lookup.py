@@ -12,7 +12,7 @@ from libs.bus.embedded.failures import in_our_words
 from libs.bus.embedded.partitions import PartitionIds
 from libs.bus.embedded.same_file import SameFile
 from libs.bus.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_for_reading
-from libs.bus.port import Message, OffsetLost, Partition, Position
+from libs.bus.port import Archived, Message, OffsetLost, Partition, Position
 from libs.contracts.base import Topic
 from libs.contracts.wire import Headers
 
@@ -45,8 +45,22 @@ class Lookup:
     def end_offset(self, partition: Partition) -> int:
         """The offset after the last message."""
         with in_our_words(self._path):
-            partition_id = self._ids.one(partition)
-            return self._bounds([partition_id])[partition_id][1]
+            return self._bounds_of(partition)[1]
+
+    def begin_offset(self, partition: Partition) -> int:
+        """The offset of the oldest message that is kept."""
+        with in_our_words(self._path):
+            return self._bounds_of(partition)[0]
+
+    def archived(self) -> Archived | None:
+        """The note of the latest removal."""
+        with in_our_words(self._path), self._snapshot():
+            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name='archives'").fetchone():
+                return None
+            row = self._connection.execute(
+                "SELECT log_id, directory, next_offset FROM archives WHERE cell=?", (self._cell,)
+            ).fetchone()
+        return Archived(*row) if row else None
 
     def position(self, session: str, partition: Partition) -> Position:
         """The committed position of a session, by its name; `Position(0)` when there is none."""
@@ -100,6 +114,10 @@ class Lookup:
             if max(start, begin) < end:
                 ready.append((partition_id, max(start, begin)))
         return ready
+
+    def _bounds_of(self, partition: Partition) -> tuple[int, int]:
+        partition_id = self._ids.one(partition)
+        return self._bounds([partition_id])[partition_id]
 
     def _bounds(self, partition_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
         """{partition id: (begin, end)}"""

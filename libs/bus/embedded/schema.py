@@ -13,6 +13,12 @@ from libs.bus.port import BusError, BusUnavailable
 APPLICATION_ID = 0x53414E4A
 """`SANJ` in the file's header: this is a log of ours."""
 VERSION = 1
+"""The layout that a new log gets."""
+ARCHIVED_VERSION = 2
+"""The layout of a log whose older records were removed: with the table `archives`, and control may begin late.
+
+A Sanjaya that knows nothing of archives would take what is left for the whole, so the number keeps it out.
+"""
 
 OFFSET_BITS = 40
 """A message's row id is its partition's id and its offset, so that a partition's messages lie together."""
@@ -43,6 +49,11 @@ TABLES = (
                 m.key AS key, CAST(m.value AS TEXT) AS value, datetime(m.appended_at_s, 'unixepoch') AS appended_at
          FROM messages m JOIN partitions p ON p.id = m.id >> {OFFSET_BITS}""",
 )
+
+ARCHIVES = """CREATE TABLE IF NOT EXISTS archives (
+     cell TEXT PRIMARY KEY,
+     log_id TEXT NOT NULL, directory TEXT NOT NULL, next_offset INTEGER NOT NULL) WITHOUT ROWID"""
+"""What is known of each cell's records that were removed; made by the first removal."""
 
 OPENING_S = 30.0
 """How long opening waits for other processes that open the same file."""
@@ -154,7 +165,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_log(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for a log of this version, False for an empty file.
+    """True for a log that this version reads, False for an empty file.
 
     Raises:
         BusError: it is something else.
@@ -165,8 +176,9 @@ def _is_log(connection: sqlite3.Connection, path: Path) -> bool:
         " (SELECT count(*) FROM sqlite_master)"
     ).fetchone()
     if application == APPLICATION_ID:
-        if version != VERSION:
-            raise BusError(f"log {path} has layout {version}; this version of Sanjaya reads layout {VERSION}")
+        if version not in (VERSION, ARCHIVED_VERSION):
+            known = f"layouts {VERSION} and {ARCHIVED_VERSION}"
+            raise BusError(f"log {path} has layout {version}; this version of Sanjaya reads {known}")
         return True
     if application or version or tables:
         raise BusError(f"{path} is an SQLite database of another program, not a log")

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from libs.bus.kafka import topics
+from libs.bus.kafka import removal, topics
 from libs.bus.kafka.connection import REQUEST_BYTES, Connection
 from libs.bus.kafka.ends import Ends
 from libs.bus.kafka.errors import reaching_kafka
 from libs.bus.kafka.positions import committed
 from libs.bus.kafka.reader import KafkaReader
 from libs.bus.kafka.session import KafkaSession
-from libs.bus.limits import check_sizes
+from libs.bus.limits import check_before, check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import BusError, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import Archived, BusError, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
 
@@ -62,8 +62,7 @@ class KafkaBus:
 
     async def committed(self, session: str, partition: Partition) -> Position:
         """How far a session has come, without taking it over; `Position(0)` when there is none."""
-        place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
-        return await committed(self._connection, f"{self.cell}.{session}", place)
+        return await committed(self._connection, f"{self.cell}.{session}", self._place(partition))
 
     async def reader(self, starts: Mapping[Partition, int]) -> KafkaReader:
         """See the port."""
@@ -93,11 +92,28 @@ class KafkaBus:
 
     async def end_offset(self, partition: Partition) -> int:
         """See the port."""
-        place = TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
+        place = self._place(partition)
         async with self._seeking, reaching_kafka(f"find the end of {place.topic}"):
             if self._ends is None:
                 self._ends = await Ends.open(self._connection)
             return await self._ends.after_last_message(place)
+
+    async def begin_offset(self, partition: Partition) -> int:
+        """See the port."""
+        await self._check_exists(partition)
+        return await removal.begin_offset(self._connection, self._place(partition))
+
+    async def archived(self) -> Archived | None:
+        """See the port."""
+        return await removal.last_note(self._connection, self.cell)
+
+    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
+        """See the port."""
+        for partition, before in befores.items():
+            await self._check_exists(partition)
+            check_before(partition, before, await self.end_offset(partition))
+        await removal.write_note(self._connection, self.cell, archived)
+        await removal.delete_before(self._connection, {self._place(p): before for p, before in befores.items()})
 
     async def close(self) -> None:
         """See the port."""
@@ -109,6 +125,15 @@ class KafkaBus:
             await producer.stop()
         if ends is not None:
             await ends.close()
+
+    def _place(self, partition: Partition) -> TopicPartition:
+        return TopicPartition(f"{self.cell}.{partition.topic.value}", partition.index)
+
+    async def _check_exists(self, partition: Partition) -> None:
+        count = (await self._partition_counts())[partition.topic]
+        if not 0 <= partition.index < count:
+            place = f"{self.cell}.{partition.topic}"
+            raise BusError(f"topic {place} has partitions 0 to {count - 1}, not {partition.index}")
 
     async def _partition_counts(self) -> dict[Topic, int]:
         """{topic: partitions}, read once: a cell's topics are not cut anew.

@@ -27,8 +27,13 @@ def settings_of(topic: Topic, replicas: int) -> dict[str, str]:
         topic: of a cell.
         replicas: how many brokers keep each of its records.
     """
+    return stated(FOR_EVER if topic in KEPT else A_WEEK, replicas)
+
+
+def stated(retention: dict[str, str], replicas: int) -> dict[str, str]:
+    """All settings of a topic that is kept for so long; for those of no `Topic`, too."""
     return {
-        **(FOR_EVER if topic in KEPT else A_WEEK),
+        **retention,
         "min.insync.replicas": str(most_in_sync(replicas)),
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(REQUEST_BYTES),

@@ -36,7 +36,8 @@ async def create(connection: Connection, cell: str, layout: TopicLayout) -> None
     """
     async with reaching_kafka(f"create the topics of {cell}"), admin_client(connection) as admin:
         for topic, partitions in layout.partitions.items():
-            await _create_one(admin, connection.replication_factor, cell, topic, partitions)
+            name = f"{cell}.{topic.value}"
+            await create_one(admin, connection, name, partitions, settings_of(topic, connection.replication_factor))
     while len(await partition_counts(connection, cell)) < len(layout.partitions):
         await asyncio.sleep(LOOK_AGAIN_S)
 
@@ -52,12 +53,15 @@ async def admin_client(connection: Connection) -> AsyncIterator[AIOKafkaAdminCli
         await admin.close()
 
 
-async def _create_one(admin: AIOKafkaAdminClient, replicas: int, cell: str, topic: Topic, partitions: int) -> None:
+async def create_one(
+    admin: AIOKafkaAdminClient, connection: Connection, name: str, partitions: int, settings: dict[str, str]
+) -> None:
+    """Create a topic with these settings; one that exists is left as it is."""
     new = NewTopic(
-        name=f"{cell}.{topic.value}",
+        name=name,
         num_partitions=partitions,
-        replication_factor=replicas,
-        topic_configs=settings_of(topic, replicas),
+        replication_factor=connection.replication_factor,
+        topic_configs=settings,
     )
     try:
         await admin.create_topics([new])

@@ -10,10 +10,19 @@ from libs.testing.bus_contract.limits import LimitContract
 from libs.testing.bus_contract.log import LAYOUT, LogUnderTest
 from libs.testing.bus_contract.messages import MessageContract
 from libs.testing.bus_contract.readers import ReaderContract
+from libs.testing.bus_contract.removals import RemovalContract
 from libs.testing.bus_contract.sessions import SessionContract
 
 __all__ = ["LAYOUT", "BusContract", "LogUnderTest"]
 
 
-class BusContract(MessageContract, SessionContract, ReaderContract, LimitContract, CrashContract, InterleavingContract):
+class BusContract(
+    MessageContract,
+    SessionContract,
+    ReaderContract,
+    RemovalContract,
+    LimitContract,
+    CrashContract,
+    InterleavingContract,
+):
     """The whole contract."""

@@ -17,6 +17,7 @@ from libs.bus.port import Bus, BusUnavailable, Message, Partition
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
 from libs.contracts.wire import Undecodable
+from libs.inspect.archive import whole_reader
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from services.gateway.core.cloudevent import structured
@@ -144,7 +145,7 @@ class Feed:
 
     async def _from_log(self, start: int) -> AsyncIterator[list[Entry]]:
         """What is not kept in memory any more."""
-        reader = await self._bus.reader({CONTROL: start})
+        reader = await whole_reader(self._bus, {CONTROL: start})
         try:
             while not self._stop.is_set():
                 messages = await reader.next_batch(_BATCH, 1.0)

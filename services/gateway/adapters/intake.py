@@ -36,6 +36,7 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER
 from libs.contracts.wire import Undecodable
+from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -299,7 +300,7 @@ class Intake:
 
     async def _read_tail(self, position: int, end: int) -> None:
         first, read = position, 0
-        reader = await self._bus.reader({CONTROL: position})
+        reader = await whole_reader(self._bus, {CONTROL: position})
         try:
             while position < end:
                 messages = await reader.next_batch(_READ_AT_ONCE, _READ_S)

@@ -1,4 +1,4 @@
-"""The raw log, for `sanjaya export` and `replay`: every kept record of control and orders, headers included."""
+"""The raw log, for `sanjaya export` and `replay`: control and orders, headers included, archived records first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from libs.bus.port import Partition
+from libs.bus.port import Partition, TellsPositions
 from libs.contracts import admission, failure_analysis, migration, placement, quota
 from libs.contracts.base import Topic
+from libs.inspect.archive import whole_reader
 from libs.inspect.jsonl import header_line, record_line
 from libs.inspect.logs import AUDITED, Header
-from libs.inspect.sources import TellsPositions
 from services.gateway.adapters.intake import CONTROL
 from services.gateway.api.common import Door, Reader, media
 from services.gateway.api.streams import NDJSON, stream
@@ -57,6 +57,8 @@ async def export_log(
         topics=topics,
     )
     in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
+    # an archive that cannot be read is a problem document, not a stream that breaks off
+    await (await whole_reader(gateway.bus, dict.fromkeys(in_order, 0))).close()
     return stream(gateway, _lines(gateway, header, {partition: ends[partition] for partition in in_order}), NDJSON)
 
 
@@ -64,7 +66,7 @@ async def _lines(gateway: Gateway, header: Header, ends: dict[Partition, int]) -
     """A record that does not come breaks the stream off: a short export must not look like a whole one."""
     yield header_line(header)
     for partition, end in ends.items():
-        reader = await gateway.bus.reader({partition: 0})
+        reader = await whole_reader(gateway.bus, {partition: 0})
         try:
             position = 0
             while position < end:

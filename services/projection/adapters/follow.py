@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import sqlalchemy.exc
 
 from libs.bus import codec
+from libs.bus.naming import log_id
 from libs.bus.port import Bus, BusUnavailable, Message, Partition, Reader
 from libs.contracts.base import Topic
+from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -117,17 +119,10 @@ class Projection:
         return await self._patience.outlast(lambda: self._bus.end_offset(CONTROL), "ask for the log's end")
 
     async def _reader(self, offset: int) -> Reader:
-        return await self._patience.outlast(lambda: self._bus.reader({CONTROL: offset}), "read control")
+        return await self._patience.outlast(lambda: whole_reader(self._bus, {CONTROL: offset}), "read control")
 
     async def _first_id(self) -> str:
-        reader = await self._reader(0)
-        try:
-            while True:
-                messages = await self._patience.outlast(lambda: reader.next_batch(1, _WAIT_S), "read control")
-                if messages:
-                    return codec.record(messages[0]).envelope.id
-        finally:
-            await reader.close()
+        return await self._patience.outlast(lambda: log_id(self._bus), "read the log's first record")
 
     async def _follow(self, end: int | None) -> None:
         """Store batch after batch, until told to stop or until `end` is reached."""

@@ -104,7 +104,7 @@ async def test_a_log_of_another_layout_is_not_touched(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version=7")
     connection.close()
-    with pytest.raises(BusError, match="has layout 7; this version of Sanjaya reads layout 1"):
+    with pytest.raises(BusError, match="has layout 7; this version of Sanjaya reads layouts 1 and 2"):
         await open_log(path)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Session, TopicLayout
+from libs.bus.port import Message, Outgoing, TopicLayout
 from libs.contracts import wire
 from libs.contracts.base import Topic
 from libs.contracts.gateway import JobArrived, JobPriorityChanged
@@ -29,6 +29,7 @@ from libs.runtime.stats import Stats
 from libs.runtime.timers import Note
 from libs.testing.core_case import arrival
 from libs.testing.faults import Faults, FaultyBus
+from libs.testing.forgetful import ForgetfulBus
 from libs.testing.shells import CAREFUL, ShellCase, ids, messages, replayed
 from libs.testing.toy import PATIENCE_S, TOY, ToyState
 
@@ -221,26 +222,6 @@ def pending(case: ShellCase) -> bool:
     return bool(msgspec.json.decode(position.metadata, type=Note).pending)
 
 
-class ForgetfulBus:
-    """A bus that has forgotten its sessions' positions, as brokers do with those of groups without members."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._bus, name)
-
-    async def open_session(self, name: str) -> Session:
-        session = await self._bus.open_session(name)
-        forgotten = dict.fromkeys([CONTROL], True)
-
-        async def position(partition: Partition, remembered: Any = session.position) -> Position:
-            return Position(0) if forgotten.get(partition) else await remembered(partition)
-
-        session.position = position  # type: ignore[method-assign]
-        return session
-
-
 @pytest.mark.parametrize("with_snapshots", [True, False])
 @pytest.mark.parametrize("timer", ["none", "read", "pending"])
 async def test_a_position_that_was_forgotten_is_found_on_the_log(url: str, with_snapshots: bool, timer: str):
@@ -252,7 +233,9 @@ async def test_a_position_that_was_forgotten_is_found_on_the_log(url: str, with_
         await case.run_until(lambda: pending(case) if timer == "pending" else case.position > 2 * JOBS)
     control = await ids(case.bus.bus, Topic.CONTROL)
     state = case.shell.replica.state_bytes
-    case.bus = FaultyBus(ForgetfulBus(case.bus.bus), Faults())
+    forgetful = ForgetfulBus(case.bus.bus)
+    forgetful.forget()
+    case.bus = FaultyBus(forgetful, Faults())
     await case.give(arrival("late"))
     await case.run_to_end()
     assert case.shell.stats.repairs == 1

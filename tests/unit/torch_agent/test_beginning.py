@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,8 @@ from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.publishing import Publisher
 
 from libs.bus import codec
-from libs.bus.memory import MemoryBus, MemoryReader
-from libs.bus.port import OffsetLost, Partition, Position, TopicLayout
+from libs.bus.memory import MemoryBus
+from libs.bus.port import Archived, Position, TopicLayout
 from libs.contracts.agent import GpuRecovered, JobExited, JobStarted
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
@@ -125,19 +125,11 @@ async def test_an_old_copy_of_the_journal_goes_on_under_a_new_id(bus: MemoryBus,
     copy.close()
 
 
-class Forgetful(MemoryBus):
-    """Keeps the third order and those after it, as a log whose time of keeping is over."""
-
-    async def reader(self, starts: Mapping[Partition, int]) -> MemoryReader:
-        if 0 in starts.values():
-            return await super().reader(dict.fromkeys(starts, 2))
-        raise OffsetLost("orders begin at 2")
-
-
 async def test_orders_that_are_not_kept_any_more_are_passed_over():
-    bus = Forgetful("lab")
+    bus = MemoryBus("lab")
     await bus.create_topics(TopicLayout())
     await say(bus, launch("a"), launch("b"), launch("c"))
+    await bus.give_back({await orders_partition(bus, "n1"): 2}, Archived("x", "archive", 0))
     taken: asyncio.Queue[tuple[list[Order], int]] = asyncio.Queue()
     following = asyncio.create_task(
         follow_orders(bus, await orders_partition(bus, "n1"), "n1", 1, lambda *what: taken.put_nowait(what))

@@ -43,9 +43,9 @@ async def follow_orders(
                         take([o for message in messages if (o := order_for(message, node_id)) is not None], start)
             finally:
                 await reader.close()
-        except OffsetLost as error:
-            log.error("orders were missed: %s", error)
-            start = 0  # the oldest that is kept, which is behind those
+        except OffsetLost as error:  # archived orders; those that this node has not read are never removed
+            start = await bus.begin_offset(partition)
+            log.info("orders of other nodes were archived, going on behind them: %s", error)
         except BusUnavailable as error:
             log.warning("orders cannot be read now: %s", error)
             await asyncio.sleep(RETRY_S)
