@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from libs.bus.port import Message
 from libs.kernel.replica import Replica, Snapshot
 from libs.runtime.log import fields
-from libs.runtime.recovery import message_id
+from libs.runtime.messages import message_id
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 
