@@ -71,6 +71,7 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.simulated_clusters
 	$(BIN)/python -m tests.bench.gavel_jct
 	$(BIN)/python -m tests.bench.live_against_simulated
+	$(BIN)/python -m tests.bench.starts
 
 up: setup ## keep a cell running on this machine
 	$(BIN)/sanjaya up

@@ -13,23 +13,27 @@ def outgoing(envelope: Envelope) -> Outgoing:
     return Outgoing(topic=envelope.event.topic, key=envelope.event.subject, headers=headers, value=value)
 
 
-def record(message: Message) -> Record:
-    """Read a message.
+def envelope(message: Message) -> Envelope:
+    """The envelope in a message.
 
     Raises:
         wire.Undecodable: it is no event of this product; the message names topic, partition and offset.
     """
     try:
-        envelope = wire.decode(message.headers, message.value)
+        return wire.decode(message.headers, message.value)
     except wire.Undecodable as error:
         where = f"{message.partition.topic}/{message.partition.index}@{message.offset}"
         raise type(error)(f"{where}: {error}") from None
+
+
+def record(message: Message) -> Record:
+    """A message as a record: its envelope, and its place on the log. Raises what `envelope` raises."""
     return Record(
         topic=message.partition.topic,
         partition=message.partition.index,
         offset=message.offset,
         appended_at_s=message.appended_at_s,
-        envelope=envelope,
+        envelope=envelope(message),
     )
 
 

@@ -12,7 +12,8 @@ from libs.kernel.service import InvariantViolated
 from libs.runtime.exits import CoreFailed
 from libs.runtime.handled import Handled
 from libs.runtime.log import fields
-from libs.runtime.recovery import Recovered, decoded, other_types, wire_type
+from libs.runtime.messages import decoded, other_types, wire_type
+from libs.runtime.recovery import Recovered
 from libs.runtime.stats import Stats
 from libs.runtime.timers import Timers
 

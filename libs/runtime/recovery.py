@@ -3,8 +3,8 @@
     snapshot ──> inputs before the committed position, each with the outputs that stand on the log for it ──> the state
 
 Nothing is decided again. Outputs and position commit together, so every input before the committed position has all
-of its outputs on the log; they may stand far behind it, when other services have appended meanwhile. Therefore two
-readers walk over the log: one folds the inputs, the other runs ahead and finds the next own output.
+of its outputs on the log; they may stand far behind it, when other services have appended meanwhile. Therefore the
+inputs are folded while another walk looks ahead for the next own output (`ahead`).
 
 The log also tells what a position is worth. Brokers forget positions; an input whose outputs stand on the log was
 handled, whatever the position says.
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -23,31 +21,24 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from libs.bus import codec
-from libs.bus.codec import message_id
 from libs.bus.naming import CONTROL, log_id
-from libs.bus.port import Bus, BusError, BusUnavailable, Message, Partition
-from libs.contracts.base import Topic, event_classes
+from libs.bus.port import Bus, Message
+from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
-from libs.contracts.runtime import ServiceStarted, TimerFired
-from libs.contracts.wire import Undecodable, Unknown
-from libs.inspect.archive import whole_reader
-from libs.kernel.machine import Machine
 from libs.kernel.replica import Replica, SnapshotDamaged, SnapshotOutdated
 from libs.kernel.service import Service
-from libs.runtime.exits import CoreFailed, StopRequested
+from libs.runtime.ahead import Ahead
+from libs.runtime.exits import CoreFailed
 from libs.runtime.log import fields
-from libs.runtime.patience import Patience
+from libs.runtime.messages import decoded, header, other_types, wire_type
 from libs.runtime.snapshots import Snapshots, Stored
 from libs.runtime.stats import Stats
 from libs.runtime.timers import Note
+from libs.runtime.walk import Walk
 
-__all__ = ["CONTROL", "Recovered", "Recovery", "from_snapshot", "log_id", "message_id"]
+__all__ = ["CONTROL", "Recovered", "Recovery", "from_snapshot", "log_id"]
 
 log = logging.getLogger(__name__)
-
-_BATCH = 1000
-_SILENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +121,9 @@ class Recovery:
         stop: asyncio.Event,
     ) -> None:
         self._service, self._bus, self._rules, self._snapshots = service, bus, rules, snapshots
-        self._stats, self._stop = stats, stop
-        self._patience = Patience(stop)
+        self._stats = stats
+        self._walk = Walk(bus, stats, stop)
+        self._patience = self._walk.patience
         self._passed_over = other_types(service.machine)
         self._last_timer = (-1, "")
         """Offset and id of the latest own timer after the snapshot."""
@@ -185,40 +177,50 @@ class Recovery:
         source = f"/sanjaya/{self._service.name}".encode()
         for partition in await self._patience.outlast(lambda: self._bus.partitions(Topic.ORDERS), "look for orders"):
             last = await self._patience.outlast(partial(self._bus.end_offset, partition), "look for orders")
-            async with aclosing(self._read(0, last, partition)) as orders:
-                async for message in orders:
-                    if header(message, "ce_source") == source:
-                        causes[header(message, "ce_causationid")] = None
+            async with aclosing(self._walk.batches(partition, 0, last)) as orders:
+                async for batch in orders:
+                    own = (order for order in batch if header(order, "ce_source") == source)
+                    causes.update((header(order, "ce_causationid"), None) for order in own)
         behind = start
         if causes:
-            async with aclosing(self._read(start, end)) as messages:
-                async for message in messages:
-                    if header(message, "ce_id") in causes:
-                        behind = message.offset + 1
+            async with aclosing(self._walk.batches(CONTROL, start, end)) as batches:
+                async for batch in batches:
+                    for message in batch:
+                        if header(message, "ce_id") in causes:
+                            behind = message.offset + 1
         return behind
 
     async def _refold(self, replica: Replica[Any], position: int, end: int) -> None:
         """Fold the inputs before `position`, and those behind it whose outputs stand on the log."""
         start = replica.next_offset
-        async with aclosing(self._own_outputs(replica, start, end)) as own, aclosing(self._read(start, end)) as inputs:
-            head = await anext(own, None)
-            async for message in inputs:
-                if head is None and message.offset >= position:
-                    return
-                self._stats.records += 1
-                envelope = None if wire_type(message) in self._passed_over else decoded(message)
-                if envelope is not None:
-                    outputs: list[Envelope] = []
-                    while head is not None and head.causation_id == envelope.id:
-                        outputs.append(head)
-                        head = await anext(own, None)
-                    self._fold(replica, envelope, outputs, message)
-                replica.next_offset = self._stats.next_offset = message.offset + 1
-        if head is not None:
+        ahead = Ahead(self._service, partial(self._walk.batches, CONTROL), start, end, replica.decided)
+        async with aclosing(ahead), aclosing(ahead.behind()) as inputs:
+            await ahead.begin()
+            async for batch in inputs:
+                await self._fold_batch(replica, batch, ahead, position)
+                self._stats.next_offset = replica.next_offset
+                if ahead.next is None and replica.next_offset >= position:
+                    break
+        if ahead.next is not None:
             raise CoreFailed(
-                f"{head.event.wire_type} {head.id} of {self._service.name} stands on the log, and its cause "
-                f"{head.causation_id} does not stand before it: run `sanjaya replay --verify`"
+                f"{ahead.next.event.wire_type} {ahead.next.id} of {self._service.name} stands on the log, and its "
+                f"cause {ahead.cause} does not stand before it: run `sanjaya replay --verify`"
             )
+        self._last_timer = ahead.last_timer
+        if ahead.last_rules is not None:
+            self._last_rules = ahead.last_rules
+
+    async def _fold_batch(self, replica: Replica[Any], batch: list[Message], ahead: Ahead, position: int) -> None:
+        """Fold the inputs among these messages, up to `position` or the cause of the last decision."""
+        for message in batch:
+            if ahead.next is None and message.offset >= position:
+                return
+            self._stats.records += 1
+            envelope = None if wire_type(message) in self._passed_over else decoded(message)
+            if envelope is not None:
+                outputs = await ahead.decisions() if envelope.id == ahead.cause else []
+                self._fold(replica, envelope, outputs, message)
+            replica.next_offset = message.offset + 1
 
     def _fold(self, replica: Replica[Any], envelope: Envelope, outputs: list[Envelope], message: Message) -> None:
         if not replica.service.machine.reads(envelope.event):
@@ -230,115 +232,9 @@ class Recovery:
             what = f"{envelope.event.wire_type} {envelope.id} at control/0@{message.offset}"
             raise CoreFailed(f"{self._service.name} cannot fold {what}: {error!r}") from error
 
-    async def _own_outputs(self, replica: Replica[Any], start: int, end: int) -> AsyncGenerator[Envelope, None]:
-        """The service's own decisions whose causes are not folded yet, in order; timers and epochs are noted."""
-        service, name = self._service, self._service.name.encode()
-        own = frozenset(cls.wire_type.encode() for cls in service.emits)
-        requested = frozenset(cls.wire_type.encode() for cls in service.requests)
-        runtime = frozenset(cls.wire_type.encode() for cls in (TimerFired, ServiceStarted))
-        source = b"/sanjaya/" + name
-        before = replica.decided
-        async with aclosing(self._read(start, end)) as messages:
-            async for message in messages:
-                kind = wire_type(message)
-                if kind in own or (kind in requested and header(message, "ce_source") == source):
-                    envelope = known(message)
-                    # Before a snapshot's position no output is missing in it, wherever on the log it stands.
-                    if start == 0 or (envelope.sequence is not None and envelope.sequence > before):
-                        yield envelope
-                elif kind in runtime and header(message, "ce_subject") == name:
-                    self._note_runtime(known(message), message.offset)
-
-    def _note_runtime(self, envelope: Envelope, offset: int) -> None:
-        if isinstance(envelope.event, ServiceStarted):
-            self._last_rules = envelope.event.rules
-        else:
-            self._last_timer = (offset, envelope.id)
-
-    async def _read(self, start: int, end: int, partition: Partition = CONTROL) -> AsyncGenerator[Message, None]:
-        """A partition from `start` up to `end`, through outages.
-
-        Raises:
-            StopRequested: asked to stop meanwhile.
-            BusError: records that the log says it has do not come.
-        """
-        if start >= end:
-            return
-        reader = await self._patience.outlast(lambda: whole_reader(self._bus, {partition: start}), "open a reader")
-        try:
-            while start < end:
-                if self._stop.is_set():
-                    raise StopRequested("fold the log")
-                self._stats.beat = time.monotonic()
-                try:
-                    batch = await reader.next_batch(_BATCH, _SILENCE_S)
-                except BusUnavailable as error:
-                    await self._patience.wait("read", error)
-                    continue
-                self._patience.over()
-                if not batch:
-                    where = f"{partition.topic}/{partition.index}@{start}"
-                    raise BusError(f"{where}: nothing came for {_SILENCE_S:g} s, expected records up to {end}")
-                for message in batch:
-                    if message.offset >= end:
-                        return
-                    yield message
-                start = batch[-1].offset + 1
-        finally:
-            await reader.close()
-
 
 async def _drop(snapshots: Snapshots, stored: Stored) -> None:
     try:
         await asyncio.to_thread(snapshots.drop, stored.service, stored.next_offset)
     except SQLAlchemyError as error:
         log.warning("the damaged snapshot could not be removed", extra=fields(error=error))
-
-
-def other_types(machine: Machine[Any]) -> frozenset[bytes]:
-    """Wire types that are known and not this core's concern: records of these need not be decoded."""
-    read = {*machine.inputs, TimerFired}
-    return frozenset(cls.wire_type.encode() for cls in event_classes() if cls not in read)
-
-
-def decoded(message: Message) -> Envelope | None:
-    """The message as an envelope; None for a type that this version does not know at all.
-
-    A newer version of another service may append such records while both are running. They are no input of the rules at
-    hand; a newer version of a type that is known would be one.
-
-    Raises:
-        CoreFailed: it cannot be decoded; says where.
-    """
-    try:
-        return known(message)
-    except Unknown:
-        return None
-
-
-def known(message: Message) -> Envelope:
-    """The message as an envelope.
-
-    Raises:
-        Unknown: this version does not know its type.
-        CoreFailed: it cannot be decoded; says where.
-    """
-    try:
-        return codec.record(message).envelope
-    except Unknown:
-        raise
-    except Undecodable as error:
-        raise CoreFailed(f"control record cannot be decoded: {error}") from error
-
-
-def wire_type(message: Message) -> bytes:
-    """The event's wire name, from the headers alone; empty when there is none."""
-    return header(message, "ce_type")
-
-
-def header(message: Message, name: str) -> bytes:
-    """A header's value; empty when there is none."""
-    for found, value in message.headers:
-        if found == name:
-            return value
-    return b""

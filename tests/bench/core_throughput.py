@@ -17,7 +17,7 @@ from typing import Any
 
 from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import Bus, Message, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import Bus, Message, Outgoing, Partition, TopicLayout
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, Record
 from libs.contracts.gateway import TenantConfigured
@@ -26,9 +26,10 @@ from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
 from libs.runtime.feeder import Feeder
-from libs.runtime.recovery import CONTROL
+from libs.runtime.recovery import CONTROL, Recovered
 from libs.runtime.shell import Options, Shell
 from libs.runtime.stats import Stats
+from libs.runtime.timers import Note
 from libs.testing.core_case import arrival, node
 from services import roster
 
@@ -70,7 +71,8 @@ def bare(service: Service[Any], envelopes: list[Envelope]) -> float:
 
 def fed(service: Service[Any], messages: list[Outgoing]) -> float:
     """Seconds per event for the core with decoding of its inputs and encoding of its decisions, no log."""
-    feeder = Feeder(Replica(service), Position(0), Stats(service.name), check_every=10**9, strict=False, traced=False)
+    recovered = Recovered(Replica(service), Note(), rules="", snapshot_offset=0)
+    feeder = Feeder(recovered, Stats(service.name), check_every=10**9, strict=False, traced=False)
     raw = [Message(Partition(Topic.CONTROL, 0), n, m.key, m.headers, m.value, 0.0) for n, m in enumerate(messages)]
     started = time.perf_counter()
     for message in raw:

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from libs.bus.connect import connect
 from libs.bus.port import TopicLayout
 from libs.kernel.replica import Replica, Snapshot
-from libs.runtime.recovery import log_id, recover
+from libs.runtime.recovery import from_snapshot, log_id
 from libs.runtime.snapshots import KEPT, Snapshots
 from libs.testing.core_case import arrival
 from libs.testing.faults import Faults, FaultyBus
@@ -38,7 +38,7 @@ async def test_a_shell_comes_back_from_its_snapshot(snapshots: Snapshots):
     case = ShellCase(TOY, bus, snapshots)
     await case.give(*(arrival(f"j{number}") for number in range(10)))
     await case.run_to_end()
-    replica = await recover(TOY, snapshots, await log_id(bus.bus), case.position)
+    replica = await from_snapshot(TOY, snapshots, "", await log_id(bus.bus), case.position)
     assert replica.next_offset == case.position == 20
     assert replica.state_hash == (await replayed(TOY, bus.bus)).state_hash
 

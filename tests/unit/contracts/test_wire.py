@@ -42,6 +42,13 @@ def test_a_missing_header_is_named(name: str):
         wire.decode([h for h in headers if h[0] != name], value)
 
 
+@pytest.mark.parametrize("time", ["yesterday", "2026-01-01T00:00:00"])
+def test_a_time_that_is_no_rfc_3339_is_undecodable(time: str):
+    headers, value = wire.encode(ENVELOPE)
+    with pytest.raises(wire.Undecodable, match=time):
+        wire.decode([(k, time.encode() if k == "ce_time" else v) for k, v in headers], value)
+
+
 def test_altered_data_or_identity_is_noticed():
     headers, value = wire.encode(ENVELOPE)
     with pytest.raises(wire.Altered, match="e-1"):
