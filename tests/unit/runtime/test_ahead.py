@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.bus import codec
+from libs.bus.codec import message_id
 from libs.bus.port import Message
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobQueued
 from libs.contracts.reasons import Reason
 from libs.runtime.ahead import KEPT_BATCHES, Ahead, Batches
-from libs.runtime.messages import message_id
 from libs.runtime.recovery import CONTROL
 from libs.testing.core_case import arrival
 from libs.testing.toy import TOY
