@@ -10,7 +10,7 @@ import json
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from libs.contracts.envelope import Record
 from libs.contracts.placement import JobPlaced, LaunchTask, StopTask, TimeSliceStarted
 from libs.contracts.runtime import ServiceStarted
 from libs.inspect.conservation import conservation
+from libs.inspect.differences import Kind
 from libs.inspect.sources import open_log
+from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.processes import ROOT
 from libs.testing.thorough import cases
-from services.roster import NAMES
+from services.roster import NAMES, SERVICES
 from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, second_tree
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.upgrading import (
@@ -54,11 +55,11 @@ BEFORE, AFTER = 9, 3
 SUSPENSIONS = 4
 """Before the upgrade, between services and agents, and after it."""
 UNKNOWN = f"{NEWER_EVENT} was written by a newer version than this one"
-SERVICES = (
+IN_ORDER = (
     *("sweeps", "failure_analysis", "migration", "introspection", "quota", "admission", "placement"),
     *("projection", "gateway"),
 )
-"""In the order in which `infra/upgrading.md` has them upgraded; agents follow."""
+"""The services, as `infra/upgrading.md` has them upgraded; agents follow."""
 
 
 class Upgrade:
@@ -85,8 +86,8 @@ class Upgrade:
 
     def services_become(self, commands: dict[str, Command]) -> None:
         """One after the other."""
-        assert {*SERVICES, *AGENTS} == set(commands)
-        for name in SERVICES:
+        assert {*IN_ORDER, *AGENTS} == set(commands)
+        for name in IN_ORDER:
             left = self.cell.exchange(commands[name])
             if name == "placement":
                 assert left is not None
@@ -212,8 +213,11 @@ def check_log(path: Path, upgrade: Upgrade) -> None:
         if isinstance(record.envelope.event, ServiceStarted):
             rules[record.envelope.event.service].append(record.envelope.event.rules)
     assert all(len(found) == len(set(found)) == 2 for found in rules.values()), rules
+    begins = second_epoch(said)
     turns = [record.offset for record in said if isinstance(record.envelope.event, TimeSliceStarted)]
-    assert turns[0] < second_epoch(said) < turns[-1]
+    assert turns[0] < begins < turns[-1]
+    before, after = (r for r in said if r.offset < begins), (r for r in said if r.offset > begins)
+    assert by_job(before, JobSuspended).keys() & by_job(after, JobSuspended).keys(), "both have suspended the same jobs"
 
 
 def check_forms(path: Path, database: Path, upgrade: Upgrade) -> None:
@@ -236,13 +240,12 @@ def check_trees(path: Path, other: Path, upgrade: Upgrade) -> None:
     """Each tree derives what it has decided, and refolds what the other has; the first names what it cannot read."""
     status, second = sanjaya(other, "replay", str(path), "--verify", "--json")
     assert (status, second["differences"]) == (0, 0), second["first"]
-    status, first = sanjaya(ROOT, "replay", str(path), "--verify", "--json")
-    assert status == 1
-    [unreadable] = first["details"]
-    assert unreadable["kind"] == "unreadable"
-    assert UNKNOWN in unreadable["message"]
-    assert first["versions"] == second["versions"] == len(NAMES)
-    assert (first["decisions"], first["refolded"]) == (second["refolded"], second["decisions"])
+    with open_log(str(path), cell="local") as log:
+        first = verify(log, SERVICES)
+    [unreadable] = first.details
+    assert unreadable.kind is Kind.UNREADABLE and UNKNOWN in unreadable.message
+    assert first.versions == second["versions"] == len(NAMES)
+    assert (first.decisions, first.refolded) == (second["refolded"], second["decisions"])
     offset = str(upgrade.left["next_offset"])
     _, states = sanjaya(other, "state", str(path), "--at", offset, "--service", "placement")
     assert holders(states["placement"]) == holders(upgrade.left)
@@ -256,7 +259,7 @@ def records(path: Path) -> list[Record]:
         return [codec.record(message) for message in log.messages if newer not in message.headers]
 
 
-def by_job(said: list[Record], cls: type[Any]) -> Counter[str]:
+def by_job(said: Iterable[Record], cls: type[Any]) -> Counter[str]:
     """{job id: records of a type}."""
     return Counter(record.envelope.event.job_id for record in said if isinstance(record.envelope.event, cls))
 
