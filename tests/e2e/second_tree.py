@@ -6,7 +6,7 @@ Each replacement must match exactly once: a refactoring that takes the ground fr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,11 +70,6 @@ EVENT_FIELD = (
 EVENT_VERSION = (
     Replacement(
         "libs/contracts/gateway.py",
-        "from libs.contracts.base import Event, event\n",
-        "from libs.contracts.base import Event, Json, event\nfrom libs.contracts.upcast import upcasts\n",
-    ),
-    Replacement(
-        "libs/contracts/gateway.py",
         '@event("setting.changed.v1", owner=OWNER, subject="service")\nclass SettingChanged(Event',
         '@upcasts("setting.changed.v1", to="setting.changed.v2")\n'
         "def _with_origin(data: Json) -> Json:\n"
@@ -104,8 +99,9 @@ READ_MODELS = (
         "    job.attempt, job.reserved_nodes = event.attempt, []\n",
         "    job.attempt, job.reserved_nodes, job.tie = event.attempt, [], event.tie\n",
     ),
-    Replacement("services/projection/core/__init__.py", "FOLD_VERSION = 2\n", "FOLD_VERSION = 1002\n"),
+    Replacement("services/projection/core/__init__.py", "FOLD_VERSION = ", "FOLD_VERSION = 1000 + "),
 )
+"""A column of the read models, which the fold fills; `add_revision` gives it to the tables."""
 REVISION = '''"""How ties were broken."""
 
 import sqlalchemy as sa
@@ -113,8 +109,8 @@ from alembic import op
 
 from services.projection.migrations.columns import text
 
-revision = "1004"
-down_revision = "0003"
+revision = "9999"
+down_revision = "{before}"
 branch_labels = None
 depends_on = None
 
@@ -124,21 +120,24 @@ def upgrade() -> None:
     tie.server_default = sa.DefaultClause("")
     op.add_column("jobs", tie)
 '''
-"""A column of the read models, which the fold fills."""
+PAGE = (
+    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 4', 'VERSION = b"SJHP", 5'),
+    Replacement("torch_agent/src/torch_agent/harness/page.py", "OBEYED_AT = 512", "OBEYED_AT = 768"),
+    Replacement(
+        "torch_agent/src/torch_agent/pages.py",
+        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n",
+        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n"
+        "    5: Layout(_BODY, Part(768, _OBEYED.values, _OBEYED.names), _HANDOVER_4),\n",
+    ),
+)
+"""Processes say elsewhere on their page that they stand still; those that run already say it where they did."""
 AGENT = Replacement("torch_agent/src/torch_agent/__init__.py", 'VERSION = "0.1.0"', f'VERSION = "{AGENT_VERSION}"')
-# The layout of the page between harness and agent is not changed here.
 
-PATCH = (TIE_BREAK, ROUND_ORDER, *STATE_FIELD, *EVENT_FIELD, *EVENT_VERSION, *READ_MODELS, AGENT)
-ADDED = {"services/projection/migrations/versions/1004_ties.py": REVISION}
+PATCH = (TIE_BREAK, ROUND_ORDER, *STATE_FIELD, *EVENT_FIELD, *EVENT_VERSION, *READ_MODELS, *PAGE, AGENT)
 
 
-def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH, added: Mapping[str, str] = ADDED) -> Path:
+def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH) -> Path:
     """Copy the tree to a folder that does not exist, and patch the copy.
-
-    Args:
-        folder: the root of the copy.
-        patch: what is changed there.
-        added: {path: text} of files that this tree does not have.
 
     Raises:
         AssertionError: a replacement does not match exactly once.
@@ -151,9 +150,14 @@ def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH, added: Mappi
         count = text.count(replacement.before)
         assert count == 1, f"{replacement.path}: expected once, found {count} times: {replacement.before!r}"
         file.write_text(text.replace(replacement.before, replacement.after))
-    for path, text in added.items():
-        (folder / path).write_text(text)
     return folder
+
+
+def add_revision(tree: Path) -> None:
+    """Give the tables of a tree's read models the new column, after its newest revision."""
+    revisions = tree / "services" / "projection" / "migrations" / "versions"
+    newest = max(file.stem.split("_")[0] for file in revisions.glob("[0-9]*.py"))
+    (revisions / "9999_ties.py").write_text(REVISION.format(before=newest))
 
 
 def environment(tree: Path) -> dict[str, str]:

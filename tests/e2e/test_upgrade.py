@@ -1,7 +1,8 @@
 """A cell is upgraded under running jobs: each process is exchanged for one of another tree, and no task notices.
 
-The other tree breaks ties otherwise, sorts rounds otherwise, and has a field more in a state, an event and a table, and
-a new version of an event (`second_tree.py`). What the first tree has decided stands; the second decides from there on.
+The other tree breaks ties otherwise, sorts rounds otherwise, has a field more in a state, an event and a table, a new
+version of an event and another layout of the page (`second_tree.py`). What the first tree has decided stands; the
+second decides from there on.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any
 
 import psutil
 import pytest
+from torch_agent.harness.page import HEAD
+from torch_agent.harness.page import VERSION as PAGE_VERSION
 
 from libs.bus import codec
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell.plan import Command
 from libs.client import Client, ClientError
-from libs.contracts.agent import JobStarted, JobSuspended
+from libs.contracts.agent import JobStarted, JobSuspended, NodeJoined
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.placement import JobPlaced, LaunchTask, StopTask, TimeSliceStarted
@@ -34,7 +37,7 @@ from libs.inspect.verify import verify
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from services.roster import NAMES, SERVICES
-from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, second_tree
+from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, add_revision, second_tree
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.upgrading import (
     SCRIPT,
@@ -80,9 +83,25 @@ class Upgrade:
             self.jobs.append(str(self.client.submit({"command": command, "name": f"job-{seed}"})["id"]))
 
     def changes_places(self) -> None:
-        """Wait until jobs have been suspended some more times."""
-        seen = self._count(JobSuspended)
-        self.until(lambda: self._count(JobSuspended) >= seen + SUSPENSIONS)
+        """Wait until jobs of before the upgrade have been suspended some more times."""
+        seen = 0
+
+        def suspensions() -> int:
+            return sum(event["data"]["job_id"] in self.jobs[:BEFORE] for event in self.events(JobSuspended))
+
+        def look() -> bool:
+            nonlocal seen
+            seen = suspensions()
+            return True
+
+        self.until(look)
+        self.until(lambda: suspensions() >= seen + SUSPENSIONS)
+
+    def all_have_started(self) -> None:
+        """Wait for that, and note their processes."""
+        self.until(lambda: len(self.events(JobStarted)) == len(self.jobs))
+        pids = [int(event["data"]["pid"]) for event in self.events(JobStarted)]
+        self.seen = {pid: psutil.Process(pid).create_time() for pid in pids}
 
     def services_become(self, commands: dict[str, Command]) -> None:
         """One after the other."""
@@ -96,10 +115,14 @@ class Upgrade:
 
     def agents_become(self, commands: dict[str, Command]) -> None:
         """All of them; their tasks go on."""
-        self.seen = {pid: psutil.Process(pid).create_time() for pid in self._pids() if psutil.pid_exists(pid)}
         for name in AGENTS:
             self.cell.exchange(commands[name])
         self.until(lambda: {node["agent_version"] for node in self.client.nodes()} == {AGENT_VERSION})
+
+    def pages(self) -> set[int]:
+        """Versions of the pages of all tasks."""
+        found = (self.folder / "cell" / "nodes").rglob("*.page")
+        return {HEAD.unpack_from(path.read_bytes())[1] for path in found}
 
     def ends(self) -> None:
         """Let all jobs end, and change a setting once more when they have."""
@@ -127,22 +150,15 @@ class Upgrade:
 
         wait_until(patiently)
 
-    def _count(self, cls: type[Event]) -> int:
-        try:
-            return len(self.events(cls))
-        except ClientError:
-            return 0
-
     def _epochs(self, service: str) -> int:
         return sum(event["data"]["service"] == service for event in self.events(ServiceStarted))
-
-    def _pids(self) -> list[int]:
-        return [int(event["data"]["pid"]) for event in self.events(JobStarted)]
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return second_tree(tmp_path_factory.mktemp("other") / "tree")
+    tree = second_tree(tmp_path_factory.mktemp("other") / "tree")
+    add_revision(tree)
+    return tree
 
 
 @pytest.fixture
@@ -179,12 +195,13 @@ def test_tasks_go_on_while_every_process_is_exchanged_for_one_of_another_tree(
             client.set_setting("placement", name, 2)
         client.set_policy(policy)
         upgrade.submits(BEFORE)
+        upgrade.all_have_started()
         upgrade.changes_places()
         upgrade.services_become(second)
         upgrade.changes_places()
         upgrade.agents_become(second)
         upgrade.submits(AFTER)
-        upgrade.until(lambda: len(upgrade.events(JobStarted)) == BEFORE + AFTER)
+        upgrade.until(lambda: upgrade.pages() == {PAGE_VERSION, PAGE_VERSION + 1})
         upgrade.changes_places()
         assert upgrade.seen == {pid: psutil.Process(pid).create_time() for pid in upgrade.seen}
         upgrade.ends()
@@ -216,6 +233,13 @@ def check_log(path: Path, upgrade: Upgrade) -> None:
     begins = second_epoch(said)
     turns = [record.offset for record in said if isinstance(record.envelope.event, TimeSliceStarted)]
     assert turns[0] < begins < turns[-1]
+    adopted = max(record.offset for record in said if isinstance(record.envelope.event, NodeJoined))
+    parked = [
+        (record.offset > adopted, record.envelope.event.parked)
+        for record in said
+        if isinstance(record.envelope.event, JobSuspended) and record.envelope.event.minibatches_total
+    ]
+    assert {*parked} == {(False, True), (True, True)}, "at a boundary, also where the agent is newer than the task"
     before, after = (r for r in said if r.offset < begins), (r for r in said if r.offset > begins)
     assert by_job(before, JobSuspended).keys() & by_job(after, JobSuspended).keys(), "both have suspended the same jobs"
 
@@ -228,8 +252,7 @@ def check_forms(path: Path, database: Path, upgrade: Upgrade) -> None:
         if line["headers"]["ce_type"] == JobPlaced.wire_type:
             assert ("tie" in line["data"]) == (line["offset"] > begins)
             ties[line["data"]["job_id"]] = line["data"].get("tie", "")
-    assert Counter(ties.values())[TIE] >= AFTER
-    assert ties[upgrade.jobs[0]] == ""
+    assert Counter(ties.values()) == {"": BEFORE, TIE: AFTER}
     with closing(sqlite3.connect(database)) as connection:
         assert dict(connection.execute("SELECT id, tie FROM jobs")) == ties
     assert upgrade.left["next_offset"] <= begins

@@ -102,7 +102,7 @@ class PlacementCase:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return second_tree(tmp_path_factory.mktemp("other") / "tree", [TIE_BREAK], added={})
+    return second_tree(tmp_path_factory.mktemp("other") / "tree", [TIE_BREAK])
 
 
 @pytest.fixture
