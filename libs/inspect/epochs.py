@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from libs.bus.port import Message
 from libs.contracts import wire
@@ -80,12 +81,19 @@ class Epochs:
 
     @property
     def others(self) -> int:
-        """How many versions of rules are in the log that are not at hand."""
+        """How many versions of rules have decided on the log that are not at hand."""
         return len(
             {
                 (name, epoch.rules)
                 for name, epochs in self._epochs.items()
-                for epoch in epochs
+                for epoch in _with_inputs(epochs)
                 if not self.is_at_hand(name, epoch)
             }
         )
+
+
+def _with_inputs(epochs: Iterable[Epoch]) -> Iterator[Epoch]:
+    """Those that were not over before their first input, as the one before the first ServiceStarted of a new log is."""
+    for epoch, following in pairwise([*epochs, None]):
+        if epoch is not None and (following is None or following.next_offset > epoch.next_offset):
+            yield epoch

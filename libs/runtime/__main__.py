@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import ExitStack
-from importlib.metadata import version
 from typing import Any
 
 from libs.kernel.service import Service
 from libs.runtime import exits
 from libs.runtime.process import cell_bus, read_settings, run
-from libs.runtime.rules import rules_of
 from libs.runtime.serving import metrics, traces
 from libs.runtime.settings import Settings
 from libs.runtime.shell import Epoch, Options, Shell
@@ -42,7 +40,6 @@ async def _serve(service: Service[Any], settings: Settings, stop: asyncio.Event)
         snapshots = Snapshots(settings.database, settings.cell)
         closing.callback(snapshots.close)
         async with cell_bus(settings, stop) as bus:
-            rules = await asyncio.to_thread(rules_of, f"services.{service.name}.service")
             shell = Shell(
                 service,
                 bus,
@@ -50,7 +47,7 @@ async def _serve(service: Service[Any], settings: Settings, stop: asyncio.Event)
                 options=Options.of(settings),
                 stats=stats,
                 tracer=tracer,
-                epoch=Epoch(version("sanjaya-scheduler"), rules),
+                epoch=await asyncio.to_thread(Epoch.at_hand, service.name),
             )
             await shell.run(stop)
 

@@ -16,6 +16,7 @@ import logging
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from libs.bus import codec
@@ -36,6 +37,7 @@ from libs.runtime.lag import Lag
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import CONTROL, Recovered, Recovery, log_id
+from libs.runtime.rules import rules_of
 from libs.runtime.saving import Saving
 from libs.runtime.settings import Settings
 from libs.runtime.snapshots import Snapshots
@@ -82,6 +84,11 @@ class Epoch:
     """Of the package."""
     rules: str
     """`rules_of` the service."""
+
+    @classmethod
+    def at_hand(cls, service: str) -> Epoch:
+        """As a service of the roster decides by the code that runs here."""
+        return cls(version("sanjaya-scheduler"), rules_of(f"services.{service}.service"))
 
 
 UNNAMED = Epoch("", "")

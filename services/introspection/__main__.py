@@ -11,7 +11,7 @@ from libs.contracts.introspection import OWNER
 from libs.runtime.clock import WallClock
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
-from libs.runtime.shell import Options, Shell
+from libs.runtime.shell import Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.runtime.tasks import all_or_none
@@ -52,7 +52,14 @@ async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
                 node_timeout_s=settings.node_timeout_s,
                 tracer=traces(OWNER, settings, closing),
             )
-            judge = Shell(SERVICE, bus, snapshots=snapshots, clock=clock, options=Options.of(settings))
+            judge = Shell(
+                SERVICE,
+                bus,
+                snapshots=snapshots,
+                clock=clock,
+                options=Options.of(settings),
+                epoch=await asyncio.to_thread(Epoch.at_hand, OWNER),
+            )
             await all_or_none(stop, judge.run(stop), ingest.run(stop), _windows(settings, bus, stop))
 
 

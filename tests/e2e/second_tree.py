@@ -1,0 +1,165 @@
+"""A second copy of the tree in which rules and stored forms are others, as in a later release.
+
+Each replacement must match exactly once: a refactoring that takes the ground from under one is noticed at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.testing.processes import ROOT
+
+PARTS = ("libs", "services", "torch_agent", "schemas")
+TIE = "last name"
+"""What JobPlaced says in its new field."""
+AGENT_VERSION = "0.2.0"
+NEWER_EVENT = "setting.changed.v2"
+"""The event that has a new version; the others that have changed have a field more."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One change of a file: `before` stands in it exactly once, and becomes `after`."""
+
+    path: str
+    before: str
+    after: str
+
+
+TIE_BREAK = Replacement(
+    "services/placement/core/gangs.py",
+    "    return len(indices), node.node_id\n",
+    '    return len(indices), "".join(chr(0x10FFFF - ord(letter)) for letter in node.node_id)\n',
+)
+"""Among servers that fit equally well the last name wins, not the first."""
+ROUND_ORDER = Replacement(
+    "services/placement/core/rounds/selection.py",
+    'by_arrival = sorted(claims, key=attrgetter("order"))',
+    'by_arrival = sorted(claims, key=attrgetter("order"), reverse=True)',
+)
+"""Among rows that are owed as much the latest goes first."""
+STATE_FIELD = (
+    Replacement(
+        "services/placement/core/state.py",
+        "    next_seq: int = 0\n",
+        "    next_seq: int = 0\n    placements: int = 0\n",
+    ),
+    Replacement(
+        "services/placement/core/placing.py",
+        "    state.looked_s = now_s\n    dequeue(state, job)\n",
+        "    state.looked_s = now_s\n    state.placements += 1\n    dequeue(state, job)\n",
+    ),
+)
+"""Placement counts; its snapshots have another schema with that."""
+EVENT_FIELD = (
+    Replacement(
+        "libs/contracts/placement.py",
+        '    """Jobs that may hold the same GPUs at the same time (space sharing)."""\n',
+        '    """Jobs that may hold the same GPUs at the same time (space sharing)."""\n    tie: str = ""\n',
+    ),
+    Replacement(
+        "services/placement/core/placing.py",
+        "packed_with=list(packed_with), reason=reason)\n",
+        f'packed_with=list(packed_with), reason=reason, tie="{TIE}")\n',
+    ),
+)
+"""JobPlaced says how ties were broken; older records have the default."""
+EVENT_VERSION = (
+    Replacement(
+        "libs/contracts/gateway.py",
+        '@event("setting.changed.v1", owner=OWNER, subject="service")\nclass SettingChanged(Event',
+        '@upcasts("setting.changed.v1", to="setting.changed.v2")\n'
+        "def _with_origin(data: Json) -> Json:\n"
+        '    return {**data, "origin": "unknown"}\n\n\n'
+        '@event("setting.changed.v2", owner=OWNER, subject="service")\nclass SettingChanged(Event',
+    ),
+    Replacement(
+        "libs/contracts/gateway.py",
+        "    value: Number\n    requested_by: str\n",
+        "    value: Number\n    requested_by: str\n    origin: str\n",
+    ),
+    Replacement(
+        "services/gateway/api/cluster.py",
+        "value=body.value, requested_by=who.name)",
+        'value=body.value, requested_by=who.name, origin="gateway")',
+    ),
+)
+"""SettingChanged has a field without a default: a breaking change, so a new version and the step to it."""
+READ_MODELS = (
+    Replacement(
+        "libs/contracts/read_models.py",
+        '    """A user has paused it."""\n',
+        '    """A user has paused it."""\n    tie: str = ""\n',
+    ),
+    Replacement(
+        "services/projection/core/attempts.py",
+        "    job.attempt, job.reserved_nodes = event.attempt, []\n",
+        "    job.attempt, job.reserved_nodes, job.tie = event.attempt, [], event.tie\n",
+    ),
+    Replacement("services/projection/core/__init__.py", "FOLD_VERSION = ", "FOLD_VERSION = 1000 + "),
+)
+"""A column of the read models, which the fold fills; `add_revision` gives it to the tables."""
+REVISION = '''"""How ties were broken."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from services.projection.migrations.columns import text
+
+revision = "9999"
+down_revision = "{before}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    tie = text("tie")
+    tie.server_default = sa.DefaultClause("")
+    op.add_column("jobs", tie)
+'''
+PAGE = (
+    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 4', 'VERSION = b"SJHP", 5'),
+    Replacement("torch_agent/src/torch_agent/harness/page.py", "OBEYED_AT = 512", "OBEYED_AT = 768"),
+    Replacement(
+        "torch_agent/src/torch_agent/pages.py",
+        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n",
+        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n"
+        "    5: Layout(_BODY, Part(768, _OBEYED.values, _OBEYED.names), _HANDOVER_4),\n",
+    ),
+)
+"""Processes say elsewhere on their page that they stand still; those that run already say it where they did."""
+AGENT = Replacement("torch_agent/src/torch_agent/__init__.py", 'VERSION = "0.1.0"', f'VERSION = "{AGENT_VERSION}"')
+
+PATCH = (TIE_BREAK, ROUND_ORDER, *STATE_FIELD, *EVENT_FIELD, *EVENT_VERSION, *READ_MODELS, *PAGE, AGENT)
+
+
+def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH) -> Path:
+    """Copy the tree to a folder that does not exist, and patch the copy.
+
+    Raises:
+        AssertionError: a replacement does not match exactly once.
+    """
+    for part in PARTS:
+        shutil.copytree(ROOT / part, folder / part)
+    for replacement in patch:
+        file = folder / replacement.path
+        text = file.read_text()
+        count = text.count(replacement.before)
+        assert count == 1, f"{replacement.path}: expected once, found {count} times: {replacement.before!r}"
+        file.write_text(text.replace(replacement.before, replacement.after))
+    return folder
+
+
+def add_revision(tree: Path) -> None:
+    """Give the tables of a tree's read models the new column, after its newest revision."""
+    revisions = tree / "services" / "projection" / "migrations" / "versions"
+    newest = max(file.stem.split("_")[0] for file in revisions.glob("[0-9]*.py"))
+    (revisions / "9999_ties.py").write_text(REVISION.format(before=newest))
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """What makes a Python process run the code of a tree, wherever it is started."""
+    return {"PYTHONPATH": f"{tree}:{tree / 'torch_agent' / 'src'}", "PYTHONSAFEPATH": "1"}

@@ -1,0 +1,150 @@
+"""A cell whose processes are exchanged, one by one, for those of another tree, while jobs train on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+from sqlalchemy import create_engine, text
+
+from libs.cli.cell import Cell, CellPlan
+from libs.cli.cell.cell import AGENTS_END_WITHIN_S
+from libs.cli.cell.plan import Command
+from libs.runtime.snapshots import Stored
+from tests.e2e.second_tree import environment
+
+SCRIPT = """
+import itertools, os, sys, time
+import libs.testing.quick_torch
+import torch
+from pathlib import Path
+
+torch.set_num_threads(1)
+
+def train(seed, losses, end, most, pause_s):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.2), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    with losses.open("a", buffering=1) as file:
+        for _ in range(most):
+            loss = (model(torch.randn(16, 8)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            file.write(loss.item().hex() + chr(10))
+            if end.exists():
+                break
+            time.sleep(pause_s)
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    train(int(sys.argv[2]), folder / f"{sys.argv[2]}.losses", folder / "end", sys.maxsize, 0.05)
+"""
+BY_HAND = """
+import json, sys
+from pathlib import Path
+from train import train
+
+folder = Path(sys.argv[1])
+for seed, batches in json.loads(sys.argv[2]).items():
+    train(int(seed), folder / f"{seed}.by_hand", folder / "never", batches, 0.0)
+"""
+
+
+class UpgradedPlan(CellPlan):
+    """Its agents leave their tasks alone when they end in order, so that others can adopt them."""
+
+    def agent_commands(self) -> list[Command]:
+        return [replace(command, argv=[*command.argv, "--on-exit", "leave"]) for command in super().agent_commands()]
+
+    def of(self, tree: Path) -> UpgradedPlan:
+        """The same cell, run by the code of a tree."""
+        return replace(self, settings={**self.settings, **environment(tree)})
+
+    def commands(self) -> dict[str, Command]:
+        """{name: command} of the services and agents."""
+        return {command.name: command for command in (*self.services(), *self.agent_commands())}
+
+
+class UpgradedCell(Cell):
+    """Its processes can be exchanged."""
+
+    def exchange(self, command: Command) -> dict[str, Any] | None:
+        """End a process in order and forget its snapshots; then start another in its place.
+
+        Returns:
+            The state that it has left, with `next_offset`; None for a process that keeps no snapshots.
+        """
+        with self._mutex:  # the supervisor is not to start it again
+            child = self.children.pop(command.name)
+            child.ask_to_end()
+            child.wait_for_end(time.monotonic() + AGENTS_END_WITHIN_S)
+        left = self._take_snapshots(command.name)
+        self._add(command)
+        return left
+
+    def _take_snapshots(self, service: str) -> dict[str, Any] | None:
+        engine = create_engine(self.plan.environment()["SANJAYA_DATABASE"])
+        of_service = {"service": service}
+        with engine.begin() as connection:
+            rows = connection.execute(
+                text("SELECT * FROM core_snapshots WHERE service = :service ORDER BY next_offset"), of_service
+            ).all()
+            connection.execute(text("DELETE FROM core_snapshots WHERE service = :service"), of_service)
+        engine.dispose()
+        if not rows:
+            return None
+        newest = Stored(service, rows[-1].next_offset, rows[-1].body, rows[-1].body_digest).open()
+        return {"next_offset": newest.next_offset, **msgspec.json.decode(newest.state)}
+
+
+def holders(placement: dict[str, Any]) -> dict[str, list[list[str]]]:
+    """{node id: ids of the jobs that hold each of its GPUs} in a state of placement."""
+    return {name: [gpu["holders"] for gpu in node["gpus"]] for name, node in placement["nodes"].items()}
+
+
+def sanjaya(tree: Path, *arguments: str) -> tuple[int, Any]:
+    """The command of a tree: its exit status, and the JSON document that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "libs.cli.main", *arguments],
+        env={**os.environ, **environment(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def written(folder: Path) -> dict[str, list[str]]:
+    """{seed: losses} of the jobs that train in a folder."""
+    return {path.stem: path.read_text().splitlines() for path in sorted(folder.glob("*.losses"))}
+
+
+def by_hand(folder: Path, losses: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The same training without a cell, for as many batches each."""
+    (folder / "by_hand.py").write_text(BY_HAND)
+    batches = json.dumps({seed: len(lines) for seed, lines in losses.items()})
+    subprocess.run(
+        [sys.executable, str(folder / "by_hand.py"), str(folder), batches],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    return {seed: (folder / f"{seed}.by_hand").read_text().splitlines() for seed in losses}
+
+
+def ended_by_force(folder: Path) -> None:
+    """End the processes that name a folder: the tasks of a cell whose agents have left them alone."""
+    for process in psutil.process_iter(["cmdline"]):
+        if str(folder) in " ".join(process.info["cmdline"] or []):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
