@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from libs.cli.audit import Cell, Source, opened
+from libs.cli.audit import ArchiveDir, Cell, Source, opened
 from libs.cli.context import DONE, FAILED, USAGE, Gateway, fail
 from libs.cli.listing import AsJson, nearest
 from libs.cli.output import Column, Form, show, show_document
@@ -38,6 +38,7 @@ def rehearse(
     end: Annotated[str | None, typer.Option("--to", help="… and up to this one, exclusive.")] = None,
     html: Annotated[str | None, typer.Option("--html", help="Also a page with a time line, as this file.")] = None,
     as_json: AsJson = False,
+    archive: ArchiveDir = None,
     cell: Cell = None,
     gateway: Gateway = None,
 ) -> None:
@@ -49,7 +50,7 @@ def rehearse(
     changes, span = _changes(policy, changed or []), _span(begin, end)
     if html is not None:
         check_writable(html)
-    with opened(log, cell, gateway) as found, progress("rehearsing") as watch:
+    with opened(log, cell, gateway, archive) as found, progress("rehearsing") as watch:
         result = run(found, SERVICES, changes=changes, span=span, watch=lambda done: watch(done, None))
     if html is not None:
         write_text(page(result, f"Rehearsal{_described(policy, changed or [])}"), html)
