@@ -222,7 +222,7 @@ async def test_an_exported_log_is_the_log(cell: Cell) -> None:
     for _ in range(3):
         await cell.submit()
     answer = await cell.client.get("/v1/log/export")
-    log = read_jsonl(iter(answer.content.splitlines()), "the answer")
+    log = read_jsonl(answer.content.splitlines(), "the answer")
     assert (log.header.cell, log.header.topics) == ("lab", ("control", "orders"))
     exported = list(log.messages)
     reader = await cell.bus.reader({CONTROL: 0})
