@@ -11,6 +11,7 @@ import msgspec
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Message, Partition, TopicLayout
+from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
 from libs.runtime.rules import rules_of
@@ -59,10 +60,15 @@ class Log:
 
         Raises:
             wire.Undecodable: with the place.
+            BadInput: a record is missing where offsets have no gaps; what is folded of the others would be wrong.
         """
+        expected = 0
         for message in self.messages:
             if message.partition.topic is not Topic.CONTROL:
                 return
+            if self.header.contiguous and message.offset > expected:
+                raise BadInput(place(message), f"the record after offset {expected - 1}", f"offset {expected}: a gap")
+            expected = message.offset + 1
             yield codec.record(message)
 
     def records(self) -> Iterator[Record]:

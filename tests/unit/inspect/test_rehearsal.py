@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.placement import JobPlaced, LaunchTask
@@ -168,3 +169,10 @@ def test_an_empty_log_has_nothing_to_rehearse():
     found = rehearse(Log(log_of(Scenario().servers(1, v100=1).run(SERVICES)).header, []), SERVICES)
     assert isinstance(found, Rehearsal) and found.ok and found.inputs == 0
     assert "Nothing was decided" in page(found, "empty")
+
+
+def test_a_log_with_a_gap_is_refused_with_its_place(golden: Simulation):
+    log = log_of(golden)
+    kept = [message for message in log.messages if message.offset != 17]
+    with pytest.raises(BadInput, match="control/0@18: the record after offset 16; expected offset 17"):
+        rehearse(Log(log.header, kept), SERVICES)
