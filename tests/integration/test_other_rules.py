@@ -55,7 +55,7 @@ class PlacementCase:
         process = await self._processes.start(*PLACEMENT, **environment(tree))
         await live(process)
         await self.give(*before_it_ends)
-        await until(self._is_done)
+        await until(self._is_done, 120.0)
         process.terminate()
         await process.communicate()
         assert process.returncode == 0
