@@ -120,7 +120,10 @@ class Supervision:
                 await asyncio.sleep(0)
                 continue
             try:
-                await asyncio.wait_for(self._changed.wait(), self._patience_s())
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the change, and
+                # then the agent does not end when it is told to.
+                async with asyncio.timeout(self._patience_s()):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

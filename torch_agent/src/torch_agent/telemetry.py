@@ -167,7 +167,8 @@ class Telemetry:
             return
         messages = [codec.outgoing(self._envelope(event, now_s)) for event in events]
         try:
-            await asyncio.wait_for(self._bus.append(messages), APPEND_TIMEOUT_S)
+            async with asyncio.timeout(APPEND_TIMEOUT_S):
+                await self._bus.append(messages)
         except (BusUnavailable, TimeoutError) as error:
             log.debug("telemetry dropped: %s", error)
             return
