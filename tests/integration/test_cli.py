@@ -168,7 +168,10 @@ def test_the_live_log_replays_and_the_cell_is_well(cell: Cell, tmp_path: Path):
         sanjaya(None, "export", str(exported), "--format", "parquet", "--out", str(tmp_path / "x.parquet")).returncode
         == 0
     )
-    state = json.loads(sanjaya(None, "state", str(exported), "--at", "3", "--service", "placement").stdout)
+    records = [json.loads(line) for line in exported.read_text().splitlines()[1:]]
+    joined = [record["offset"] for record in records if record["headers"]["ce_type"] == "node.joined.v1"]
+    at = str(max(joined) + 1)
+    state = json.loads(sanjaya(None, "state", str(exported), "--at", at, "--service", "placement").stdout)
     assert set(state["placement"]["nodes"]) == {"n1", "n2"}
     doctor = sanjaya(cell, "doctor")
     assert "conservation" in doctor.stdout and "green" in doctor.stdout, doctor.stdout
