@@ -1,7 +1,7 @@
 """Where a reader of a short-lived topic goes on: at its position, or, when there is none, at what is recent.
 
-A missing position says that the reader is new, or that the broker has forgotten it. Nobody can tell which, and
-neither needs the week of measurements that the topic may hold: what they were needed for is over.
+A missing position says that the reader is new, or that the broker has forgotten it. Which of the two cannot be known,
+and neither case needs the week of measurements that the topic may hold: what they were needed for is over.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from libs.bus.port import (
-    Archived,
     Bus,
     Message,
     OutcomeUnknown,
@@ -15,8 +14,8 @@ from libs.bus.port import (
     Position,
     Reader,
     Session,
-    TopicLayout,
 )
+from libs.testing.passing import PassingBus
 
 
 class Crash(Exception):
@@ -63,7 +62,7 @@ class Faults:
         return Crash(self.moments[-1])
 
 
-class FaultyBus:
+class FaultyBus(PassingBus):
     """Passes everything on to a real bus, through the moments of `faults`.
 
     Moments: `open`, `position`, `read`, `read.done`, `commit`, `commit.done`. An OutcomeUnknown at
@@ -71,8 +70,8 @@ class FaultyBus:
     """
 
     def __init__(self, bus: Bus, faults: Faults) -> None:
-        self.bus, self.faults = bus, faults
-        self.cell = bus.cell
+        super().__init__(bus)
+        self.faults = faults
         self.positions: dict[str, dict[Partition, Position]] = {}
         """{session: positions} as committed through this bus."""
         self._changed = asyncio.Condition()
@@ -82,14 +81,6 @@ class FaultyBus:
         async with self._changed:
             await self._changed.wait_for(reached)
 
-    async def create_topics(self, layout: TopicLayout) -> None:
-        """As the bus."""
-        await self.bus.create_topics(layout)
-
-    async def partitions(self, topic: object) -> list[Partition]:
-        """As the bus."""
-        return await self.bus.partitions(topic)  # type: ignore[arg-type]
-
     async def open_session(self, name: str) -> Session:
         """As the bus; moment `open`."""
         self.faults.moment("open")
@@ -98,30 +89,6 @@ class FaultyBus:
     async def reader(self, starts: Mapping[Partition, int]) -> Reader:
         """As the bus."""
         return _Reader(self.faults, await self.bus.reader(starts))
-
-    async def append(self, outputs: Sequence[Outgoing]) -> None:
-        """As the bus."""
-        await self.bus.append(outputs)
-
-    async def end_offset(self, partition: Partition) -> int:
-        """As the bus."""
-        return await self.bus.end_offset(partition)
-
-    async def begin_offset(self, partition: Partition) -> int:
-        """As the bus."""
-        return await self.bus.begin_offset(partition)
-
-    async def archived(self) -> Archived | None:
-        """As the bus."""
-        return await self.bus.archived()
-
-    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
-        """As the bus."""
-        await self.bus.give_back(befores, archived)
-
-    async def close(self) -> None:
-        """As the bus."""
-        await self.bus.close()
 
     async def committed(self, session: str, positions: Mapping[Partition, Position]) -> None:
         """Note a commit and tell who waits for it."""

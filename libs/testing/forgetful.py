@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from libs.bus import codec
-from libs.bus.port import Archived, Bus, Message, Outgoing, Partition, Position, Reader, Session, TopicLayout
-from libs.contracts.base import Topic
+from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Reader, Session
+from libs.testing.passing import PassingBus
 
 
-class ForgetfulBus:
+class ForgetfulBus(PassingBus):
     """Passes everything on to a real bus, but has no position that was committed before it was told to forget.
 
     What it reads counts as appended at the time of the event in it: a log that took days to write, in a moment.
     """
 
     def __init__(self, bus: Bus) -> None:
-        self.bus = bus
-        self.cell = bus.cell
+        super().__init__(bus)
         self._known: set[tuple[str, Partition]] | None = None
         """Positions committed since; None: nothing has been forgotten."""
 
@@ -35,14 +34,6 @@ class ForgetfulBus:
         if self._known is not None:
             self._known.update((session, partition) for partition in positions)
 
-    async def create_topics(self, layout: TopicLayout) -> None:
-        """As the bus."""
-        await self.bus.create_topics(layout)
-
-    async def partitions(self, topic: Topic) -> list[Partition]:
-        """As the bus."""
-        return await self.bus.partitions(topic)
-
     async def open_session(self, name: str) -> Session:
         """As the bus."""
         return _Session(self, name, await self.bus.open_session(name))
@@ -50,30 +41,6 @@ class ForgetfulBus:
     async def reader(self, starts: Mapping[Partition, int]) -> Reader:
         """As the bus."""
         return _Reader(await self.bus.reader(starts))
-
-    async def append(self, outputs: Sequence[Outgoing]) -> None:
-        """As the bus."""
-        await self.bus.append(outputs)
-
-    async def end_offset(self, partition: Partition) -> int:
-        """As the bus."""
-        return await self.bus.end_offset(partition)
-
-    async def begin_offset(self, partition: Partition) -> int:
-        """As the bus."""
-        return await self.bus.begin_offset(partition)
-
-    async def archived(self) -> Archived | None:
-        """As the bus."""
-        return await self.bus.archived()
-
-    async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
-        """As the bus."""
-        await self.bus.give_back(befores, archived)
-
-    async def close(self) -> None:
-        """As the bus."""
-        await self.bus.close()
 
 
 class _Session:
