@@ -26,6 +26,8 @@ from services.projection.adapters.follow import Projection
 from services.projection.adapters.store import Store
 
 CONTROL = Partition(Topic.CONTROL, 0)
+LONGEST_WAIT_S = 300.0
+"""Most that a read waits for the projection, on a busy machine too."""
 
 
 class Cell:
@@ -54,7 +56,7 @@ class Cell:
         end = await self.bus.end_offset(CONTROL)
         if end:
             params["at_least_offset"] = end - 1
-        answer = await self.client.get(path, params=params)
+        answer = await self.client.get(path, params=params, headers={"Prefer": f"wait={LONGEST_WAIT_S:.0f}"})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -69,7 +71,8 @@ def settings(folder: Path, **fields: Any) -> GatewaySettings:
     """Settings of a gateway that keeps everything in one folder."""
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'read_models.db'}"
-    return GatewaySettings(**{"state_dir": folder, "database": database, "cell": "lab", **fields})
+    kept = {"state_dir": folder, "database": database, "cell": "lab", "longest_wait_s": LONGEST_WAIT_S}
+    return GatewaySettings(**{**kept, **fields})
 
 
 @asynccontextmanager
@@ -131,7 +134,7 @@ async def _served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     task = asyncio.create_task(server.serve([listener]))
     host, port = listener.getsockname()
     try:
-        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=LONGEST_WAIT_S) as client:
             yield client
     finally:
         server.should_exit = True
