@@ -55,7 +55,7 @@ def _altered(message: Message, awaited: Callable[[str], Envelope | None]) -> Rea
 def _as_it_stands(message: Message) -> Envelope | None:
     """The altered record as if it had been written so; None when even that cannot be read."""
     headers = [(name, value) for name, value in message.headers if name != "ce_digest"]
-    digest = ("ce_digest", wire.digest(headers, message.value).encode())
+    digest = ("ce_digest", wire.digest(dict(headers), message.value).encode())
     try:
         return wire.decode([*headers, digest], message.value)
     except wire.Undecodable:

@@ -37,7 +37,7 @@ def test_every_other_policy_keeps_its_name(wire_type: str, fields: dict[str, obj
 def with_first_digest(envelope: Envelope) -> tuple[wire.Headers, bytes]:
     """The record as the first logs have it: its digest covers neither the cause nor the source."""
     headers, value = wire.encode(envelope)
-    found = wire.digest(headers, value, wire.DIGESTED_AT_FIRST).encode()
+    found = wire.digest(dict(headers), value, wire.DIGESTED_AT_FIRST).encode()
     return [(name, found if name == "ce_digest" else text) for name, text in headers], value
 
 

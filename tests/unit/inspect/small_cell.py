@@ -64,7 +64,7 @@ def with_data(message: Message, data: Any, *, forged: bool = False) -> Message:
 
 def sealed(message: Message) -> Message:
     """The message with a digest that fits."""
-    return with_header(message, "ce_digest", wire.digest(message.headers, message.value))
+    return with_header(message, "ce_digest", wire.digest(dict(message.headers), message.value))
 
 
 def renumbered(kept: Sequence[Message]) -> list[Message]:

@@ -277,7 +277,7 @@ async def test_an_epoch_begins_with_other_rules_and_not_with_a_restart(url: str)
 def relabelled(message: Message, wire_type: str) -> Outgoing:
     """The record as a newer version would write it, under another type."""
     headers = [(n, wire_type.encode() if n == "ce_type" else v) for n, v in message.headers if n != "ce_digest"]
-    headers.append(("ce_digest", wire.digest(headers, message.value).encode()))
+    headers.append(("ce_digest", wire.digest(dict(headers), message.value).encode()))
     return Outgoing(topic=Topic.CONTROL, key=message.key, headers=headers, value=message.value)
 
 
