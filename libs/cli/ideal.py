@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from libs.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem
+from libs.policies.allocation.solve import solve
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
-from services.placement.core.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem
-from services.placement.core.policies.allocation.solve import solve
 
 
 @dataclass

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import ALLOCATION_POLICIES
-from libs.sim.documents import Fields, Unknown, array_at, number_at, read_json, text_at
-from libs.sim.inputs import Warn, warn_on_stderr
-from services.placement.core.policies.allocation.checking import check_problem
-from services.placement.core.policies.allocation.problem import (
+from libs.policies.allocation.checking import check_problem
+from libs.policies.allocation.problem import (
     Entity,
     GpuPool,
     InvalidProblem,
@@ -21,6 +18,9 @@ from services.placement.core.policies.allocation.problem import (
     Problem,
     Solution,
 )
+from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.sim.documents import Fields, Unknown, array_at, number_at, read_json, text_at
+from libs.sim.inputs import Warn, warn_on_stderr
 
 FORMAT = "policy-problem/1"
 ANSWER = "policy-solution/1"

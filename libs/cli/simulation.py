@@ -15,9 +15,10 @@ from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES, PolicyChanged, SettingChanged
+from libs.contracts.gateway import POLICY_NAMES, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
+from libs.policies.slicing.table import SLICING_POLICIES
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn

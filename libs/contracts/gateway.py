@@ -15,9 +15,9 @@ from libs.contracts.upcast import upcasts
 
 OWNER = "gateway"
 
-QUEUE_POLICIES = ("backfill", "strict_fifo")
-"""A queue: what was given is kept until the job ends."""
-ALLOCATION_POLICIES = (
+POLICY_NAMES = (
+    "backfill",
+    "strict_fifo",
     "max_min_fairness",
     "finish_time_fairness",
     "min_makespan",
@@ -31,12 +31,9 @@ ALLOCATION_POLICIES = (
     "allox",
     "isolated",
     "gandiva_packing",
+    "gandiva",
 )
-"""Shares of time on each GPU type, computed and then realised in rounds (Gavel, OSDI'20)."""
-SLICING_POLICIES = ("gandiva",)
-"""Every job starts soon, and those that are more than there are GPUs take turns (Gandiva, OSDI'18)."""
-POLICY_NAMES = (*QUEUE_POLICIES, *ALLOCATION_POLICIES, *SLICING_POLICIES)
-"""The placement policies that an operator can choose."""
+"""The placement policies that an operator can choose; `libs/policies/table.py` says what each is."""
 
 
 @event("job.arrived.v1", owner=OWNER, subject="job_id")

@@ -11,10 +11,8 @@ import pytest
 
 from libs.contracts import gateway
 from libs.contracts.base import event_classes
-from libs.contracts.gateway import POLICY_NAMES, SLICING_POLICIES
-from services.placement.core.policies import QUEUE_POLICIES
-from services.placement.core.policies.allocation.table import ALLOCATION_POLICIES
-from services.placement.core.policies.baselines.table import BASELINES
+from libs.contracts.gateway import POLICY_NAMES
+from libs.policies.table import POLICIES
 from services.roster import NAMES, SERVICES
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +93,7 @@ def test_every_decision_is_emitted_by_its_owner_alone():
 
 
 def test_the_policies_that_can_be_asked_for_are_those_that_exist():
-    assert set(POLICY_NAMES) == {*QUEUE_POLICIES, *ALLOCATION_POLICIES, *BASELINES, *SLICING_POLICIES}
+    assert set(POLICY_NAMES) == set(POLICIES)
 
 
 def test_every_service_has_the_same_shape():

@@ -17,11 +17,11 @@ import cvxpy
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.policies.allocation import fairness, hierarchical
+from libs.policies.allocation.grouping import Classes, PairTable, of_counts
+from libs.policies.allocation.problem import Entity, GpuPool, Job, Problem
+from libs.policies.allocation.solve import solve
 from libs.sim.throughputs import Throughputs, read_throughputs
-from services.placement.core.policies.allocation import fairness, hierarchical
-from services.placement.core.policies.allocation.grouping import Classes, PairTable, of_counts
-from services.placement.core.policies.allocation.problem import Entity, GpuPool, Job, Problem
-from services.placement.core.policies.allocation.solve import solve
 from tests.bench.report import Report
 
 DATA = Path("../shared/data/throughputs.json")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.migration.core.room import Room
 from services.migration.core.seats import gpu_type_of
 from services.migration.core.starting import start

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core.moving.abandoning import abandon
 from services.placement.core.orders import launch_orders, stop_orders
 from services.placement.core.queue import dequeue, enqueue

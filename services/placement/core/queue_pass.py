@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from libs.contracts.placement import GangReleased, GangReserved
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from libs.policies.queueing.policy import QueuePolicy
 from services.placement.core import gangs, waiting
 from services.placement.core.placing import place, tell
-from services.placement.core.policies.policy import QueuePolicy
 from services.placement.core.queue import HeadsInOrder
 from services.placement.core.state import Job, Node, Reservation, State
 from services.placement.core.table import machine

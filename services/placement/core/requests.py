@@ -5,7 +5,6 @@ from __future__ import annotations
 from libs.contracts import settings
 from libs.contracts.gateway import (
     POLICY_NAMES,
-    SLICING_POLICIES,
     JobCancelRequested,
     JobPauseRequested,
     JobPriorityChanged,
@@ -19,11 +18,12 @@ from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import OWNER, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.policies.allocation.problem import PolicyOptions
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core.arrivals import cancelled, on_hold
 from services.placement.core.moving.abandoning import abandon
 from services.placement.core.orders import resume_orders, suspend_orders
 from services.placement.core.placing import stop_all, withdraw
-from services.placement.core.policies.allocation.problem import PolicyOptions
 from services.placement.core.queue import dequeue, enqueue
 from services.placement.core.queue_pass import release_reservation_of
 from services.placement.core.rounds.estimates import saw_beside

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.introspection import PackFailed
 from libs.contracts.placement import JobUnpacked
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
+from libs.policies.queueing.table import QUEUE_POLICIES
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core import queue_pass, waiting
 from services.placement.core.placing import tell
-from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.queue import ahead_of
 from services.placement.core.rounds import ledger, mechanism
 from services.placement.core.slicing import slices

@@ -20,7 +20,7 @@ from libs.contracts.cluster import PortRange, TaskPlacement, width_of
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import OWNER, Lease, Share
 from libs.contracts.reasons import Reason
-from services.placement.core.policies.allocation.problem import PolicyOptions
+from libs.policies.allocation.problem import PolicyOptions
 
 
 class Phase(StrEnum):

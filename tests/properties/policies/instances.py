@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from services.placement.core.policies.allocation.problem import (
+from libs.policies.allocation.problem import (
     Entity,
     GpuPool,
     Job,

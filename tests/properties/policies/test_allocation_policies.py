@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from services.placement.core.policies.allocation.problem import (
+from libs.policies.allocation.problem import (
     GpuPool,
     Job,
     KindPair,
@@ -17,7 +17,7 @@ from services.placement.core.policies.allocation.problem import (
     Problem,
     Solution,
 )
-from services.placement.core.policies.allocation.solve import solve
+from libs.policies.allocation.solve import solve
 from tests.properties.effort import whole_system
 from tests.properties.policies import reference as plain
 from tests.properties.policies.instances import problems

@@ -13,7 +13,7 @@ import pytest
 from libs.cli.planning import solve as run_solve
 from libs.cli.problems import parse_problem, read_problem
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import ALLOCATION_POLICIES
+from libs.policies.allocation.table import ALLOCATION_POLICIES
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, JobSuspended
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.placement import JobMoved, JobResized
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core.moving.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.orders import restore_orders, resume_orders, stop_orders, suspend_orders
 from services.placement.core.placing import preempt

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import MoveAbandoned
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.policies.queueing.table import QUEUE_POLICIES
+from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core import gangs
 from services.placement.core.attempts import active
 from services.placement.core.moving.abandoning import abandon
 from services.placement.core.moving.reserving import reserve
 from services.placement.core.moving.resizing import place_with, why_not
 from services.placement.core.placing import preempt
-from services.placement.core.policies import QUEUE_POLICIES
 from services.placement.core.state import Job, State
 from services.placement.core.table import machine
 

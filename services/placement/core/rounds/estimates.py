@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from libs.contracts.placement import ThroughputEstimated
-from services.placement.core.estimation.fingerprints import Sample, nearest
+from libs.policies.estimation.fingerprints import Sample, nearest
 from services.placement.core.rounds.pairs import parts
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, State

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
-from services.placement.core.policies.allocation.problem import SolverFailed
-from services.placement.core.policies.allocation.solve import solve
-from services.placement.core.policies.baselines.isolated import isolated
+from libs.policies.allocation.problem import SolverFailed
+from libs.policies.allocation.solve import solve
+from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.policies.baselines.isolated import isolated
 from services.placement.core.rounds import ledger
 from services.placement.core.rounds.claims import by_debt, claims, wish
 from services.placement.core.rounds.estimates import missing
@@ -18,7 +19,6 @@ from services.placement.core.rounds.homes import crowded, host_rooms, resting, r
 from services.placement.core.rounds.leaving import make_way
 from services.placement.core.rounds.places import Plan, Present, assign
 from services.placement.core.rounds.question import (
-    INDIVIDUAL,
     Offered,
     competitors,
     fingerprint,
@@ -67,7 +67,7 @@ def _must_compute(state: State, mark: str, now_s: float) -> bool:
     rounds = state.rounds
     if rounds is None or rounds.question != mark:
         return True
-    return state.policy in INDIVIDUAL and now_s - rounds.computed_s >= state.recompute_s
+    return ALLOCATION_POLICIES[state.policy].sees_work and now_s - rounds.computed_s >= state.recompute_s
 
 
 def _ask(state: State, mark: str, jobs: list[Job], gpus: dict[str, int], turn: Turn[State]) -> None:

@@ -5,31 +5,21 @@ from __future__ import annotations
 from itertools import combinations
 from zlib import crc32
 
-from services.placement.core.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
-from services.placement.core.policies.allocation.problem import Job as ProblemJob
+from libs.policies.allocation.policy import AllocationPolicy
+from libs.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
+from libs.policies.allocation.problem import Job as ProblemJob
+from libs.policies.allocation.table import ALLOCATION_POLICIES
 from services.placement.core.rounds.homes import gives_way, has_home, open_rates, open_types
 from services.placement.core.rounds.pairs import together
 from services.placement.core.rounds.rates import configuration_of, rates
 from services.placement.core.state import Job, Phase, State
 
-INDIVIDUAL = (
-    "finish_time_fairness",
-    "min_makespan",
-    "shortest_job_first",
-    "min_cost_slo",
-    "max_throughput_slo",
-    "allox",
-)
-"""Policies whose answer depends on how far each job is."""
 Offered = dict[str, dict[str, list[int]]]
 """{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
 COMPETING = (Phase.ACTIVE, Phase.QUEUED)
 """Phases of the jobs that a round is about."""
 AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 """How much earlier than its deadline a job is to be done: so many rounds, at most this part of the whole time."""
-OF_ENTITIES = ("hierarchical",)
-OF_JOBS = ("gandiva_packing",)
-"""Policies that look at pairs of jobs, not of configurations."""
 
 
 def competitors(state: State) -> list[Job]:
@@ -71,23 +61,28 @@ def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
 def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
     """The whole problem; `jobs` in order of arrival."""
     types = list(gpus)
-    individual = state.policy in INDIVIDUAL
-    listed = [_job(state, job, types, gpus, individual, len(jobs), now_s) for job in jobs]
+    policy = ALLOCATION_POLICIES[state.policy]
+    listed = [_job(state, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
     by_kind = _kind_pairs(state, jobs, types) if state.options.space_sharing else []
-    by_job = state.policy in OF_JOBS
     return Problem(
         policy=state.policy,
         options=state.options,
         cluster={t: GpuPool(gpus=n, cost_per_hour=state.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
         jobs=listed,
-        pairs=_job_pairs(listed, by_kind) if by_job else [],
-        kind_pairs=[] if by_job else by_kind,
-        entities=_entities(state, jobs) if state.policy in OF_ENTITIES else {},
+        pairs=_job_pairs(listed, by_kind) if policy.pairs_jobs else [],
+        kind_pairs=[] if policy.pairs_jobs else by_kind,
+        entities=_entities(state, jobs) if policy.sees_entities else {},
     )
 
 
 def _job(
-    state: State, job: Job, types: list[str], gpus: dict[str, int], individual: bool, jobs: int, now_s: float
+    state: State,
+    policy: AllocationPolicy,
+    job: Job,
+    types: list[str],
+    gpus: dict[str, int],
+    jobs: int,
+    now_s: float,
 ) -> ProblemJob:
     throughputs = open_rates(state, job, types)
     row = ProblemJob(
@@ -95,10 +90,10 @@ def _job(
         throughputs=throughputs,
         scale_factor=job.spec.gpus.count,
         weight=job.spec.weight,
-        entity=job.spec.tenant if state.policy in OF_ENTITIES else None,
+        entity=job.spec.tenant if policy.sees_entities else None,
         kind=configuration_of(job) if state.options.space_sharing and job.spec.restartable else "",
     )
-    if not individual:
+    if not policy.sees_work:
         return row
     left = max(1.0, (job.spec.total_steps or 0.0) - job.steps_done)
     elapsed_s = now_s - job.arrived_s

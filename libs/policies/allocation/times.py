@@ -1,0 +1,126 @@
+"""Policies about when jobs end: finish-time fairness, makespan, shortest job first (paper, section 4.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.policies.allocation.fairness import Found
+from libs.policies.allocation.grouping import Classes
+from libs.policies.allocation.lp import KEPT_OVER_STAGES, kept
+from libs.policies.allocation.model import INFINITY, Model, better_for_jobs
+
+Floats = NDArray[np.float64]
+CLOSE = 1e-10
+MOST_STEPS = 60
+
+
+def _steps(classes: Classes) -> Floats:
+    """(C,) remaining steps of a member."""
+    return np.array([job.steps_remaining or 0.0 for job in classes.firsts])
+
+
+def min_makespan(classes: Classes) -> Found:
+    """The earliest time by which all jobs have ended: one LP, that maximises 1 / T with thr >= steps / T.
+
+    The second objective lets jobs that can end earlier do so.
+    """
+    steps = _steps(classes)
+    chosen = np.flatnonzero(classes.runs & (steps > 0))
+    model = Model(classes, extra=1)
+    if not len(chosen):
+        return Found(model, _second(model), 0.0, 0)
+    rate = model.first_extra
+    unit = float(steps[chosen].max())
+    model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], steps[chosen] / unit)
+    program = model.program()
+    cost = np.zeros(model.columns)
+    cost[rate] = 1.0
+    values = program.maximise(cost)
+    best = float(values[rate])
+    program.bound_column(rate, kept(best), INFINITY)
+    values = better_for_jobs(model, program, values)
+    return Found(model, values, unit / best, program.iterations)
+
+
+def finish_time_fairness(classes: Classes) -> Found:
+    """The smallest maximum of rho (Themis' measure), to ten digits.
+
+    rho <= r means thr >= steps / (r * D - elapsed), with D the job's end on its 1/n of the cluster. For a given r an
+    LP finds the largest s with thr >= s * need(r) for all; the largest rho of its answer is the next r. While s > 1
+    that is smaller than r, and it falls faster and faster (Dinkelbach's scheme for generalised fractional programmes).
+    """
+    steps = _steps(classes)
+    chosen = np.flatnonzero(classes.runs & (steps > 0))
+    model = Model(classes, extra=1)
+    if not len(chosen):
+        return Found(model, _second(model), 0.0, 0)
+    elapsed = np.array([job.elapsed_s for job in classes.firsts])[chosen]
+    ideal = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
+    ideal = ideal + steps[chosen] / isolated_rates(classes)[chosen]
+    factor = model.first_extra
+    first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], np.ones(len(chosen)))
+    program = model.program()
+    cost = np.zeros(model.columns)
+    cost[factor] = 1.0
+    rho = float(((elapsed + steps[chosen] / isolated_rates(classes)[chosen]) / ideal).max())
+    rho = max(rho, float((elapsed / ideal).max()) * (1 + 1e-9) + 1e-12)
+    values = np.zeros(model.columns)
+    for _ in range(MOST_STEPS):
+        need = steps[chosen] / (rho * ideal - elapsed)
+        for index, value in enumerate(need):
+            program.change(first + index, factor, -float(value))
+        values = program.maximise(cost)
+        thr = model.throughputs(values)[chosen] / classes.count[chosen]
+        reached = float(((elapsed + steps[chosen] / np.maximum(thr, 1e-300)) / ideal).max())
+        if reached >= rho * (1 - CLOSE):
+            rho = min(rho, reached)
+            break
+        rho = reached
+    program.bound_column(factor, 0.0, 0.0)
+    need = steps[chosen] / (rho * ideal - elapsed)
+    for index, value in enumerate(need):
+        program.bound_row(first + index, kept(float(value)), INFINITY)
+    return Found(model, better_for_jobs(model, program, values), rho, program.iterations)
+
+
+def isolated_rates(classes: Classes) -> Floats:
+    """(C,) throughput on 1/n of the cluster, in its own mix of types (X_iso)."""
+    jobs, gpus = float(classes.count.sum()), float(classes.pool_gpus.sum())
+    part = np.minimum(1.0, gpus / (jobs * classes.width)) if jobs else np.ones(len(classes.count))
+    return np.maximum(classes.equal_rates * part, 1e-300)
+
+
+def shortest_job_first(classes: Classes) -> Found:
+    """The job that can end first gets all that it can use, then the next one, until nothing is left."""
+    steps = _steps(classes)
+    fastest = classes.rates.max(axis=1, initial=0.0)
+    chosen = np.flatnonzero(classes.runs)
+    order = chosen[np.argsort(steps[chosen] / fastest[chosen], kind="stable")]
+    model = Model(classes)
+    if not len(order):
+        return Found(model, np.zeros(model.columns), 0.0, 0)
+    scale = 1.0 / (classes.count * np.maximum(fastest, 1e-300))
+    first = model.add_throughput_rows(order, scale[order])
+    program = model.program()
+    values = np.zeros(model.columns)
+    kept_from = np.full(len(order), INFINITY)
+    for place, owner in enumerate(order):
+        worth = np.zeros(len(classes.count))
+        worth[owner] = scale[owner]
+        values = model.within_limits(program.maximise(model.cost_of(worth)))
+        reached = (model.throughputs(values) * scale)[order[: place + 1]]
+        for lower in np.flatnonzero(reached < kept_from[: place + 1]):
+            kept_from[lower] = reached[lower]
+            program.bound_row(first + int(lower), kept(float(reached[lower]), KEPT_OVER_STAGES), INFINITY)
+        if reached[place] <= 0 and not classes.pairs:
+            break
+    values = better_for_jobs(model, program, values)
+    thr = model.throughputs(values)[chosen] / classes.count[chosen]
+    ends = steps[chosen] / np.maximum(thr, 1e-300)
+    return Found(model, values, float(ends.min()), program.iterations)
+
+
+def _second(model: Model) -> Floats:
+    """The second objective alone: nothing is left to be done."""
+    return better_for_jobs(model, model.program(), np.zeros(model.columns))

@@ -1,0 +1,27 @@
+"""What a policy is: a row that says its name, its kind and what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a policy answers, and so which mechanism realises it."""
+
+    ORDER = "order"
+    """Which job is placed next; a job that is placed keeps its GPUs to its end."""
+    SHARES = "shares"
+    """How much of each GPU type's time each job gets; rounds realise it."""
+    TURNS = "turns"
+    """Which jobs take turns on which servers; time slices realise it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One policy."""
+
+    name: str
+    kind: Kind
+    describes: str
+    """One sentence for people."""

@@ -1,0 +1,1 @@
+"""Queue policies: in which order jobs are placed, and what happens to one that does not fit."""

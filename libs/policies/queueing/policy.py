@@ -1,0 +1,18 @@
+"""What a queue policy decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from libs.policies.policy import Kind, Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuePolicy(Policy):
+    """How a pass over the queue treats a job that cannot be placed. Order: priority, then arrival."""
+
+    kind: Kind = Kind.ORDER
+    later_jobs_may_pass: bool
+    """Whether the walk goes on behind a job that does not fit."""
+    reserves: bool
+    """Whether the first job that does not fit gets nodes reserved after `reserve_after_s`."""

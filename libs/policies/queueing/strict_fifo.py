@@ -1,0 +1,10 @@
+"""First in, first out, strictly."""
+
+from libs.policies.queueing.policy import QueuePolicy
+
+STRICT_FIFO = QueuePolicy(
+    name="strict_fifo",
+    describes="In order; nobody passes a job that does not fit yet.",
+    later_jobs_may_pass=False,
+    reserves=False,
+)

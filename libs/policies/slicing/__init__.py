@@ -1,0 +1,1 @@
+"""Policies with time slices: jobs take turns on over-subscribed servers."""

@@ -1,0 +1,9 @@
+"""Gandiva (OSDI'18): turns on over-subscribed servers, packs on trial, moves, growing and shrinking."""
+
+from libs.policies.policy import Kind, Policy
+
+GANDIVA = Policy(
+    name="gandiva",
+    kind=Kind.TURNS,
+    describes="No job waits for long: jobs take turns, share GPUs, and move to where there is room.",
+)

@@ -1,0 +1,10 @@
+"""All policies by name."""
+
+from __future__ import annotations
+
+from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.policies.policy import Policy
+from libs.policies.queueing.table import QUEUE_POLICIES
+from libs.policies.slicing.table import SLICING_POLICIES
+
+POLICIES: dict[str, Policy] = {**QUEUE_POLICIES, **ALLOCATION_POLICIES, **SLICING_POLICIES}
