@@ -32,7 +32,7 @@ from libs.contracts.placement import (
 from libs.kernel.service import Service
 from services.placement.core.check import check
 from services.placement.core.machine import machine
-from services.placement.core.scheduling import next_wakeup
+from services.placement.core.scheduler import next_wakeup
 from services.placement.core.state import State
 
 SERVICE = Service(

@@ -30,13 +30,13 @@ class Replacement:
 
 
 TIE_BREAK = Replacement(
-    "services/placement/core/gangs.py",
+    "services/placement/core/cluster/gangs.py",
     "    return len(indices), node.node_id\n",
     '    return len(indices), "".join(chr(0x10FFFF - ord(letter)) for letter in node.node_id)\n',
 )
 """Among servers that fit equally well the last name wins, not the first."""
 ROUND_ORDER = Replacement(
-    "services/placement/core/rounds/selection.py",
+    "services/placement/core/mechanisms/rounds/selection.py",
     'by_arrival = sorted(claims, key=attrgetter("order"))',
     'by_arrival = sorted(claims, key=attrgetter("order"), reverse=True)',
 )
@@ -48,7 +48,7 @@ STATE_FIELD = (
         "    next_seq: int = 0\n    placements: int = 0\n",
     ),
     Replacement(
-        "services/placement/core/placing.py",
+        "services/placement/core/lifecycle/placing.py",
         "    state.looked_s = now_s\n    dequeue(state, job)\n",
         "    state.looked_s = now_s\n    state.placements += 1\n    dequeue(state, job)\n",
     ),
@@ -61,7 +61,7 @@ EVENT_FIELD = (
         '    """Jobs that may hold the same GPUs at the same time (space sharing)."""\n    tie: str = ""\n',
     ),
     Replacement(
-        "services/placement/core/placing.py",
+        "services/placement/core/lifecycle/placing.py",
         "packed_with=list(packed_with), reason=reason)\n",
         f'packed_with=list(packed_with), reason=reason, tie="{TIE}")\n',
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from libs.kernel.service import InvariantViolated
-from services.placement.core.state import Phase, State
+from services.placement.core.jobs import Phase
+from services.placement.core.state import State
 
 
 def check(state: State) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from services.placement.core import arrivals, attempts, nodes, requests, scheduling
-from services.placement.core.moving import abandoning, handing_over, starting
-from services.placement.core.table import machine
+from services.placement.core import scheduler
+from services.placement.core.lifecycle import abandoning, arrivals, attempts, nodes, requests
+from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.moving import handing_over, starting
+from services.placement.core.lifecycle.table import machine, reactions
+from services.placement.core.mechanisms.queueing.walk import Reservations
+from services.placement.core.mechanisms.rounds.ledger import Accounts
+from services.placement.core.mechanisms.slicing.service_time import ServiceTime
+from services.placement.core.sharing import observing
+from services.placement.core.sharing.packs import Packs
 
 __all__ = [
     "abandoning",
@@ -13,7 +20,11 @@ __all__ = [
     "handing_over",
     "machine",
     "nodes",
+    "observing",
     "requests",
-    "scheduling",
+    "scheduler",
     "starting",
 ]
+
+listeners.extend((Accounts(), Packs(), ServiceTime(), Reservations()))
+scheduler.decide_with(reactions)

@@ -22,7 +22,7 @@ from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, log_of
-from services.placement.core import gangs
+from services.placement.core.cluster import gangs
 from services.roster import SERVICES
 from tests.golden import accept
 

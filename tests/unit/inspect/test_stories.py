@@ -29,7 +29,7 @@ from libs.kernel.replica import Replica
 from libs.kernel.service import InvariantViolated
 from libs.testing.builders import Scenario, Spec, altered, envelope, log_of, records
 from libs.testing.core_case import arrival, node
-from services.placement.core.state import Phase
+from services.placement.core.jobs import Phase
 from services.roster import SERVICES
 from tests.unit.inspect.small_cell import small_cell
 

@@ -28,7 +28,7 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.testing.core_case import only
-from services.placement.core.slicing.shrinking import PATIENCE_S
+from services.placement.core.mechanisms.slicing.shrinking import PATIENCE_S
 from tests.unit.placement.placement_case import SAID
 from tests.unit.placement.test_slices import SlicesCase
 

@@ -26,9 +26,9 @@ from libs.contracts.placement import (
 )
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
-from services.placement.core.rounds.claims import LAG_PART, claims
-from services.placement.core.rounds.pairs import together
-from services.placement.core.rounds.selection import NOTHING, Claim, Seat, Wish, fill, select
+from services.placement.core.mechanisms.rounds.claims import LAG_PART, claims
+from services.placement.core.mechanisms.rounds.selection import NOTHING, Claim, Seat, Wish, fill, select
+from services.placement.core.sharing.pairs import together
 from tests.unit.placement.placement_case import PlacementCase
 from tests.unit.placement.rounds_case import ROUND_S, RoundsCase
 

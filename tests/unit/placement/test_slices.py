@@ -29,7 +29,7 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.testing.core_case import node, only
-from services.placement.core.slicing.service_time import had
+from services.placement.core.mechanisms.slicing.service_time import had
 from tests.unit.placement.placement_case import PlacementCase
 
 SLICE_S = 60.0

@@ -1,0 +1,205 @@
+"""A job that has not ended, as placement sees it.
+
+Phases (table and picture in the README):
+
+    ARRIVED ──admitted──> WAITING ──granted──> QUEUED ──placed──> ACTIVE ──all tasks exited──> gone
+                             ▲                   ▲                  │ preempted: next attempt      (succeeded,
+                             │                   └──────────────────┤                               cancelled)
+                             └──── retry ──── FAILED <── badly ─────┘
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from libs.contracts.cluster import TaskPlacement, width_of
+from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.reasons import Reason
+
+
+class Phase(StrEnum):
+    """Where a job is in its life, as placement sees it. Ended jobs are forgotten."""
+
+    ARRIVED = "arrived"
+    """Admission has not judged yet."""
+    WAITING = "waiting"
+    """Waits for quota (or for the end of a back-off)."""
+    QUEUED = "queued"
+    """May be placed; on the queue unless it is held."""
+    ACTIVE = "active"
+    """Holds GPUs."""
+    FAILED = "failed"
+    """An attempt failed; failure analysis decides whether there is another."""
+
+
+ACTIVE = Phase.ACTIVE
+"""Looked at for every job in every round: Python 3.11 runs a descriptor for each look at a member of an enum."""
+
+
+class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended."""
+
+    exit_code: int | None
+    signal: int | None
+    outcome: str
+    stderr_tail: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the task did what it should."""
+        return self.outcome == "exited" and self.exit_code == 0
+
+
+class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the job gone."""
+
+    requested_by: str
+    grace_s: float
+
+
+class Move(msgspec.Struct, kw_only=True):
+    """A live move: the job's next attempt is being made ready elsewhere to take over the state of this one."""
+
+    migration_id: str
+    attempt: int
+    gang: list[TaskPlacement]
+    since_s: float
+    reason: Reason
+    started: list[str] = []
+    """Nodes of the destination whose task has reported its start."""
+    ready: list[str] = []
+    """Those that wait for their state."""
+    restored: list[str] = []
+    """Those that have it."""
+    gone: dict[str, None] = {}
+    """Those whose task has ended."""
+    halted: bool = False
+    """The source has been ordered to stand still."""
+    fetching: bool = False
+    """The destination has been ordered to fetch its state."""
+
+    @property
+    def width(self) -> int:
+        """GPUs that the job has afterwards."""
+        return width_of(self.gang)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of the destination's tasks wait for their state."""
+        return len(self.ready) == len(self.gang)
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether all of them have it."""
+        return len(self.restored) == len(self.gang)
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A job that has not ended."""
+
+    job_id: str
+    spec: JobSpec
+    seq: int
+    """Order of arrival."""
+    priority: int
+    phase: Phase = Phase.ARRIVED
+    attempt: int = 0
+    queued_since_s: float = 0.0
+    """When it first waited for GPUs since it last ran; counts for relaxation and reservation."""
+    held: bool = False
+    """Paused by its user."""
+    cancellation: Cancellation | None = None
+    wait_code: str = ""
+    """Code of the last JobQueued of this attempt; empty before the first."""
+    gang: list[TaskPlacement] = []
+    started: list[str] = []
+    """Nodes whose task has reported its start."""
+    exits: dict[str, TaskExit] = {}
+    """{node id: how its task ended}, in order of ending."""
+    leaving: Reason | None = None
+    """Why the attempt was preempted; its tasks are being stopped."""
+    stopping: bool = False
+    """Every task of the attempt is being stopped: it is cancelled or preempted, or a task has ended badly."""
+    arrived_s: float = 0.0
+    charged_s: float = 0.0
+    """While its attempt lasts: up to when its time on GPUs has been booked."""
+    attained_s: float = 0.0
+    """Time that it has held GPUs, up to then."""
+    gpu_type: str = ""
+    """Of the GPUs that it holds."""
+    pace: float = 0.0
+    """Steps per second there, with what is packed with it."""
+    steps_done: float = 0.0
+    """By its rate and the time that it held GPUs."""
+    measured: dict[str, float] = {}
+    """{GPU type: steps per second} as profiled there last."""
+    suspended: bool = False
+    """Between two of its time slices: it holds no GPUs, and its gang says where it was."""
+    served_s: float = 0.0
+    """Time on GPUs that it has had, per unit of its weight, up to when it began to run last."""
+    running_since_s: float | None = None
+    """Since when its time on GPUs counts; None while it does not."""
+    utilisation: float | None = None
+    """Part of its GPUs that it uses alone, as profiled last."""
+    memory_peak_bytes: int = 0
+    """Of one of its GPUs, as profiled last."""
+    awaited: bool = False
+    """Its agents have not said yet that it runs on the GPUs that it was given last."""
+    movable: dict[str, None] = {}
+    """Nodes whose task can hand over its state."""
+    resizable: dict[str, None] = {}
+    """Those whose task can hand it over to more or fewer processes, too."""
+    still: dict[str, None] = {}
+    """Nodes whose task stands still, as they have reported."""
+    move: Move | None = None
+    must_leave: Reason | None = None
+    """Why it must not stay where it is, if its move fails."""
+    last_attempt: int = 0
+    """The highest number that has been given to an attempt for a move."""
+
+    @property
+    def next_attempt(self) -> int:
+        """A number that no attempt has had: agents remember their tasks by it."""
+        return max(self.attempt, self.last_attempt) + 1
+
+    @property
+    def width(self) -> int:
+        """GPUs of its gang; while it waits, as many as it asks for."""
+        return width_of(self.gang) or self.spec.gpus.count
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether it has as many GPUs as it asks for; only an elastic job may have others."""
+        return self.spec.elastic is None or self.width == self.spec.gpus.count
+
+    @property
+    def request(self) -> GpuRequest:
+        """What it needs elsewhere to go on as it is."""
+        return msgspec.structs.replace(self.spec.gpus, count=self.width)
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Its place in the queue: higher priority first, then in order of arrival."""
+        return (-self.priority, self.seq, self.job_id)
+
+    @property
+    def shape(self) -> str:
+        """Jobs of the same shape fit in the same places."""
+        gpus = self.spec.gpus
+        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its attempt has been placed and nothing is ending it; it may be suspended between two slices."""
+        return self.phase is ACTIVE and not self.stopping and self.leaving is None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it holds GPUs and nothing is taking it off them."""
+        return self.lasts and not self.suspended
+
+    def live_nodes(self) -> list[str]:
+        """Nodes whose task has not ended."""
+        return [task.node_id for task in self.gang if task.node_id not in self.exits]

@@ -1,0 +1,43 @@
+"""A move ends without success: what was reserved is free again, and the job stays where it is, or ends there."""
+
+from __future__ import annotations
+
+from libs.contracts.placement import MoveAbandoned, StopTask
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.orders import resume_orders
+from services.placement.core.lifecycle.table import machine
+from services.placement.core.state import State
+
+DESTINATION_FAILED = "DestinationFailed"
+"""Code of a move that was given up because its destination did not come up: an elastic job is not resized again."""
+
+
+def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> None:
+    """End the job's move, if one is under way.
+
+    Args:
+        goes_on: whether the job is to go on where it is, when it has been halted for the move.
+    """
+    move = job.move
+    if move is None:
+        return
+    turn.emit(MoveAbandoned(migration_id=move.migration_id, job_id=job.job_id, from_attempt=job.attempt, reason=reason))
+    for task in move.gang:
+        if task.node_id not in move.gone:
+            order = StopTask(node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, grace_s=0.0, reason=reason)
+            turn.emit(order)
+    if goes_on and move.halted and not job.suspended and not job.held:
+        for resume in resume_orders(job):
+            turn.emit(resume)
+
+
+@machine.evolves(MoveAbandoned)
+def move_abandoned(state: State, event: MoveAbandoned, now_s: float) -> None:
+    job = state.jobs[event.job_id]
+    if job.move is not None and job.move.migration_id == event.migration_id:
+        state.release(job, job.move.gang)
+        job.move = None
+    if event.reason.code == DESTINATION_FAILED:
+        job.resizable = {}

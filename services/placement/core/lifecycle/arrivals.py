@@ -1,0 +1,88 @@
+"""From arrival to the queue: jobs that are admitted and granted."""
+
+from __future__ import annotations
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
+from libs.contracts.gateway import JobArrived
+from libs.contracts.placement import JobCancelled, JobQueued
+from libs.contracts.quota import QuotaGranted
+from libs.contracts.reasons import PendingReason, Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.placing import forget
+from services.placement.core.lifecycle.queue import enqueue
+from services.placement.core.lifecycle.table import Look, machine, reacts
+from services.placement.core.state import State
+
+
+@machine.evolves(JobArrived)
+def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
+    if event.job_id not in state.jobs:
+        job = Job(
+            job_id=event.job_id, spec=event.spec, seq=state.next_seq, priority=event.spec.priority, arrived_s=now_s
+        )
+        state.jobs[event.job_id] = job
+        state.next_seq += 1
+
+
+@machine.evolves(JobAdmitted)
+def job_admitted(state: State, event: JobAdmitted, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.phase is Phase.ARRIVED:
+        job.phase = Phase.WAITING
+
+
+@machine.evolves(RetryScheduled)
+def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.phase is Phase.FAILED:
+        job.phase = Phase.WAITING
+
+
+@machine.decides(JobAdmitted, RetryScheduled)
+def cancel_if_asked(state: State, event: JobAdmitted | RetryScheduled, turn: Turn[State]) -> None:
+    """A cancellation that came while another service had the word takes effect now."""
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.phase is Phase.WAITING and job.cancellation is not None:
+        turn.emit(cancelled(job))
+
+
+@machine.evolves(QuotaGranted)
+def quota_granted(state: State, event: QuotaGranted, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.phase is not Phase.WAITING or event.attempt <= job.attempt:
+        return
+    job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
+    if not job.held:
+        enqueue(state, job)
+
+
+@reacts(QuotaGranted)
+def place_or_queue(state: State, event: QuotaGranted, turn: Turn[State]) -> Look | None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.phase is not Phase.QUEUED or event.attempt != job.attempt:
+        return None
+    if job.held:
+        turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
+        return None
+    return Look(newcomer=job)
+
+
+@machine.evolves(JobRejected, JobAbandoned, JobCancelled)
+def job_gone(state: State, event: JobRejected | JobAbandoned | JobCancelled, now_s: float) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None:
+        forget(state, job, now_s)
+
+
+def cancelled(job: Job) -> JobCancelled:
+    """The end of a job whose user wanted it gone."""
+    by = job.cancellation.requested_by if job.cancellation is not None else ""
+    reason = Reason(code="CancelRequested", message=f"cancelled by {by}")
+    return JobCancelled(job_id=job.job_id, attempt=job.attempt, reason=reason)
+
+
+def on_hold() -> Reason:
+    """For a job that its user has paused before it ran."""
+    return Reason(code=PendingReason.ON_HOLD, message="paused; goes on after `sanjaya resume`")

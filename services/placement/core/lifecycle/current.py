@@ -1,0 +1,21 @@
+"""Which attempt of a job counts: what is said about any other is over."""
+
+from __future__ import annotations
+
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.state import State
+
+
+def active(state: State, job_id: str, attempt: int) -> Job | None:
+    """The job, if this very attempt holds GPUs; None for everything that is over."""
+    job = state.jobs.get(job_id)
+    return job if job is not None and job.phase is Phase.ACTIVE and job.attempt == attempt else None
+
+
+def expects(state: State, node_id: str, job_id: str, attempt: int) -> bool:
+    """Whether a task of this attempt should be on the node: it holds GPUs there, or is about to take over."""
+    job = state.jobs.get(job_id)
+    if job is not None and job.move is not None and job.move.attempt == attempt:
+        return any(task.node_id == node_id and node_id not in job.move.gone for task in job.move.gang)
+    job = active(state, job_id, attempt)
+    return job is not None and node_id in job.live_nodes()

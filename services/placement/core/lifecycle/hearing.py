@@ -1,0 +1,52 @@
+"""What is told of jobs to those that keep books about them: mechanisms, and what is known of sharing.
+
+A job's life does not know the mechanisms. Where one of its events changes what a job holds, every listener is told, in
+the order of `listeners`: before a change what still holds is booked, after it what holds from now on.
+"""
+
+from __future__ import annotations
+
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job
+from services.placement.core.state import State
+
+
+class Listener:
+    """Does nothing about anything; a subclass overrides what it wants to hear. `now_s` is the time of the event."""
+
+    def placed(self, state: State, job: Job, now_s: float) -> None:
+        """The attempt has just been given its GPUs."""
+
+    def suspending(self, state: State, job: Job, now_s: float) -> None:
+        """The attempt is about to give its GPUs up, and to stand still on its servers."""
+
+    def resumed(self, state: State, job: Job, now_s: float) -> None:
+        """The attempt goes on on these GPUs of its servers."""
+
+    def moving(self, state: State, job: Job, now_s: float) -> None:
+        """The job is about to go on on these GPUs after having stood still, or on others."""
+
+    def moved(self, state: State, job: Job, now_s: float) -> None:
+        """The job goes on with the GPUs of its next attempt, which has taken over its state."""
+
+    def leaving(self, state: State, job: Job, now_s: float) -> None:
+        """The attempt is about to end, whatever it holds."""
+
+    def begun(self, job: Job, now_s: float) -> None:
+        """The job's tasks run: all have been started, or one goes on."""
+
+    def stands_still(self, job: Job, now_s: float) -> None:
+        """A task of a job that is being suspended has come to a stop."""
+
+    def withdrawn(self, state: State, job: Job) -> None:
+        """The job does not want a place that may have been kept for it."""
+
+    def unqueued(self, state: State, job: Job, code: str, turn: Turn[State]) -> None:
+        """Decide: the job is about to leave the queue otherwise than by being placed; `code` says why."""
+
+    def policy_changing(self, state: State, policy: str, now_s: float) -> None:
+        """Another policy, or the same with other options, is about to be in force."""
+
+
+listeners: list[Listener] = []
+"""Filled once, by `machine.py`."""

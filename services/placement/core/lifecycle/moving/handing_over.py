@@ -1,0 +1,163 @@
+"""From the start of the destination's tasks to the end of the source's: nobody goes on twice, nothing is lost.
+
+    destination reserved, tasks launched ──all ready──> source halted ──all still──> states fetched and loaded
+        ──all restored──> JobMoved: the source's tasks end, the destination's go on
+
+Until JobMoved the source has everything, and any trouble at the destination lets it go on; from then on the
+destination has everything, and the source's tasks, which have not moved since, end without another step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, JobSuspended
+from libs.contracts.placement import JobMoved, JobResized
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job, Move
+from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
+from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.orders import restore_orders, resume_orders, stop_orders, suspend_orders
+from services.placement.core.lifecycle.placing import preempt
+from services.placement.core.lifecycle.table import Look, machine, reacts
+from services.placement.core.state import State
+
+
+def move_to(state: State, job_id: str, attempt: int) -> Move | None:
+    """The job's move, if this attempt is the one that is to take over."""
+    job = state.jobs.get(job_id)
+    move = job.move if job is not None else None
+    return move if move is not None and move.attempt == attempt else None
+
+
+def give_up(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
+    """The live move has failed: the job goes on where it is, or is stopped and queued if it must not stay."""
+    leaving = job.must_leave if job.lasts and job.cancellation is None else None
+    abandon(job, reason, turn, goes_on=leaving is None)
+    if leaving is not None:
+        preempt(state, job, leaving, turn)
+
+
+class HandOver(NamedTuple):
+    """What a fact means for the move of its job."""
+
+    halts: bool = False
+    """The source is to stand still from now on."""
+    fetches: bool = False
+    """The destination is to fetch the state of the source, which stands still."""
+
+
+def advance(state: State, job_id: str) -> HandOver:
+    """When the destination waits, the source is halted; when that stands still, its state is fetched."""
+    job = state.jobs.get(job_id)
+    if job is None or job.move is None or job.move.fetching or not job.move.is_ready:
+        return HandOver()
+    halts = not (job.move.halted or job.suspended or job.held)
+    job.move.halted = job.move.halted or halts
+    # Agents say nothing when they are told to suspend what has not gone on since: then it stands still already.
+    job.move.fetching = all(task.node_id in job.still for task in job.gang)
+    return HandOver(halts, job.move.fetching)
+
+
+@machine.evolves(JobReady)
+def destination_ready(state: State, event: JobReady, now_s: float) -> HandOver:
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.ready.append(event.node_id)
+    return advance(state, event.job_id)
+
+
+@machine.evolves(JobRestored)
+def destination_restored(state: State, event: JobRestored, now_s: float) -> None:
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.restored.append(event.node_id)
+
+
+def destination_started(state: State, event: JobStarted) -> None:
+    """Note the start of a task that is to take over, if it is one."""
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.started.append(event.node_id)
+
+
+def destination_ended(state: State, event: JobExited) -> None:
+    """Note the end of a task that was to take over, if it was one."""
+    move = move_to(state, event.job_id, event.attempt)
+    if move is not None:
+        move.gone[event.node_id] = None
+
+
+def destination_failed(state: State, event: JobExited, turn: Turn[State]) -> bool:
+    """Give the move up if the task was to take over; whether it was."""
+    if move_to(state, event.job_id, event.attempt) is None:
+        return False
+    why = event.stderr_tail.strip().splitlines()[-1:] or [event.outcome]
+    message = f"the new task on {event.node_id} has ended: {why[0]}"
+    give_up(state, state.jobs[event.job_id], Reason(code=DESTINATION_FAILED, message=message), turn)
+    return True
+
+
+@machine.decides(JobReady, JobSuspended)
+def hand_over(state: State, event: JobReady | JobSuspended, turn: Turn[State]) -> None:
+    step: HandOver = turn.changed
+    job = state.jobs.get(event.job_id)
+    if job is None or job.move is None:
+        return
+    if step.halts:
+        for suspend in suspend_orders(job):
+            turn.emit(suspend)
+    if step.fetches:
+        for restore in restore_orders(state, job, job.move):
+            turn.emit(restore)
+
+
+@reacts(JobRestored)
+def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> Look | None:
+    """The last task of the destination has its state: from here on the job is there."""
+    move = move_to(state, event.job_id, event.attempt)
+    if move is None or not move.is_restored:
+        return None
+    job = state.jobs[event.job_id]
+    before = job.attempt
+    where = ", ".join(task.node_id for task in move.gang)
+    reason = Reason(code="StateTakenOver", message=f"goes on on {where} with the state of attempt {before}")
+    stops = stop_orders(job, 0.0, reason)
+    resized = JobResized(
+        job_id=job.job_id, attempt=move.attempt, from_gpus=job.width, gpus=move.width, reason=move.reason
+    )
+    turn.emit(
+        JobMoved(
+            migration_id=move.migration_id,
+            job_id=job.job_id,
+            from_attempt=before,
+            attempt=move.attempt,
+            gang=move.gang,
+            reason=reason,
+        )
+    )
+    if resized.gpus != resized.from_gpus:
+        turn.emit(resized)
+    for stop in stops:
+        turn.emit(stop)
+    if not job.held:
+        for resume in resume_orders(job):
+            turn.emit(resume)
+    return Look()
+
+
+@machine.evolves(JobMoved)
+def job_moved(state: State, event: JobMoved, now_s: float) -> None:
+    """The destination's GPUs are the job's since they were reserved; the source's are free."""
+    job = state.jobs[event.job_id]
+    for listener in listeners:
+        listener.moving(state, job, now_s)
+    if not job.suspended:
+        state.release(job, job.gang)
+    nodes = [task.node_id for task in event.gang]
+    job.resizable = dict.fromkeys(nodes) if job.resizable else {}
+    job.attempt, job.gang, job.suspended, job.move, job.must_leave = event.attempt, event.gang, False, None, None
+    job.started, job.exits, job.still, job.movable = nodes, {}, dict.fromkeys(nodes), dict.fromkeys(nodes)
+    for listener in listeners:
+        listener.moved(state, job, now_s)

@@ -1,0 +1,53 @@
+"""A move begins: the job holds its destination, too, and its next attempt is started there."""
+
+from __future__ import annotations
+
+from libs.contracts.cluster import TaskPlacement, width_of
+from libs.contracts.placement import DestinationReserved
+from libs.contracts.reasons import Number, Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job, Move
+from services.placement.core.lifecycle.orders import launch_orders
+from services.placement.core.lifecycle.placing import use_port
+from services.placement.core.lifecycle.table import machine
+from services.placement.core.state import State
+
+
+def reserve(state: State, job: Job, migration_id: str, gang: list[TaskPlacement], code: str, turn: Turn[State]) -> None:
+    """Have the job's next attempt started there; `code` says why."""
+    attempt = job.next_attempt
+    orders = launch_orders(state, job, gang, attempt, restores=True)
+    gpus = width_of(gang)
+    numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(gang), "nodes_before": len(job.gang)}
+    where = ", ".join(task.node_id for task in gang)
+    message = f"is to go on on {where}"
+    if gpus != job.width:
+        numbers["gpus_before"] = job.width
+        message += f" with {gpus} GPUs instead of {job.width}"
+    turn.emit(
+        DestinationReserved(
+            migration_id=migration_id,
+            job_id=job.job_id,
+            from_attempt=job.attempt,
+            attempt=attempt,
+            gang=gang,
+            reason=Reason(code=code, message=message, numbers=numbers),
+        )
+    )
+    for order in orders:
+        turn.emit(order)
+
+
+@machine.evolves(DestinationReserved)
+def destination_reserved(state: State, event: DestinationReserved, now_s: float) -> None:
+    job = state.jobs[event.job_id]
+    job.move = Move(
+        migration_id=event.migration_id,
+        attempt=event.attempt,
+        gang=event.gang,
+        since_s=now_s,
+        reason=event.reason,
+    )
+    job.last_attempt = event.attempt
+    state.hold(job, event.gang)
+    use_port(state, event.gang)

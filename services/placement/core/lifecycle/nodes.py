@@ -1,0 +1,153 @@
+"""Nodes come, go, are lost, drained, and their GPUs fail."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
+from libs.contracts.introspection import NodeLost
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.cluster.nodes import Gpu, Node
+from services.placement.core.jobs import Job, Phase, TaskExit
+from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
+from services.placement.core.lifecycle.current import expects
+from services.placement.core.lifecycle.moving.handing_over import give_up
+from services.placement.core.lifecycle.placing import preempt
+from services.placement.core.lifecycle.table import Look, machine, reacts
+from services.placement.core.state import State
+
+LOST = TaskExit(exit_code=None, signal=None, outcome="lost")
+
+
+@machine.evolves(NodeJoined)
+def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
+    """Holders and drain survive a restart of the agent, as its tasks do.
+
+    A task that was launched but has not reported its start may still be on its way to the agent: only one
+    that had started and is not there any more is lost. A GPU that has vanished stays on the books, unhealthy.
+    """
+    known = state.nodes.get(event.node_id)
+    gpus = [Gpu(gpu_type=info.gpu_type, memory_bytes=info.memory_bytes) for info in event.gpus]
+    for index, old in enumerate(known.gpus if known is not None else ()):
+        if index < len(gpus):
+            gpus[index].holders = old.holders
+        else:
+            gpus.append(Gpu(gpu_type=old.gpu_type, holders=old.holders))
+    healthy: dict[str, list[int]] = {}
+    for index, info in enumerate(event.gpus):
+        healthy.setdefault(info.gpu_type, []).append(index)
+    state.nodes[event.node_id] = Node(
+        node_id=event.node_id,
+        incarnation=event.incarnation,
+        address=event.address,
+        rack=event.rack,
+        gpus=gpus,
+        healthy=healthy,
+        ports=event.rendezvous_ports,
+        next_port=known.next_port if known is not None else event.rendezvous_ports.first,
+        draining=known.draining if known is not None else False,
+        remaps=event.remaps,
+        state_port=event.state_port,
+    )
+    there = [(ref.job_id, ref.attempt) for ref in event.tasks]
+    for job in state.jobs.values():
+        if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
+            job.move.gone[event.node_id] = None
+    for job in _active_on(state, event.node_id):
+        if event.node_id in job.started and (job.job_id, job.attempt) not in there:
+            job.exits[event.node_id] = LOST
+
+
+@reacts(NodeJoined)
+def settle_tasks(state: State, event: NodeJoined, turn: Turn[State]) -> Look:
+    """Stop what the agent should not have; queue again what it should have and has lost."""
+    for ref in event.tasks:
+        if not expects(state, event.node_id, ref.job_id, ref.attempt):
+            turn.emit(stop_stale(state, event.node_id, ref.job_id, ref.attempt))
+    reason = Reason(code="TaskLost", message=f"the agent of {event.node_id} restarted and its task is gone")
+    _requeue_losers(state, event.node_id, reason, turn)
+    return Look()
+
+
+@machine.evolves(NodeLost, NodeLeft)
+def node_gone(state: State, event: NodeLost | NodeLeft, now_s: float) -> None:
+    """Unless the agent has started anew since: then the report is about its former life."""
+    node = state.nodes.get(event.node_id)
+    if node is None or event.incarnation < node.incarnation:
+        return
+    node.present = False
+    for job in _active_on(state, event.node_id):
+        job.exits[event.node_id] = LOST
+    for job in state.jobs.values():
+        if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
+            job.move.gone[event.node_id] = None
+
+
+@reacts(NodeLost, NodeLeft)
+def lose_tasks(state: State, event: NodeLost | NodeLeft, turn: Turn[State]) -> Look | None:
+    node = state.nodes.get(event.node_id)
+    if node is None or node.present:
+        return None
+    silent = f"silent for {event.silent_s:.0f} s" if isinstance(event, NodeLost) else "has left"
+    reason = Reason(code=type(event).__name__, message=f"node {event.node_id} {silent}")
+    _requeue_losers(state, event.node_id, reason, turn)
+    return Look()
+
+
+@machine.evolves(NodeDrainRequested)
+def drain_requested(state: State, event: NodeDrainRequested, now_s: float) -> None:
+    if event.node_id in state.nodes:
+        state.nodes[event.node_id].draining = True
+
+
+@machine.evolves(NodeUndrainRequested)
+def undrain_requested(state: State, event: NodeUndrainRequested, now_s: float) -> None:
+    if event.node_id in state.nodes:
+        state.nodes[event.node_id].draining = False
+
+
+@machine.evolves(GpuUnhealthy)
+def gpu_unhealthy(state: State, event: GpuUnhealthy, now_s: float) -> None:
+    _set_health(state, event.node_id, event.index, healthy=False)
+
+
+@machine.evolves(GpuRecovered)
+def gpu_recovered(state: State, event: GpuRecovered, now_s: float) -> None:
+    _set_health(state, event.node_id, event.index, healthy=True)
+
+
+@reacts(NodeDrainRequested, NodeUndrainRequested, GpuUnhealthy, GpuRecovered)
+def look_again(
+    state: State,
+    event: NodeDrainRequested | NodeUndrainRequested | GpuUnhealthy | GpuRecovered,
+    turn: Turn[State],
+) -> Look:
+    return Look()
+
+
+def _active_on(state: State, node_id: str) -> list[Job]:
+    """Jobs with a task on the node that has not ended."""
+    return [j for j in state.jobs.values() if j.phase is Phase.ACTIVE and node_id in j.live_nodes()]
+
+
+def _requeue_losers(state: State, node_id: str, reason: Reason, turn: Turn[State]) -> None:
+    """Jobs that have lost their task on the node: the rest of the gang is stopped, the job queued again.
+
+    Who was about to move there stays where it is, if it may.
+    """
+    for job in [job for job in state.jobs.values() if job.move is not None and node_id in job.move.gone]:
+        give_up(state, job, reason, turn)
+    active_jobs = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
+    for job in active_jobs:
+        if job.exits.get(node_id) != LOST:
+            continue
+        if job.leaving is None and job.cancellation is None:
+            preempt(state, job, reason, turn)
+        if not job.live_nodes():
+            end_attempt(state, job, turn)
+
+
+def _set_health(state: State, node_id: str, index: int, *, healthy: bool) -> None:
+    node = state.nodes.get(node_id)
+    if node is not None and index < len(node.gpus):
+        node.set_health(index, healthy=healthy)

@@ -1,0 +1,102 @@
+"""The requests to agents that carry a decision out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libs.contracts.cluster import TaskPlacement, width_of
+from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
+from libs.contracts.reasons import Reason
+from services.placement.core.jobs import Job, Move
+from services.placement.core.state import State
+
+
+def launch_orders(
+    state: State,
+    job: Job,
+    gang: list[TaskPlacement],
+    attempt: int,
+    packed_with: Sequence[str] = (),
+    *,
+    restores: bool = False,
+) -> list[LaunchTask]:
+    """One order per node of the gang.
+
+    Args:
+        packed_with: jobs that may hold the same GPUs at the same time.
+        restores: the tasks are to wait for the state of an earlier attempt.
+    """
+    first = state.nodes[gang[0].node_id]
+    spread = len(gang) > 1
+    return [
+        LaunchTask(
+            node_id=task.node_id,
+            job_id=job.job_id,
+            attempt=attempt,
+            name=job.spec.name,
+            tenant=job.spec.tenant,
+            command=job.spec.command,
+            env=job.spec.env,
+            working_dir=job.spec.working_dir,
+            code_id=job.spec.code_id,
+            gpu_indices=task.gpu_indices,
+            launcher=job.spec.launcher,
+            first_rank=task.first_rank,
+            world_size=width_of(gang),
+            node_rank=node_rank,
+            node_count=len(gang),
+            rendezvous_host=first.address if spread else None,
+            rendezvous_port=first.next_port if spread else None,
+            time_limit_s=job.spec.time_limit_s,
+            packed_with=list(packed_with),
+            restores=restores,
+            virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
+        )
+        for node_rank, task in enumerate(gang)
+    ]
+
+
+def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:
+    """One order per task that has not ended."""
+    return [
+        StopTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt, grace_s=grace_s, reason=reason)
+        for node_id in job.live_nodes()
+    ]
+
+
+def suspend_orders(job: Job) -> list[SuspendTask]:
+    """One order per task that has not ended: stand still."""
+    return [SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt) for node_id in job.live_nodes()]
+
+
+def resume_orders(job: Job) -> list[ResumeTask]:
+    """One order per task that has not ended: go on where you are."""
+    return [
+        ResumeTask(node_id=task.node_id, job_id=job.job_id, attempt=job.attempt, gpu_indices=task.gpu_indices)
+        for task in job.gang
+        if task.node_id not in job.exits
+    ]
+
+
+def restore_orders(state: State, job: Job, move: Move) -> list[RestoreTask]:
+    """Every task of the destination learns where the states of all ranks are, and takes those of its own."""
+    sources = [
+        StateSource(
+            node_id=task.node_id,
+            address=state.nodes[task.node_id].address,
+            port=state.nodes[task.node_id].state_port,
+            first_rank=task.first_rank,
+        )
+        for task in job.gang
+    ]
+    return [
+        RestoreTask(
+            node_id=task.node_id,
+            job_id=job.job_id,
+            attempt=move.attempt,
+            from_attempt=job.attempt,
+            sources=sources,
+            ranks=job.width,
+        )
+        for task in move.gang
+    ]

@@ -1,0 +1,51 @@
+"""The queue: one ascending list per shape, so that a pass looks at each shape once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from services.placement.core.jobs import Job
+from services.placement.core.state import State
+
+
+def enqueue(state: State, job: Job) -> None:
+    """Put a job on the queue."""
+    insort(state.queue.setdefault(job.shape, []), job.order)
+
+
+def dequeue(state: State, job: Job) -> None:
+    """Take a job off the queue; nothing happens when it is not there."""
+    orders = state.queue.get(job.shape, [])
+    place = bisect_left(orders, job.order)
+    if place < len(orders) and orders[place] == job.order:
+        del orders[place]
+        if not orders:
+            del state.queue[job.shape]
+
+
+def ahead_of(state: State, job: Job) -> int:
+    """How many jobs of the same shape go before this one."""
+    return bisect_left(state.queue.get(job.shape, []), job.order)
+
+
+class HeadsInOrder:
+    """Walks over the first job of each shape, over all shapes in queue order.
+
+    After a job was placed (and so has left the queue) the next of its shape is walked to in its turn. When
+    a job was not placed, nobody of its shape can be: the shape is left out for the rest of the walk.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._heads = [(orders[0], shape) for shape, orders in state.queue.items()]
+        heapify(self._heads)
+
+    def __iter__(self) -> Iterator[Job]:
+        while self._heads:
+            (_, _, job_id), shape = heappop(self._heads)
+            yield self._state.jobs[job_id]
+            orders = self._state.queue.get(shape)
+            if orders and orders[0][2] != job_id:
+                heappush(self._heads, (orders[0], shape))

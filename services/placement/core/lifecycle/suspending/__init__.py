@@ -1,0 +1,1 @@
+"""Jobs stand still on their servers, and go on there."""

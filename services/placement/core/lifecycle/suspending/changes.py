@@ -1,0 +1,131 @@
+"""Jobs on a server change places without leaving it: who stands still from now on, who goes on, and the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
+from libs.contracts.placement import SliceSeat as Resumed
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.orders import suspend_orders
+from services.placement.core.lifecycle.suspending.domains import Domain, domains
+from services.placement.core.lifecycle.table import machine
+from services.placement.core.state import Slice, State
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A job's place from now on."""
+
+    job: Job
+    gang: list[TaskPlacement]
+    packed_with: list[str]
+
+
+def slice_of(state: State, domain: Domain) -> Slice:
+    """The latest turn on these servers."""
+    return state.slices.get(domain.name, Slice())
+
+
+def change_places(
+    state: State,
+    domain: Domain,
+    *,
+    running: Sequence[Job],
+    suspended: Sequence[Job] = (),
+    resumed: Sequence[Seat] = (),
+    started: Sequence[Job] = (),
+    ends_s: float,
+    reason: Reason,
+    turn: Turn[State],
+) -> None:
+    """Say it and order it. The agent lets nobody in before who is to leave has left.
+
+    Args:
+        state: for how often that has happened here.
+        domain: the servers.
+        running: jobs that go on where they are.
+        suspended: jobs that stand still.
+        resumed: jobs that go on where they are given a seat.
+        started: jobs that are placed here next.
+        ends_s: until when nobody has to make room.
+        reason: why.
+        turn: where it is said.
+    """
+    turn.emit(
+        TimeSliceStarted(
+            server=domain.name,
+            nodes=[node.node_id for node in domain.nodes],
+            number=slice_of(state, domain).number + 1,
+            ends_s=ends_s,
+            running=[job.job_id for job in running],
+            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
+            suspended=[job.job_id for job in suspended],
+            started=[job.job_id for job in started],
+            reason=reason,
+        )
+    )
+    for order in _orders(suspended, resumed):
+        turn.emit(order)
+
+
+def resume(
+    state: State,
+    job: Job,
+    gang: list[TaskPlacement],
+    packed_with: list[str],
+    *,
+    ends_s: float,
+    reason: Reason,
+    turn: Turn[State],
+) -> None:
+    """Give a suspended job these GPUs of its servers."""
+    domain = next(domain for domain in domains(state) if job in domain.residents)
+    running = [other for other in domain.residents if other.stays]
+    seat = Seat(job, gang, packed_with)
+    change_places(state, domain, running=running, resumed=[seat], ends_s=ends_s, reason=reason, turn=turn)
+
+
+def _orders(suspended: Sequence[Job], resumed: Sequence[Seat]) -> Iterator[SuspendTask | ResumeTask]:
+    for job in suspended:
+        yield from suspend_orders(job)
+    for seat in resumed:
+        for task in seat.gang:
+            yield ResumeTask(
+                node_id=task.node_id,
+                job_id=seat.job.job_id,
+                attempt=seat.job.attempt,
+                gpu_indices=task.gpu_indices,
+                packed_with=seat.packed_with,
+            )
+
+
+@machine.evolves(TimeSliceStarted)
+def places_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
+    state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
+    for job_id in event.suspended:
+        job = state.jobs[job_id]
+        for listener in listeners:
+            listener.suspending(state, job, now_s)
+        state.release(job, job.gang)
+        job.suspended = True
+        if job.move is not None:
+            job.move.halted = True
+    for seat in event.resumed:
+        job = state.jobs[seat.job_id]
+        state.release(job, job.gang)
+    for seat in event.resumed:
+        job = state.jobs[seat.job_id]
+        for listener in listeners:
+            listener.moving(state, job, now_s)
+        job.gang, job.suspended = seat.gang, False
+        if job.move is not None:
+            job.move.halted = False
+        state.hold(job, job.gang)
+        for listener in listeners:
+            listener.resumed(state, job, now_s)

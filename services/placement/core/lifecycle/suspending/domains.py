@@ -1,0 +1,92 @@
+"""Servers as Gandiva sees them: who is at home on them, their height, their affinity (OSDI'18, section 4.2).
+
+The unit is a *domain*: servers that a gang spans take their turns together. Nearly always it is one server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from services.placement.core.cluster import gangs
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.state import State
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Servers whose jobs take turns together."""
+
+    nodes: list[Node]
+    residents: list[Job]
+    """Jobs at home here, running or suspended, in order of arrival."""
+
+    @property
+    def name(self) -> str:
+        """That of its first server."""
+        return self.nodes[0].node_id
+
+    @property
+    def gpus(self) -> int:
+        """Healthy GPUs, in use or not."""
+        return sum(len(indices) for node in self.nodes for indices in node.healthy.values())
+
+    @property
+    def height(self) -> float:
+        """GPUs of its residents per GPU: above 1 they must take turns."""
+        return self.load / self.gpus if self.gpus else float("inf")
+
+    @property
+    def load(self) -> int:
+        """GPUs that its residents have, or will have in their turn."""
+        return sum(job.width for job in self.residents)
+
+    @property
+    def affinity(self) -> int:
+        """GPUs per job of those that are at home here: jobs of one size take turns without gaps. 0: nobody is."""
+        return self.residents[0].spec.gpus.count if self.residents else 0
+
+    @property
+    def suspended(self) -> list[Job]:
+        """Residents that wait for their turn."""
+        return [job for job in self.residents if job.suspended and takes_part(job)]
+
+    def can_hold(self, job: Job) -> bool:
+        """Whether the job fits here when everybody else is suspended."""
+        servers, limit = gangs.fewest_servers(job.spec.gpus, self.nodes), job.spec.gpus.max_nodes
+        return servers is not None and (limit is None or servers <= limit)
+
+
+def takes_part(job: Job) -> bool:
+    """Whether the job takes turns: nobody wants it gone, stopped, paused or elsewhere."""
+    return job.lasts and not job.held and job.move is None
+
+
+def domains(state: State) -> list[Domain]:
+    """All usable servers, grouped, in the order in which they joined."""
+    residents = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
+    leaders = _leaders(job for job in residents if len(job.gang) > 1)
+    grouped: dict[str, Domain] = {}
+    for node in state.nodes.values():
+        if node.present:
+            name = leaders.get(node.node_id, node.node_id)
+            grouped.setdefault(name, Domain([], [])).nodes.append(node)
+    for job in residents:
+        home = job.gang[0].node_id
+        domain = grouped.get(leaders.get(home, home))
+        if domain is not None:
+            domain.residents.append(job)
+    return list(grouped.values())
+
+
+def _leaders(spread: Iterable[Job]) -> dict[str, str]:
+    """{server: the one that its group is called after}, for servers that gangs span."""
+    leaders: dict[str, str] = {}
+    for job in spread:
+        names = [leaders.get(task.node_id, task.node_id) for task in job.gang]
+        joined = dict.fromkeys([*names, *(task.node_id for task in job.gang)])
+        for node_id in [*leaders, *joined]:
+            if node_id in joined or leaders.get(node_id) in joined:
+                leaders[node_id] = names[0]
+    return leaders

@@ -1,0 +1,47 @@
+"""The table of what each event does, filled by the subjects; and reactions, after which the cluster is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from libs.contracts.base import Event
+from libs.contracts.placement import OWNER
+from libs.kernel.machine import Machine, Turn
+from services.placement.core.jobs import Job
+from services.placement.core.state import State
+
+machine: Machine[State] = Machine(OWNER)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Something has changed that decides where jobs may be: the mechanism in force is to look at the cluster."""
+
+    newcomer: Job | None = None
+    """A job that is to be told why it waits, if it does."""
+
+
+Reaction = Callable[[State, Any, Turn[State]], Look | None]
+R = TypeVar("R", bound=Reaction)
+
+reactions: dict[type[Event], Reaction] = {}
+"""{event type: what a job's life decides about it}; None: nothing else follows."""
+
+
+def reacts(*types: type[Event]) -> Callable[[R], R]:
+    """Register a reaction. The scheduler decides with it, and looks at the cluster afterwards if it says so.
+
+    Raises:
+        ValueError: a type has a reaction already.
+    """
+
+    def register(reaction: R) -> R:
+        for cls in types:
+            if cls in reactions:
+                raise ValueError(f"{cls.__name__} has two reactions ({reactions[cls]}, {reaction})")
+            reactions[cls] = reaction
+        return reaction
+
+    return register

@@ -1,0 +1,158 @@
+"""Jobs that are not restartable are at home where they began: there they are suspended, and go on.
+
+A script that keeps no checkpoints can be taken off its GPUs all the same, by suspending its processes (Gandiva,
+OSDI'18, section 4.1), but these cannot leave their servers. The rounds give such a job GPUs of its home or none. Only
+while all that it has done is done again within a round on a faster type, and would end it sooner, that type is open to
+it, too: who has begun on the slowest GPUs, because they were idle, does not stay there for ever. Two that are at home
+in different places could not share GPUs, so these jobs share none.
+
+Whether a job has a home, what it needs and what is open to it is asked only of jobs that are not restartable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from libs.contracts.cluster import TaskPlacement
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.jobs import ACTIVE, Job, Phase
+from services.placement.core.lifecycle.suspending.domains import takes_part
+from services.placement.core.lifecycle.suspending.returning import type_of
+from services.placement.core.mechanisms.rounds.selection import Room, Rooms
+from services.placement.core.sharing.rates import rates
+from services.placement.core.state import Rounds, State
+
+HostRooms = dict[str, int]
+"""{server: GPUs' worth of jobs that its memory still takes; suspended processes are kept there}."""
+
+
+def has_home(state: State, job: Job) -> bool:
+    """Whether the job has begun, and can go on where it is."""
+    return job.lasts and job.as_asked and all(_may_return(state.nodes[task.node_id], task) for task in job.gang)
+
+
+def _may_return(node: Node, task: TaskPlacement) -> bool:
+    """Whether the server may give the task GPUs again."""
+    if not node.usable:
+        return False
+    if node.remaps:
+        return node.capacity(type_of(node, task)) >= len(task.gpu_indices)
+    return all(node.is_healthy(index) for index in task.gpu_indices)
+
+
+def open_types(state: State, job: Job, types: list[str]) -> list[str]:
+    """Of these GPU types, those on which the job may get its next round."""
+    if not has_home(state, job):
+        return types
+    known = rates(state, job, types)
+    here = rates(state, job, [job.gpu_type]).get(job.gpu_type, 0.0)
+    return [t for t in types if t == job.gpu_type or _gains(job, here, known.get(t, 0.0), state.round_s)]
+
+
+def open_rates(state: State, job: Job, types: list[str]) -> dict[str, float]:
+    """`rates` of any job on those of these GPU types that are open to it."""
+    return rates(state, job, types if job.spec.restartable else open_types(state, job, types))
+
+
+def _gains(job: Job, here: float, there: float, round_s: float) -> bool:
+    """Whether the job loses little by beginning anew at another rate, and ends sooner."""
+    little = 0 < here < there and job.attained_s * here <= round_s * there
+    total = job.spec.total_steps
+    return little and (total is None or total / there < (total - job.steps_done) / here)
+
+
+def resting(state: State) -> list[Job]:
+    """Suspended jobs that would go on if they had GPUs."""
+    if not state.slices:
+        return []
+    return [job for job in state.jobs.values() if job.suspended and takes_part(job)]
+
+
+def gives_way(state: State, job: Job) -> bool:
+    """Whether a paused job is suspended by the next round, so that it does not keep others from their home."""
+    return job.stays and not job.spec.restartable and has_home(state, job)
+
+
+def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, int], most: Mapping[str, int]) -> Rooms:
+    """What there is for rows that need certain rooms.
+
+    Args:
+        gpus: {GPU type: {server: indices of the GPUs that may be given away}}.
+        hosts: as `host_rooms` says.
+        most: {GPU type: GPUs of jobs that may begin there}, where less is known to fit than the hosts have room for.
+    """
+    found: Rooms = {}
+    for gpu_type, nodes in gpus.items():
+        for node_id, indices in nodes.items():
+            found[node_id, gpu_type] = len(indices)
+            found.update({(node_id, index): 1 for index in indices})
+        found["", gpu_type] = most.get(gpu_type, sum(hosts[node_id] for node_id in nodes))
+    return found
+
+
+def needs(state: State, job: Job, gpu_type: str) -> Rooms:
+    """The rooms that the job needs beside GPUs of the type."""
+    if job.gpu_type != gpu_type or not has_home(state, job):
+        return {("", gpu_type): job.spec.gpus.count}
+    found: Rooms = {}
+    for task in job.gang:
+        node = state.nodes[task.node_id]
+        if node.remaps:
+            found[node.node_id, gpu_type] = len(task.gpu_indices)
+        else:
+            found.update({(node.node_id, index): 1 for index in task.gpu_indices})
+    return found
+
+
+def crowded(state: State, rounds: Rounds) -> dict[str, float]:
+    """{job: part of its share that its home can give}, of the jobs at home where not everybody can have all.
+
+    The policy knows GPU types, not servers. What nobody could be given is not owed either: else debts would grow for
+    as long as it is crowded, and be collected from others afterwards.
+    """
+    jobs = [job for job in state.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
+    homes = {job.job_id: needs(state, job, job.gpu_type) for job in jobs if has_home(state, job)}
+    promised: dict[Room, float] = {}
+    for job_id, home in homes.items():
+        time = sum(rounds.shares[row].time.get(state.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
+        for room, gpus in home.items():
+            promised[room] = promised.get(room, 0.0) + time * gpus
+    parts = {
+        job_id: min((_size(state, room) / max(promised[room], 1e-12) for room in home), default=1.0)
+        for job_id, home in homes.items()
+    }
+    return {job_id: part for job_id, part in parts.items() if part < 1.0}
+
+
+def _size(state: State, room: Room) -> int:
+    """GPUs of a (server, type); one of a (server, index)."""
+    node_id, what = room
+    return state.nodes[node_id].capacity(what) if isinstance(what, str) else 1
+
+
+def host_rooms(state: State) -> HostRooms:
+    """Room for jobs that begin and are at home there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
+    jobs = [job for job in state.jobs.values() if not job.spec.restartable]
+    if not jobs:
+        return {}
+    found = {
+        node_id: int(state.max_height * sum(map(len, node.healthy.values()))) for node_id, node in state.nodes.items()
+    }
+    for job in jobs:
+        for task in _taken_by(state, job):
+            found[task.node_id] -= len(task.gpu_indices)
+    return {node_id: max(0, gpus) for node_id, gpus in found.items()}
+
+
+def _taken_by(state: State, job: Job) -> Sequence[TaskPlacement]:
+    """Where the job has begun, or is about to."""
+    if job.phase is ACTIVE:
+        return job.gang
+    lease = state.rounds.plan.get(job.job_id) if state.rounds is not None and job.phase is Phase.QUEUED else None
+    return lease.gang if lease is not None else ()
+
+
+def with_host_room(servers: Sequence[tuple[Node, list[int]]], hosts: Mapping[str, int]) -> list[tuple[Node, list[int]]]:
+    """Of the servers' GPUs, as many as jobs may begin on."""
+    found = [(node, indices[: hosts[node.node_id]]) for node, indices in servers]
+    return [(node, indices) for node, indices in found if indices]

@@ -1,0 +1,206 @@
+"""Where the chosen jobs go: leases are renewed where that is possible, large gangs are placed first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import Lease
+from services.placement.core.cluster import gangs
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.mechanisms.rounds.homes import HostRooms, has_home, with_host_room
+from services.placement.core.mechanisms.rounds.question import Offered
+from services.placement.core.mechanisms.rounds.selection import Seat
+from services.placement.core.state import State
+
+
+@dataclass
+class Plan:
+    """The places of one round."""
+
+    renewed: list[str] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
+    """{GPU type: GPUs of jobs that are at home there from then on}."""
+    refused: list[str] = field(default_factory=list)
+    """GPU types of which no server takes a job that was to begin there."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """Competing jobs whose processes are on servers where they may go on, by id."""
+
+    running: Mapping[str, Job]
+    suspended: Mapping[str, Job]
+
+
+class Board:
+    """The GPUs that may be given away, as they will be when everybody without a lease has left."""
+
+    def __init__(
+        self, state: State, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
+    ) -> None:
+        self._state, self.gpu_type = state, gpu_type
+        self._free = {node_id: set(indices) for node_id, indices in offered.items()}
+        self._largest = max(map(len, self._free.values()), default=1)
+        self._hosts = dict(hosts)
+
+    def has(self, gang: list[TaskPlacement]) -> bool:
+        """Whether all GPUs of the gang are still to be given."""
+        for task in gang:
+            free = self._free.get(task.node_id)
+            if free is None or not free.issuperset(task.gpu_indices):
+                return False
+        return True
+
+    def take(self, gang: list[TaskPlacement]) -> None:
+        """Give these GPUs away."""
+        for task in gang:
+            self._free[task.node_id].difference_update(task.gpu_indices)
+
+    def settle(self, gang: list[TaskPlacement]) -> None:
+        """A job that begins here is at home from now on."""
+        for task in gang:
+            self._hosts[task.node_id] -= len(task.gpu_indices)
+
+    @property
+    def left(self) -> dict[str, list[int]]:
+        """{server: GPUs that are still to be given}."""
+        return {node_id: sorted(indices) for node_id, indices in self._free.items() if indices}
+
+    def best(self, job: Job) -> gangs.Fit | None:
+        """The best place among what is left."""
+        free = [(self._state.nodes[node_id], indices) for node_id, indices in self.left.items()]
+        if not job.spec.restartable:
+            free = with_host_room(free, self._hosts)
+        return gangs.best_of_type(job.spec.gpus, self.gpu_type, free)
+
+    def again(self, job: Job) -> list[TaskPlacement] | None:
+        """Where a suspended job goes on, if it can go on on GPUs of this type."""
+        if job.gpu_type != self.gpu_type or not job.as_asked:
+            return None
+        return place_again(self._state.nodes, job, self.left)
+
+    def ideal_nodes(self, width: int) -> int:
+        """On how few servers of the common size so many GPUs fit."""
+        return -(-width // self._largest)
+
+
+def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
+    """Places for the chosen rows."""
+    plan = Plan()
+    by_type: dict[str, list[Seat]] = {}
+    for seat in chosen:
+        by_type.setdefault(seat.gpu_type, []).append(seat)
+    for gpu_type in sorted(by_type):
+        seats = by_type[gpu_type]
+        offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
+        if hosts and any(seat.needs for seat in seats):
+            board = Board(state, gpu_type, offered, hosts)
+            seats, offered = _seat_at_home(state, plan, board, _largest_first(seats), present), board.left
+        board_of = partial(Board, state, gpu_type, offered, hosts)
+        part = _renewing(state, board_of(), seats, present) or _anew(state, board_of(), seats, present)
+        plan.renewed += part.renewed
+        plan.leases += part.leases
+        plan.begun |= part.begun
+        plan.refused += part.refused
+    return plan
+
+
+def _largest_first(seats: list[Seat]) -> list[Seat]:
+    """In the order in which they choose their places."""
+    return sorted(sorted(seats, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
+
+
+def _seat_at_home(state: State, plan: Plan, board: Board, seats: list[Seat], present: Present) -> list[Seat]:
+    """Rows of jobs that can only go on on their servers come first, those that run before all. Returns the others.
+
+    `select` has counted what there is for them.
+    """
+    others: list[Seat] = []
+    suspended: list[tuple[Seat, Job]] = []
+    for seat in seats:
+        job = state.jobs[seat.jobs[0]]
+        if not seat.needs or job.gpu_type != seat.gpu_type or not has_home(state, job):
+            others.append(seat)
+        elif job.job_id in present.running and board.has(job.gang):
+            _seat(plan, seat, job.gang, board, present)
+        else:
+            suspended.append((seat, job))
+    for seat, job in suspended:
+        gang = board.again(job)
+        if gang is not None:
+            _seat(plan, seat, gang, board, present)
+    return others
+
+
+def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -> Plan | None:
+    """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
+    plan, others = Plan(), []
+    for seat in seats:
+        stayer = _who_stays(seat, present, board)
+        if stayer is None:
+            others.append(seat)
+        elif len(stayer.gang) > board.ideal_nodes(seat.width):
+            return None
+        else:
+            _seat(plan, seat, stayer.gang, board, present)
+    for seat in _largest_first(others):
+        gang = _new_gang(state, seat, present, board)
+        if gang is None or len(gang) > board.ideal_nodes(seat.width):
+            return None
+        _seat(plan, seat, gang, board, present)
+    return plan
+
+
+def _anew(state: State, board: Board, seats: list[Seat], present: Present) -> Plan:
+    """Largest first, each where it is if that is as good as any other place."""
+    plan = Plan()
+    for seat in _largest_first(seats):
+        stayer, gang = _who_stays(seat, present, board), _new_gang(state, seat, present, board)
+        if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
+            gang = stayer.gang
+        if gang is not None:
+            _seat(plan, seat, gang, board, present)
+        elif seat.needs:
+            plan.refused.append(seat.gpu_type)
+    return plan
+
+
+def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, present: Present) -> None:
+    """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
+    board.take(gang)
+    if seat.needs and ("", seat.gpu_type) in seat.needs:
+        board.settle(gang)
+        plan.begun[seat.gpu_type] = plan.begun.get(seat.gpu_type, 0) + seat.width
+    for job_id in seat.jobs:
+        job = present.running.get(job_id)
+        if job is not None and job.gang == gang:
+            plan.renewed.append(job_id)
+        else:
+            partners = [other for other in seat.jobs if other != job_id]
+            plan.leases.append(Lease(job_id=job_id, gpu_type=seat.gpu_type, gang=gang, packed_with=partners))
+
+
+def _who_stays(seat: Seat, present: Present, board: Board) -> Job | None:
+    """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
+    for job_id in seat.jobs:
+        job = present.running.get(job_id)
+        if job is not None and job.gpu_type == seat.gpu_type and job.as_asked and board.has(job.gang):
+            return job
+    return None
+
+
+def _new_gang(state: State, seat: Seat, present: Present, board: Board) -> list[TaskPlacement] | None:
+    """Where one of the row's jobs is suspended, else the best place among what is left."""
+    for job_id in seat.jobs:
+        job = present.suspended.get(job_id)
+        gang = board.again(job) if job is not None else None
+        if gang is not None:
+            return gang
+    fit = board.best(state.jobs[seat.jobs[0]])
+    return fit.gang if fit is not None else None

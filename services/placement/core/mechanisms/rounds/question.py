@@ -1,0 +1,163 @@
+"""The problem that is put to an allocation policy, from what placement knows."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from zlib import crc32
+
+from libs.policies.allocation.policy import AllocationPolicy
+from libs.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
+from libs.policies.allocation.problem import Job as ProblemJob
+from libs.policies.allocation.table import ALLOCATION_POLICIES
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.mechanisms.rounds.homes import gives_way, has_home, open_rates, open_types
+from services.placement.core.sharing.pairs import together
+from services.placement.core.sharing.rates import configuration_of, rates
+from services.placement.core.state import State
+
+Offered = dict[str, dict[str, list[int]]]
+"""{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
+COMPETING = (Phase.ACTIVE, Phase.QUEUED)
+"""Phases of the jobs that a round is about."""
+AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
+"""How much earlier than its deadline a job is to be done: so many rounds, at most this part of the whole time."""
+
+
+def competitors(state: State) -> list[Job]:
+    """Jobs that wait for GPUs or hold some, in order of arrival; without those that somebody wants gone or paused."""
+    return [job for job in state.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
+
+
+def offered(state: State) -> Offered:
+    """The healthy GPUs that no paused job keeps, on usable nodes."""
+    paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang and not gives_way(state, job)}
+    found: Offered = {}
+    for node_id, node in state.nodes.items():
+        if node.usable:
+            for gpu_type, indices in node.healthy.items():
+                if paused:
+                    indices = [i for i in indices if paused.keys().isdisjoint(node.gpus[i].holders)]
+                if indices:
+                    found.setdefault(gpu_type, {})[node_id] = indices
+    return dict(sorted(found.items()))
+
+
+def totals(gpus: Offered) -> dict[str, int]:
+    """{GPU type: GPUs}."""
+    return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in gpus.items()}
+
+
+def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
+    """Changes when a reset event has happened: other jobs or homes, other GPUs, another policy, other rates."""
+    options = state.options
+    parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
+    parts += [f"{t}={n}" for t, n in gpus.items()]
+    parts += [job.job_id for job in jobs]
+    at_home = [job for job in jobs if not job.spec.restartable and has_home(state, job)]
+    parts += [f"{job.job_id}@{','.join(open_types(state, job, list(gpus)))}" for job in at_home]
+    parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
+    return f"{crc32(chr(10).join(parts).encode()):08x}"
+
+
+def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
+    """The whole problem; `jobs` in order of arrival."""
+    types = list(gpus)
+    policy = ALLOCATION_POLICIES[state.policy]
+    listed = [_job(state, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
+    by_kind = _kind_pairs(state, jobs, types) if state.options.space_sharing else []
+    return Problem(
+        policy=state.policy,
+        options=state.options,
+        cluster={t: GpuPool(gpus=n, cost_per_hour=state.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
+        jobs=listed,
+        pairs=_job_pairs(listed, by_kind) if policy.pairs_jobs else [],
+        kind_pairs=[] if policy.pairs_jobs else by_kind,
+        entities=_entities(state, jobs) if policy.sees_entities else {},
+    )
+
+
+def _job(
+    state: State,
+    policy: AllocationPolicy,
+    job: Job,
+    types: list[str],
+    gpus: dict[str, int],
+    jobs: int,
+    now_s: float,
+) -> ProblemJob:
+    throughputs = open_rates(state, job, types)
+    row = ProblemJob(
+        id=job.job_id,
+        throughputs=throughputs,
+        scale_factor=job.spec.gpus.count,
+        weight=job.spec.weight,
+        entity=job.spec.tenant if policy.sees_entities else None,
+        kind=configuration_of(job) if state.options.space_sharing and job.spec.restartable else "",
+    )
+    if not policy.sees_work:
+        return row
+    left = max(1.0, (job.spec.total_steps or 0.0) - job.steps_done)
+    elapsed_s = now_s - job.arrived_s
+    return ProblemJob(
+        id=row.id,
+        kind=row.kind,
+        throughputs=throughputs,
+        scale_factor=row.scale_factor,
+        weight=row.weight,
+        steps_remaining=left,
+        elapsed_s=elapsed_s,
+        isolated_elapsed_s=job.steps_done / isolated_rate(rates(state, job, types), gpus, row.scale_factor, jobs),
+        slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, state.round_s),
+    )
+
+
+def _until(deadline_s: float, elapsed_s: float, round_s: float) -> float:
+    """Seconds within which the work is asked to be done: less than there are, but for the last few rounds.
+
+    Shares come in whole rounds, and a policy that saves cost leaves no time to spare.
+    """
+    left_s = deadline_s - elapsed_s
+    ahead_s = min(AHEAD_ROUNDS * round_s, AHEAD_RATIO * deadline_s)
+    return max(1.0, left_s - ahead_s if left_s > ahead_s + round_s else left_s)
+
+
+def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: int, jobs: int) -> float:
+    """Steps per second on 1/n of the cluster, in the cluster's own mix of types."""
+    total = sum(gpus.values())
+    mixed = sum(throughputs.get(t, 0.0) * n / total for t, n in gpus.items()) if total else 0.0
+    return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
+
+
+def _kind_pairs(state: State, jobs: list[Job], types: list[str]) -> list[KindPair]:
+    """Every pair of the jobs' configurations of which anything is known or guessed."""
+    kinds: dict[str, Job] = {}
+    for job in jobs:
+        if job.spec.model and job.spec.restartable:
+            kinds.setdefault(configuration_of(job), job)
+    found = []
+    for number, (a, job_a) in enumerate(kinds.items()):
+        for b, job_b in list(kinds.items())[number:]:
+            if job_a.spec.gpus.count == job_b.spec.gpus.count:
+                known = together(state, job_a, job_b, types)
+                if known:
+                    found.append(KindPair(kinds=(a, b), throughputs=known))
+    return found
+
+
+def _job_pairs(jobs: list[ProblemJob], by_kind: list[KindPair]) -> list[Pair]:
+    """The same, job by job, for a baseline that tries pairs of jobs."""
+    known = {frozenset(row.kinds): row for row in by_kind}
+    found = []
+    for a, b in combinations(jobs, 2):
+        row = known.get(frozenset((a.kind, b.kind)))
+        if row is not None and a.scale_factor == b.scale_factor:
+            first, second = (a, b) if row.kinds[0] == a.kind else (b, a)
+            both = [t for t in row.throughputs if t in a.throughputs and t in b.throughputs]
+            if both:
+                found.append(Pair(jobs=(first.id, second.id), throughputs={t: row.throughputs[t] for t in both}))
+    return found
+
+
+def _entities(state: State, jobs: list[Job]) -> dict[str, Entity]:
+    tenants = dict.fromkeys(job.spec.tenant for job in jobs)
+    return {tenant: Entity(weight=state.tenant_weights.get(tenant, 1.0)) for tenant in tenants}

@@ -1,0 +1,161 @@
+"""Elastic jobs give GPUs back at once when others need them (Gandiva, section 3), before anybody has to take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libs.contracts.placement import OWNER
+from libs.contracts.reasons import Reason
+from libs.kernel.ids import move_id
+from libs.kernel.machine import Turn
+from services.placement.core.cluster import gangs
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.jobs import Job, Move
+from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
+from services.placement.core.lifecycle.moving.reserving import reserve
+from services.placement.core.lifecycle.moving.resizing import place_with, why_not
+from services.placement.core.state import State
+
+PATIENCE_S = 120.0
+"""How long others wait for a job to shrink: its new processes start meanwhile."""
+NEEDED = "GpusNeeded"
+
+
+@dataclass
+class _Server:
+    """GPUs of one type on one server, as far as they can be had without anybody's being suspended."""
+
+    node: Node
+    gpu_type: str
+    jobs: list[Job]
+    """Elastic ones that hold some of them."""
+    room: int
+    """Free, or about to be, and promised to nobody."""
+
+
+def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[str, str]:
+    """Have elastic jobs shrink for those that wait.
+
+    Args:
+        queued: in queue order.
+
+    Returns:
+        {job that gets its GPUs in this way, now or soon: the server}.
+    """
+    elastic = _elastic_jobs(state)
+    _give_up_hopeless(elastic, turn)
+    servers = _servers(state, elastic) if queued else []
+    promised = {}
+    for job in queued:
+        for server in servers:
+            accepted = gangs.accepted_types(job.spec.gpus, [server.node])
+            if server.gpu_type in accepted and _make_room_on(state, server, job, turn):
+                server.room -= job.spec.gpus.count
+                promised[job.job_id] = server.node.node_id
+                break
+    return promised
+
+
+def next_end_s(state: State) -> float | None:
+    """When patience with somebody who is to shrink ends."""
+    resizes = (_resize_of(job) for job in state.jobs.values())
+    return min((resize.since_s + PATIENCE_S for resize in resizes if resize is not None), default=None)
+
+
+def _elastic_jobs(state: State) -> list[Job]:
+    """Those that hold GPUs of one server, and keep them."""
+    return [job for job in state.jobs.values() if job.spec.elastic is not None and len(job.gang) == 1 and job.stays]
+
+
+def _servers(state: State, elastic: Sequence[Job]) -> list[_Server]:
+    """Those with an elastic job, in the order in which their first one has arrived."""
+    found: dict[tuple[str, str], _Server] = {}
+    for job in elastic:
+        [task] = job.gang
+        node = state.nodes[task.node_id]
+        gpu_type = node.gpus[task.gpu_indices[0]].gpu_type
+        if node.usable:
+            fresh = _Server(node, gpu_type, [], len(node.free(gpu_type)))
+            server = found.setdefault((task.node_id, gpu_type), fresh)
+            server.jobs.append(job)
+            server.room += _comes_free(job)
+    return list(found.values())
+
+
+def _comes_free(job: Job) -> int:
+    """GPUs that it is about to give back."""
+    return max(0, job.width - job.move.width) if job.move is not None else 0
+
+
+def _make_room_on(state: State, server: _Server, job: Job, turn: Turn[State]) -> bool:
+    """Whether there is or will be room for the job; starts what that takes, if it is possible at all."""
+    missing = job.spec.gpus.count - server.room
+    if missing <= 0:
+        return True
+    steps: list[tuple[Job, int]] = []
+    givers = [other for other in server.jobs if _may_shrink(state, other) and _least(other, job) < _lent(other)]
+    for other in sorted(givers, key=lambda each: (each.width, each.seq), reverse=True):
+        if missing > 0:
+            step = _smaller(other, job, missing)
+            steps.append((other, step))
+            missing -= _lent(other) - step
+    if missing > 0:
+        return False
+    for other, gpus in steps:
+        server.room += _lent(other) - gpus
+        _shrink(state, other, gpus, job, turn)
+    return True
+
+
+def _may_shrink(state: State, job: Job) -> bool:
+    """Whether it could give something back: it grows, and has not come far yet; or it could do with less."""
+    if job.move is not None:
+        return job.move.width > job.width and not job.move.fetching
+    return job.job_id not in state.partners and why_not(state, job, job.spec.widths[0]) is None
+
+
+def _lent(job: Job) -> int:
+    """GPUs that it holds, or keeps from others because it is about to grow onto them."""
+    return job.width if job.move is None else job.move.width
+
+
+def _least(job: Job, other: Job) -> int:
+    """GPUs that the other one cannot have: what a job asked for goes to no lower priority."""
+    if job.move is not None:
+        return job.width
+    return job.spec.widths[0] if job.priority <= other.priority else job.spec.gpus.count
+
+
+def _smaller(job: Job, other: Job, missing: int) -> int:
+    """With how many GPUs it leaves so many to the other one, or as many as it can."""
+    if job.move is not None:
+        return job.width
+    possible = [width for width in job.spec.widths if _least(job, other) <= width < job.width]
+    return next((width for width in reversed(possible) if job.width - width >= missing), possible[0])
+
+
+def _shrink(state: State, job: Job, gpus: int, other: Job, turn: Turn[State]) -> None:
+    if job.move is not None:
+        reason = Reason(code=NEEDED, message=f"{other.job_id} needs the GPUs that it was to grow onto")
+        abandon(job, reason, turn, goes_on=True)
+        return
+    gang = place_with(state, job, gpus)
+    assert gang is not None
+    resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{turn.cause_id}")
+    reserve(state, job, resize_id, gang, NEEDED, turn)
+
+
+def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[State]) -> None:
+    """Who cannot be resized in time goes on as it is, and takes turns."""
+    for job in elastic:
+        resize = _resize_of(job)
+        if resize is not None and turn.now_s >= resize.since_s + PATIENCE_S:
+            message = f"its new processes have not taken over within {PATIENCE_S:.0f} s"
+            abandon(job, Reason(code=DESTINATION_FAILED, message=message), turn, goes_on=True)
+
+
+def _resize_of(job: Job) -> Move | None:
+    """The one that is under way, as long as its new processes have not begun to take over."""
+    move = job.move
+    return move if move is not None and move.width != job.width and not move.fetching else None

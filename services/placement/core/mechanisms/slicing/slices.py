@@ -1,0 +1,152 @@
+"""Time slices: free GPUs are given away at once, over-subscribed servers change hands when their slice is over.
+
+Where a job goes is Gandiva's Algorithm 1 (OSDI'18): free GPUs on servers of its affinity, then on empty servers, then
+anywhere; and only when there are none, over-subscription: the servers of its affinity with the least height.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from libs.kernel.machine import Turn
+from services.placement.core.cluster import gangs
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.placing import place, tell
+from services.placement.core.lifecycle.queue import HeadsInOrder
+from services.placement.core.lifecycle.suspending.changes import change_places, slice_of
+from services.placement.core.lifecycle.suspending.domains import Domain, domains
+from services.placement.core.mechanisms.slicing.shrinking import make_room, next_end_s
+from services.placement.core.mechanisms.slicing.turns import choose, runs
+from services.placement.core.mechanisms.slicing.why import why_here, why_it_waits, why_its_turn, why_now
+from services.placement.core.sharing.packs import crowded, pack_two
+from services.placement.core.state import State
+
+
+def go_on(state: State, turn: Turn[State]) -> None:
+    """After any event."""
+    _go_on_where_possible(state, turn)
+    if state.queue:
+        _place_on_free_gpus(state, turn)
+    promised = make_room(state, _queued(state), turn)
+    if promised:
+        _place_on_free_gpus(state, turn)  # what somebody was to grow onto is free at once
+    coming = _assign(state, promised) if state.queue else {}
+    for domain in domains(state):
+        newcomers = coming.get(domain.name, [])
+        if _is_over(state, domain, turn.now_s) and (domain.suspended or newcomers):
+            _rearrange(state, domain, newcomers, turn, anew=True)
+        elif newcomers:
+            _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
+    for job in _queued(state):
+        tell(state, job, why_it_waits(state, job, coming, promised, turn.now_s), turn)
+
+
+def wind_down(state: State, turn: Turn[State]) -> None:
+    """Under a policy that suspends nobody, who is suspended still goes on as soon as its GPUs are free."""
+    if state.slices:
+        _go_on_where_possible(state, turn)
+
+
+def _go_on_where_possible(state: State, turn: Turn[State]) -> None:
+    """Suspended jobs take GPUs that became free; jobs that were packed part."""
+    for domain in domains(state):
+        if domain.suspended or crowded(state, domain):
+            _rearrange(state, domain, [], turn, anew=False)
+
+
+def _place_on_free_gpus(state: State, turn: Turn[State]) -> None:
+    homes = domains(state)
+    for job in HeadsInOrder(state):
+        fit = _free_place(homes, job)
+        if fit is not None:
+            place(state, job, fit.gang, why_here(job, fit), turn)
+            homes = domains(state)
+
+
+def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
+    """On free GPUs: of servers with its affinity, of empty ones, of any."""
+    kindred = [home for home in homes if home.affinity == job.spec.gpus.count]
+    empty = [home for home in homes if not home.residents]
+    for group in (kindred, empty, homes):
+        fit = gangs.best_fit(job.spec.gpus, [node for home in group for node in home.nodes if node.usable])
+        if fit is not None:
+            return fit
+    return None
+
+
+def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
+    """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
+
+    Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
+    ones make room for need nobody's turn.
+    """
+    homes = domains(state)
+    load = {home.name: home.load for home in homes}
+    coming: dict[str, list[Job]] = {}
+    for job in [job for job in _queued(state) if job.job_id not in promised]:
+        width = job.spec.gpus.count
+        fitting = [
+            home
+            for home in homes
+            if any(node.usable for node in home.nodes)
+            and home.can_hold(job)
+            and load[home.name] + width <= state.max_height * home.gpus
+        ]
+        if fitting:
+            best = min(
+                fitting, key=lambda home: (home.affinity not in (0, width), load[home.name] / home.gpus, home.name)
+            )
+            load[best.name] += width
+            coming.setdefault(best.name, []).append(job)
+    return coming
+
+
+def _queued(state: State) -> list[Job]:
+    orders = sorted(order for orders in state.queue.values() for order in orders)
+    return [state.jobs[job_id] for _, _, job_id in orders]
+
+
+def _is_over(state: State, domain: Domain, now_s: float) -> bool:
+    """Whether the slice has lasted its time."""
+    current = state.slices.get(domain.name)
+    return current is None or now_s >= current.ends_s
+
+
+def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
+    """Who need not wait for the end of the slice: jobs of a lower priority run."""
+    lowest = min((job.priority for job in domain.residents if runs(job)), default=0)
+    return [job for job in newcomers if job.priority > lowest]
+
+
+def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[State], *, anew: bool) -> None:
+    """Say who runs from now on, if that changes anything or a new slice begins."""
+    if anew:
+        pack_two(state, domain, turn)
+    seats = choose(state, domain, newcomers, turn.now_s, anew=anew)
+    resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
+    started = [seat for seat in seats if not seat.job.gang]
+    seated = {seat.job.job_id: None for seat in seats}
+    suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in seated]
+    if not anew and not (resumed or started or suspended):
+        return
+    change_places(
+        state,
+        domain,
+        running=[seat.job for seat in seats if seat not in resumed and seat not in started],
+        suspended=suspended,
+        resumed=resumed,
+        started=[seat.job for seat in started],
+        ends_s=turn.now_s + state.slice_s if anew else max(slice_of(state, domain).ends_s, turn.now_s),
+        reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
+        turn=turn,
+    )
+    for seat in started:
+        place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
+
+
+def moments(state: State) -> Iterator[float]:
+    """When slices end while a job waits for one, and when patience with a job that is to shrink ends."""
+    if state.queue or any(job.suspended for job in state.jobs.values()):
+        yield from (current.ends_s for current in state.slices.values())
+    if (end_s := next_end_s(state)) is not None:
+        yield end_s

@@ -1,0 +1,113 @@
+"""Whose turn it is: the jobs that have had least, in order of priority, as many as fit side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libs.contracts.cluster import TaskPlacement
+from services.placement.core.cluster import gangs
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.suspending.changes import Seat
+from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
+from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.mechanisms.slicing.service_time import had
+from services.placement.core.sharing.packs import crew_of
+from services.placement.core.state import State
+
+FreeGpus = dict[str, list[int]]
+"""{node id: indices}, those that are best given away first."""
+Crew = list[Job]
+"""One job, or two that are packed."""
+
+
+def choose(state: State, domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool) -> list[Seat]:
+    """Who runs from now on, and where.
+
+    Args:
+        state: for who is packed with whom.
+        domain: whose GPUs are given away.
+        newcomers: queued jobs that may begin here, in queue order.
+        now_s: the time.
+        anew: the slice is over, and everybody competes; else who runs makes room for a higher priority alone.
+
+    Returns:
+        Seats of running, suspended and new jobs. Higher priority goes first; among equals packs on trial, so that
+        there is something to judge, then newcomers, because their users wait for the first sign of life (they jump
+        the line once, and `max_height` bounds how many there are), then who has had least (weighted round-robin,
+        Gandiva section 4.2), then who waits, then in order of arrival. A job that does not fit is passed over: having
+        had least, it is first again until it does. Packed jobs run together.
+    """
+    ranked = sorted(_crews(state, domain, newcomers), key=lambda crew: _order(state, crew, now_s, anew=anew))
+    free = _free(domain, ranked)
+    seats = []
+    for crew in ranked:
+        gang = _place_of(domain, crew[0], free)
+        if gang is not None:
+            names = [job.job_id for job in crew]
+            seats += [Seat(job, gang, [name for name in names if name != job.job_id]) for job in crew]
+            for task in gang:
+                free[task.node_id] = [i for i in free[task.node_id] if i not in task.gpu_indices]
+    return seats
+
+
+def runs(job: Job) -> bool:
+    """Whether it holds GPUs."""
+    return bool(job.gang) and not job.suspended
+
+
+def _crews(state: State, domain: Domain, newcomers: Sequence[Job]) -> list[Crew]:
+    takers = {job.job_id: job for job in domain.residents if takes_part(job)}
+    crews: list[Crew] = []
+    seen: dict[str, None] = {}
+    for job in takers.values():
+        if job.job_id not in seen:
+            crews.append(crew_of(state, job, takers))
+            seen.update(dict.fromkeys(member.job_id for member in crews[-1]))
+    return [*crews, *([job] for job in newcomers)]
+
+
+def _order(state: State, crew: Crew, now_s: float, *, anew: bool) -> tuple[int, bool, bool, bool, float, bool, int]:
+    first = crew[0]
+    served_s = sum(had(job, now_s) for job in crew) / len(crew)
+    stays = not anew and runs(first)
+    on_trial = first.job_id in state.trials
+    return (-first.priority, not on_trial, not stays, bool(first.gang), served_s, runs(first), first.seq)
+
+
+def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
+    """GPUs that may be given away: idle ones first, then paused jobs', then those of who is least likely to stay."""
+    paused = {job.job_id: len(ranked) for job in domain.residents if job.held and job.lasts and job.move is None}
+    places = paused | {job.job_id: place for place, crew in enumerate(ranked) for job in crew if runs(job)}
+    free: FreeGpus = {}
+    for node in domain.nodes:
+        worth = []
+        for index, gpu in enumerate(node.gpus):
+            if all(holder in places for holder in gpu.holders) and (gpu.holders or node.is_healthy(index)):
+                first = min((places[holder] for holder in gpu.holders), default=len(ranked) + 1)
+                worth.append((-first, index))
+        free[node.node_id] = [index for _, index in sorted(worth)]
+    return free
+
+
+def _place_of(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
+    """Where it runs: where it can go on, or begin; None: nowhere now."""
+    if not job.gang:
+        return _new_place(domain, job, free)
+    return place_again({node.node_id: node for node in domain.nodes}, job, free)
+
+
+def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
+    nodes = [node for node in domain.nodes if node.usable]
+    for gpu_type in gangs.accepted_types(job.spec.gpus, nodes):
+        offered = [
+            (node, indices)
+            for node in nodes
+            if (indices := [i for i in free[node.node_id] if i in node.healthy.get(gpu_type, ())])
+        ]
+        fit = gangs.best_of_type(job.spec.gpus, gpu_type, offered)
+        if fit is not None:
+            return [
+                TaskPlacement(node_id=t.node_id, gpu_indices=sorted(t.gpu_indices), first_rank=t.first_rank)
+                for t in fit.gang
+            ]
+    return None

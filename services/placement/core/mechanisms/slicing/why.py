@@ -1,0 +1,70 @@
+"""What is said about turns: why a job begins, why jobs change places, why one waits."""
+
+from __future__ import annotations
+
+from libs.contracts.reasons import Number, PendingReason, Reason
+from services.placement.core.cluster import gangs
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import waiting
+from services.placement.core.lifecycle.suspending.domains import Domain
+from services.placement.core.state import State
+
+
+def why_here(job: Job, fit: gangs.Fit) -> Reason:
+    """Why the job gets free GPUs."""
+    where = ", ".join(task.node_id for task in fit.gang)
+    numbers: dict[str, Number] = {"gpus": job.spec.gpus.count, "nodes": fit.nodes, "racks": fit.racks}
+    return Reason(code="FreeGpus", message=f"{job.spec.gpus.count} free {fit.gpu_type} on {where}", numbers=numbers)
+
+
+def why_its_turn(domain: Domain, job: Job) -> Reason:
+    """Why the job gets GPUs that others had."""
+    numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
+    message = f"no GPU is free; it takes turns with {len(domain.residents)} others on {domain.name}"
+    return Reason(code="OverSubscribed", message=message, numbers=numbers)
+
+
+def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -> Reason:
+    """Why jobs change places.
+
+    Args:
+        domain: whose jobs they are.
+        newcomers: those that may begin.
+        anew: the slice is over.
+        parted: nobody comes, and somebody goes: jobs shared GPUs until now.
+    """
+    waiting_jobs = len(domain.suspended) + len(newcomers)
+    numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}
+    if parted and not anew:
+        return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
+    if not anew:
+        return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
+    message = f"{waiting_jobs} jobs wait for their turn on {domain.gpus} GPUs"
+    return Reason(code="SliceIsOver", message=message, numbers=numbers)
+
+
+def why_it_waits(
+    state: State, job: Job, coming: dict[str, list[Job]], promised: dict[str, str], now_s: float
+) -> Reason:
+    """Why the queued job has no GPUs.
+
+    Args:
+        coming: {domain: jobs that are to begin there}.
+        promised: {job: server} where elastic jobs make room for it.
+    """
+    if job.job_id in promised:
+        return Reason(
+            code=PendingReason.INSUFFICIENT_GPUS,
+            message=f"elastic jobs on {promised[job.job_id]} are giving GPUs back for it",
+            numbers={"gpus": job.spec.gpus.count},
+        )
+    for name, jobs in coming.items():
+        if job in jobs:
+            ends_s = state.slices[name].ends_s if name in state.slices else now_s
+            return Reason(
+                code=PendingReason.FAIR_SHARE,
+                message=f"its turn on {name} comes when a slice is over",
+                numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
+            )
+    nodes = [node for node in state.nodes.values() if node.usable]
+    return waiting.reason_to_wait(state, job, nodes, None, now_s)

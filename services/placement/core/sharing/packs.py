@@ -1,0 +1,149 @@
+"""Packs: two jobs on the same GPUs at the same time, on trial first (Gandiva, OSDI'18, section 4.2).
+
+Only where more jobs want to run than can, greedily the two that use their GPUs least, memory permitting. Whether they
+do more together than by turns is introspection's verdict; pairs that did not are remembered.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from libs.contracts.introspection import PackFailed, PackSucceeded
+from libs.contracts.placement import JobPacked, JobUnpacked
+from libs.contracts.reasons import Number, Reason
+from libs.kernel.machine import Turn
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.hearing import Listener
+from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
+from services.placement.core.lifecycle.table import Look, machine, reacts
+from services.placement.core.sharing.rates import configuration_of
+from services.placement.core.state import State
+
+
+def pack_two(state: State, domain: Domain, turn: Turn[State]) -> None:
+    """Begin a trial, unless one is under way here: two at a time could not be told apart."""
+    if any(job.job_id in state.trials for job in domain.residents):
+        return
+    single = [job for job in domain.residents if _may_share(state, job)]
+    for a, b in combinations(sorted(single, key=lambda job: (job.utilisation, job.seq)), 2):
+        if _fit_together(state, a, b):
+            host, guest = (b, a) if a.suspended and not b.suspended else (a, b)
+            turn.emit(
+                JobPacked(
+                    job_id=host.job_id,
+                    attempt=host.attempt,
+                    with_job=guest.job_id,
+                    with_attempt=guest.attempt,
+                    trial_ends_s=turn.now_s + state.pack_trial_s,
+                    reason=_why(host, guest),
+                )
+            )
+            return
+
+
+def unpack_all(state: State, turn: Turn[State]) -> None:
+    """The policy in force does not pack in this way."""
+    reason = Reason(code="PolicyChanged", message=f"{state.policy} gives each GPU to one job, or packs otherwise")
+    for host, guest in list(state.partners.items()):
+        if state.partners.get(host) == guest:
+            turn.emit(JobUnpacked(job_id=host, with_job=guest, reason=reason))
+
+
+def crew_of(state: State, job: Job, takers: dict[str, Job]) -> list[Job]:
+    """The jobs that run when this one does, who is at home on the GPUs first."""
+    partner = takers.get(state.partners.get(job.job_id, ""))
+    if partner is None:
+        return [job]
+    return [job, partner] if job.suspended <= partner.suspended else [partner, job]
+
+
+def crowded(state: State, domain: Domain) -> bool:
+    """Whether jobs hold the same GPU that are not packed (any more)."""
+    return any(
+        a != b and state.partners.get(a) != b
+        for node in domain.nodes
+        for gpu in node.gpus
+        for a, b in combinations(gpu.holders, 2)
+    )
+
+
+def _may_share(state: State, job: Job) -> bool:
+    return takes_part(job) and len(job.gang) == 1 and job.job_id not in state.partners and job.utilisation is not None
+
+
+def _fit_together(state: State, a: Job, b: Job) -> bool:
+    task, other = a.gang[0], b.gang[0]
+    node = state.nodes[task.node_id]
+    if task.node_id != other.node_id or a.width != b.width or a.priority != b.priority:
+        return False
+    if not node.remaps and task.gpu_indices != other.gpu_indices:
+        return False
+    memory = min(node.gpus[index].memory_bytes for index in task.gpu_indices)
+    return (
+        (a.utilisation or 0.0) + (b.utilisation or 0.0) < state.pack_utilisation
+        and a.memory_peak_bytes + b.memory_peak_bytes <= memory
+        and _pair(a, b) not in state.misfits
+    )
+
+
+def _pair(a: Job, b: Job) -> str:
+    """What is remembered of two: their configurations, where both are known."""
+    names = [configuration_of(job) or job.job_id for job in (a, b)]
+    return " + ".join(sorted(names))
+
+
+def _why(host: Job, guest: Job) -> Reason:
+    numbers: dict[str, Number] = {
+        f"utilisation.{job.job_id}": round(job.utilisation or 0.0, 4) for job in (host, guest)
+    }
+    words = " and ".join(f"{job.job_id} uses {job.utilisation or 0.0:.0%}" for job in (host, guest))
+    return Reason(code="LeastUtilisation", message=f"{words} of a GPU, the least of those that wait", numbers=numbers)
+
+
+@machine.evolves(JobPacked)
+def job_packed(state: State, event: JobPacked, now_s: float) -> None:
+    state.partners |= {event.job_id: event.with_job, event.with_job: event.job_id}
+    state.trials |= {event.job_id: None, event.with_job: None}
+
+
+@machine.evolves(JobUnpacked)
+def job_unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
+    part(state, event.job_id)
+    jobs = [state.jobs[job_id] for job_id in (event.job_id, event.with_job) if job_id in state.jobs]
+    if event.reason.code in FAILURES and len(jobs) > 1:
+        state.misfits[_pair(*jobs)] = None
+
+
+class Packs(Listener):
+    """A job whose attempt ends shares its GPUs with no other any more."""
+
+    def leaving(self, state: State, job: Job, now_s: float) -> None:
+        part(state, job.job_id)
+
+
+def part(state: State, job_id: str) -> None:
+    """The job shares its GPUs with nobody any more."""
+    partner = state.partners.pop(job_id, None)
+    if partner is not None:
+        state.partners.pop(partner, None)
+        state.trials.pop(partner, None)
+    state.trials.pop(job_id, None)
+
+
+@reacts(PackFailed)
+def undo_the_pack(state: State, event: PackFailed, turn: Turn[State]) -> Look | None:
+    """They take turns again, unless they have been parted meanwhile."""
+    if state.partners.get(event.job_id) != event.with_job:
+        return None
+    turn.emit(JobUnpacked(job_id=event.job_id, with_job=event.with_job, reason=event.reason))
+    return Look()
+
+
+@machine.evolves(PackSucceeded)
+def pack_succeeded(state: State, event: PackSucceeded, now_s: float) -> None:
+    for job_id in (event.job_id, event.with_job):
+        state.trials.pop(job_id, None)
+
+
+FAILURES = ("SlowerThanByTurns", "NoProgress")
+"""Codes of verdicts after which a pair is not tried again."""

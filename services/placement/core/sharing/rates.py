@@ -1,0 +1,49 @@
+"""How fast a job trains on each GPU type, as far as placement knows."""
+
+from __future__ import annotations
+
+from libs.contracts.gateway import ColocatedRate, IsolatedRate
+from services.placement.core.jobs import Job
+from services.placement.core.state import State
+
+UNKNOWN = 1.0
+"""Rate of a job of which nothing is known: the same everywhere, so that all types are equal to it."""
+
+
+def configuration(model: str, batch_size: int | None, gpus: int) -> str:
+    """The key of the rate tables."""
+    return f"{model}|{'' if batch_size is None else batch_size}|{gpus}"
+
+
+def configuration_of(job: Job) -> str:
+    """The key of a job; empty when its user has not said what it trains."""
+    spec = job.spec
+    return configuration(spec.model, spec.batch_size, spec.gpus.count) if spec.model else ""
+
+
+def rates(state: State, job: Job, gpu_types: list[str]) -> dict[str, float]:
+    """{GPU type: steps per second}; a type on which the job cannot or must not run is left out.
+
+    What its user says comes first, then the operators' tables, then what was measured; a type that has not been
+    tried yet counts like the best one that has.
+    """
+    acceptable = job.spec.gpus.acceptable(gpu_types)
+    known = job.spec.throughputs or state.rates.get(configuration_of(job))
+    if known:
+        return {t: rate for t in acceptable if (rate := known.get(t, 0.0)) > 0}
+    untried = max(job.measured.values(), default=UNKNOWN)
+    return {t: job.measured.get(t, untried) for t in acceptable}
+
+
+def learn_isolated(state: State, row: IsolatedRate) -> None:
+    """Remember a row of an operator's table."""
+    state.rates[configuration(row.model, row.batch_size, row.gpus)] = row.steps_per_s
+
+
+def learn_colocated(state: State, row: ColocatedRate) -> None:
+    """Remember a pair, from both sides."""
+    a = configuration(row.a_model, row.a_batch_size, row.gpus)
+    b = configuration(row.b_model, row.b_batch_size, row.gpus)
+    both = (row.a_steps_per_s, row.b_steps_per_s)
+    state.pair_rates.setdefault(a, {}).setdefault(b, {})[row.gpu_type] = both
+    state.pair_rates.setdefault(b, {}).setdefault(a, {})[row.gpu_type] = (both[1], both[0])
