@@ -155,7 +155,7 @@ def rehearse(
         if watch is not None and count % 1000 == 0:
             watch(count)
     for name, stage in stages.items():
-        stage.close(None if log.header.positions is None else log.header.positions.get(name, 0), found)
+        stage.close(log.header.position(name), found)
     found.details.sort(key=lambda each: each.offset)
     found.details = found.details[:MOST_DETAILS]
     return found
