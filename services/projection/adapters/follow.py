@@ -18,6 +18,7 @@ from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
+from services.projection.adapters.engine import waiting_helps
 from services.projection.adapters.stats import Stats
 from services.projection.adapters.store import AnotherWriter, Checkpoint, Store
 from services.projection.core import FOLD_VERSION, Rows, apply, prefetch
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 CONTROL = Partition(Topic.CONTROL, 0)
 _WAIT_S = 1.0
+
+
+class DatabaseUnusable(Exception):
+    """The database refuses what no waiting mends; the message says which database, what it said, what was expected."""
 
 
 class Projection:
@@ -65,6 +70,7 @@ class Projection:
         Raises:
             Undecodable: a control record cannot be read; skipping it would make the rows wrong.
             WrongCell: the database belongs to another cell.
+            DatabaseUnusable: its tables are not those of this version, or it is damaged.
         """
         while not self._stop.is_set():
             try:
@@ -84,7 +90,7 @@ class Projection:
             The position reached.
 
         Raises:
-            Undecodable, WrongCell: as `run`.
+            Undecodable, WrongCell, DatabaseUnusable: as `run`.
             AnotherWriter: somebody else moves the position too.
             StopRequested: told to stop meanwhile.
         """
@@ -181,11 +187,21 @@ class Projection:
         return after
 
     async def _outlast_sql(self, call: Callable[[], T]) -> T:
-        """Do `call` in a thread, again and again while the database is away."""
+        """Do `call` in a thread, again and again while the database is away.
+
+        Raises:
+            DatabaseUnusable: waiting does not help.
+        """
         while True:
             try:
                 return await asyncio.to_thread(call)
-            except sqlalchemy.exc.OperationalError as error:
+            except sqlalchemy.exc.DatabaseError as error:
+                if not waiting_helps(error):
+                    where, what = self._store.engine.url.render_as_string(), str(error.orig).partition("\n")[0]
+                    raise DatabaseUnusable(
+                        f"the read models in {where} cannot be used: {what}; expected the tables of this version, or "
+                        "a database without any (`alembic_version` included), in which they are made anew from the log"
+                    ) from error
                 log.warning("the database cannot be used, trying again", extra=fields(error=error.orig))
                 if await _stopped_within(self._stop, 0.5):
                     raise StopRequested("the database is away") from None
