@@ -138,7 +138,7 @@ def rehearse(
 
     Args:
         log: from its beginning.
-        services: whose decisions are rehearsed.
+        services: their decisions are rehearsed.
         changes: PolicyChanged and SettingChanged that are in force throughout, whatever the log says.
         span: which inputs are rehearsed; the others are folded.
         watch: called with the number of records so far, for progress bars.

@@ -79,7 +79,7 @@ def verify(log: Log, services: Sequence[Service[Any]], *, watch: Callable[[int],
 
     Args:
         log: from its beginning.
-        services: whose decisions are derived again.
+        services: their decisions are derived again.
         watch: called with the number of records so far, for progress bars.
 
     Raises:
