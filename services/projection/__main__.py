@@ -39,7 +39,7 @@ async def _serve(settings: ProjectionSettings, stop: asyncio.Event, *, rebuild: 
     stats = Stats()
     with ExitStack() as closing:
         if settings.metrics_port:
-            from libs.runtime.metrics import MetricsPort  # loaded only when somebody listens
+            from libs.runtime.metrics import MetricsPort  # loaded only for a port
 
             port = MetricsPort("projection", settings.cell, settings.metrics_host, settings.metrics_port, stats.health)
             closing.callback(port.close)

@@ -40,7 +40,7 @@ class Projection:
 
     Args:
         bus: the cell's log.
-        store: the database; nobody else may write its tables.
+        store: the database; no other process may write its tables.
         stop: set it to end; what was read is stored or will be read again.
         batch: most records per transaction.
         stats: where the projection's numbers go.
@@ -65,7 +65,7 @@ class Projection:
     async def run(self, *, rebuild: bool = False) -> None:
         """Follow the log until told to stop.
 
-        When somebody else moves the position (a rebuild by hand), go on from wherever it is then.
+        When another process moves the position (a rebuild by hand), go on from wherever it is then.
 
         Raises:
             Undecodable: a control record cannot be read; skipping it would make the rows wrong.
@@ -80,7 +80,7 @@ class Projection:
             except StopRequested:
                 return
             except AnotherWriter as error:
-                log.warning("somebody else writes the read models", extra=fields(cell=self._store.cell, error=error))
+                log.warning("another process writes the read models", extra=fields(cell=self._store.cell, error=error))
                 await _stopped_within(self._stop, _WAIT_S)
 
     async def catch_up(self, *, rebuild: bool = False) -> int:
@@ -91,7 +91,7 @@ class Projection:
 
         Raises:
             Undecodable, WrongCell, DatabaseUnusable: as `run`.
-            AnotherWriter: somebody else moves the position too.
+            AnotherWriter: another process moves the position too.
             StopRequested: told to stop meanwhile.
         """
         await self._open(rebuild)
@@ -173,7 +173,7 @@ class Projection:
         if stored.next_offset < self._at.next_offset:
             raise AnotherWriter(
                 f"the read models went back from offset {self._at.next_offset} to {stored.next_offset}: "
-                "somebody makes them anew"
+                "another process makes them anew"
             )
         records = [codec.record(m) for m in messages if m.offset >= stored.next_offset]
         if not records:
