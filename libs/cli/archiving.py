@@ -97,7 +97,7 @@ def database_beside(url: str) -> str:
 async def _archive(url: str, cell: str, directory: Path, before: int, database: str | None, watch: Watch) -> None:
     from libs.bus.connect import connect
     from libs.inspect import archive as archives
-    from libs.inspect.sources import has_no_gaps
+    from libs.inspect.extent import has_no_gaps
 
     bus = await connect(url, cell)
     try:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.client import Client, ClientError
+from services.roster import NAMES
 
 LEAST_FREE_BYTES = 2 << 30
 MOST_LAG = 1000
@@ -81,24 +82,28 @@ def _services(cell: Client) -> Iterator[Finding]:
         end = cell.status()["next_offset"]
         deadline_s = time.monotonic() + STANDSTILL_S
         now = before
-        while any(now[name] <= before[name] < end for name in now) and time.monotonic() < deadline_s:
+        while any(_stands(name, before, now, end) for name in NAMES) and time.monotonic() < deadline_s:
             time.sleep(LOOK_EVERY_S)
             now = cell.positions() or now
     except ClientError as error:
         yield Finding("services", False, str(error), "look at the gateway's log")
         return
-    for name, position in now.items():
-        behind = max(end - position, 0)
-        stuck = behind > 0 and position <= before[name]
-        yield Finding(
-            name, not stuck, _distance(position, behind, stuck), f"look at its log; python -m libs.runtime {name}"
-        )
+    for name in NAMES:
+        stuck = _stands(name, before, now, end)
+        yield Finding(name, not stuck, _distance(now.get(name), end, stuck), "look at its log, and start it again")
 
 
-def _distance(position: int, behind: int, stuck: bool) -> str:
+def _stands(name: str, before: Mapping[str, int], now: Mapping[str, int], end: int) -> bool:
+    """Whether a service has handled nothing between two looks, and has something to handle."""
+    position = now.get(name, 0)
+    return position < end and position <= before.get(name, 0)
+
+
+def _distance(position: int | None, end: int, stuck: bool) -> str:
     """How far a service is from the end of the log."""
-    if stuck and position == 0:
+    if position is None and end > 0:
         return "it has no position on the log: never started, or forgotten by the broker (doctor --bus kafka://…)"
+    behind = max(end - (position or 0), 0)
     return f"{behind} events behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
 
 

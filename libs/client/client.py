@@ -214,7 +214,10 @@ class Client(Connection):
             yield from lines(answer.iter_bytes())
 
     def positions(self) -> dict[str, int] | None:
-        """{service: the first offset of control that it has not handled}; None when the log cannot tell."""
+        """{service: the first offset of control that it has not handled}; None when the log cannot tell.
+
+        A service that has no position, or whose position the broker has forgotten, is left out.
+        """
         with self._stream("/v1/log/export", {}) as answer:
             header = json.loads(next(lines(answer.iter_bytes())))
         found: dict[str, int] | None = header.get("positions")

@@ -53,7 +53,7 @@ class Conservation(msgspec.Struct, frozen=True, kw_only=True):
     gpus_free: int
     """On nodes that are there."""
     gpus_away: int
-    """On nodes that were lost or have left, and held by nobody."""
+    """On nodes that were lost or have left, and held by no job."""
 
     @property
     def ok(self) -> bool:

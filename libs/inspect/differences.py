@@ -32,7 +32,7 @@ class Kind(StrEnum):
     REPEATED = "repeated"
     """An event id stands on the log twice."""
     FORGED = "forged"
-    """A fact is signed by somebody who cannot know it, or names a cause that is not on the log."""
+    """A fact is signed by a source that cannot know it, or names a cause that is not on the log."""
     GAP = "gap"
     """An offset is missing where offsets have no gaps: a record was taken away."""
     UNHANDLED = "unhandled"
@@ -74,7 +74,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Class name of the event, or its wire type when it cannot be decoded."""
     subject: str
     service: str
-    """Whose decision it is; empty for facts."""
+    """The service that has decided it; empty for facts."""
     message: str
     """One sentence."""
     fields: list[FieldDifference] = []

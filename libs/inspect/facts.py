@@ -1,4 +1,4 @@
-"""What can be checked of the records that no core decides: who may say them, timers, causes, running numbers."""
+"""What can be checked of the records that no core decides: their sources, timers, causes, running numbers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Facts:
 
 
 def _source(envelope: Envelope) -> str:
-    """Who alone can say this."""
+    """The only source that can say this."""
     event = envelope.event
     if event.owner == agent.OWNER:
         return f"{AGENT_PREFIX}{getattr(event, 'node_id', '')}"

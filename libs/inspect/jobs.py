@@ -89,7 +89,7 @@ class Jobs:
                 self._enter(job, said)
 
     def _slice(self, event: TimeSliceStarted, said: Said) -> None:
-        """Jobs take turns: who is suspended has no place until it goes on."""
+        """Jobs take turns: a suspended job has no place until it goes on."""
         for job_id in event.suspended:
             if job := self._live.get(job_id):
                 job.gang = []

@@ -27,7 +27,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     cell: str
     positions: dict[str, int] | None = None
-    """{service: offset of the first control record that it has not handled}; None: unknown."""
+    """{service: offset of the first control record that it has not handled}; of the others, and None: unknown."""
     created_s: float = 0.0
     contiguous: bool = False
     """Offsets of control have no gaps: where one is missing, a record was taken away. (Kafka leaves gaps.)"""
@@ -35,6 +35,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What was exported, whether or not there is any record of it."""
     rules: dict[str, str] = {}
     """{service: digest of the rules in force at the log's beginning}: simulations append no ServiceStarted."""
+
+    def position(self, service: str) -> int | None:
+        """Offset of the first control record that a service has not handled; None: unknown.
+
+        Exports of earlier versions have 0 for a position that the broker had forgotten.
+        """
+        return (self.positions or {}).get(service) or None
 
 
 class Walk(Iterable[Message]):

@@ -138,7 +138,7 @@ def rehearse(
 
     Args:
         log: from its beginning.
-        services: whose decisions are rehearsed.
+        services: their decisions are rehearsed.
         changes: PolicyChanged and SettingChanged that are in force throughout, whatever the log says.
         span: which inputs are rehearsed; the others are folded.
         watch: called with the number of records so far, for progress bars.
@@ -155,7 +155,7 @@ def rehearse(
         if watch is not None and count % 1000 == 0:
             watch(count)
     for name, stage in stages.items():
-        stage.close(None if log.header.positions is None else log.header.positions.get(name, 0), found)
+        stage.close(log.header.position(name), found)
     found.details.sort(key=lambda each: each.offset)
     found.details = found.details[:MOST_DETAILS]
     return found

@@ -13,7 +13,7 @@ from libs.kernel.service import InvariantViolated, Service
 
 
 class ReplayViolation(Exception):
-    """A state contradicts itself; the message says whose, after which offset, and how."""
+    """A state contradicts itself; the message says of which service, after which offset, and how."""
 
 
 def refold(
@@ -28,7 +28,7 @@ def refold(
     Args:
         records: from the beginning of the log; those of other topics are passed over. They are read beyond
             `until_offset`, because decisions may stand far behind their causes.
-        services: whose cores are folded.
+        services: their cores are folded.
         until_offset: inputs from here on are left out; None: up to the end.
         positions: {service: the first record that it has not handled}: later ones are left out, too.
 

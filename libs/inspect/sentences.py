@@ -186,7 +186,7 @@ def _(e: placement.RoundStarted) -> str:
 def _(e: placement.TimeSliceStarted) -> str:
     changes = [("suspended", e.suspended), ("resumed", [s.job_id for s in e.resumed]), ("started", e.started)]
     said = "; ".join(f"{', '.join(jobs)} {what}" for what, jobs in changes if jobs)
-    return f"turn {e.number} on {', '.join(e.nodes)}: {said or 'everybody goes on'} ({e.reason.message})"
+    return f"turn {e.number} on {', '.join(e.nodes)}: {said or 'every job goes on'} ({e.reason.message})"
 
 
 @_on(placement.JobPacked)

@@ -6,25 +6,21 @@ import asyncio
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from libs.bus.connect import connect
-from libs.bus.port import Bus, BusError, Message, Partition, TellsPositions
+from libs.bus.port import Bus, Message, Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive import Archive, whole_reader
+from libs.inspect.extent import batches, has_no_gaps, survey
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import AUDITED, Header, Log, Walk
 
-BATCH = 1000
-SILENCE_S = 10.0
-"""How long to wait for messages that the log says it has."""
 _SQLITE = b"SQLite format 3\0"
-_WITHOUT_GAPS = ("sqlite", "memory")
-"""Kinds of bus whose offsets have no gaps."""
 
 
 @contextmanager
@@ -67,11 +63,6 @@ def open_log(
             yield read_jsonl(file, source)
 
 
-def has_no_gaps(url: str) -> bool:
-    """Whether the offsets of this bus follow each other."""
-    return url.split(":", 1)[0] in _WITHOUT_GAPS
-
-
 def _is_url(source: str) -> bool:
     return "://" in source or source == "memory:"
 
@@ -92,31 +83,11 @@ def _open_bus(
     with asyncio.Runner() as runner:
         bus = runner.run(connect(url, cell))
         try:
-            ends, positions = runner.run(_survey(bus, sessions, topics))
-            header = Header(cell=cell, positions=positions, contiguous=has_no_gaps(url), topics=tuple(topics))
-            yield Log(header, Walk(partial(_read, runner, bus, ends, archive)))
+            extent = runner.run(survey(bus, sessions, topics))
+            header = Header(cell=cell, positions=extent.positions, contiguous=has_no_gaps(url), topics=tuple(topics))
+            yield Log(header, Walk(partial(_read, runner, bus, extent.ends, archive)))
         finally:
             runner.run(bus.close())
-
-
-async def _survey(
-    bus: Bus, sessions: Sequence[str], topics: Sequence[Topic]
-) -> tuple[dict[Partition, int], dict[str, int] | None]:
-    """Where each partition ends now, and how far the services are.
-
-    Positions are asked first and control last: so what a service has handled is certainly on what is read,
-    and the cause of every order is.
-    """
-    positions: dict[str, int] | None = None
-    control = Partition(Topic.CONTROL, 0)
-    if isinstance(bus, TellsPositions) and sessions:
-        positions = {name: (await bus.committed(name, control)).next_offset for name in sessions}
-    ends: dict[Partition, int] = {}
-    for topic in sorted(topics, key=lambda topic: topic is Topic.CONTROL):
-        for partition in await bus.partitions(topic):
-            ends[partition] = await bus.end_offset(partition)
-    in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
-    return {partition: ends[partition] for partition in in_order}, positions
 
 
 def _read(runner: asyncio.Runner, bus: Bus, ends: Mapping[Partition, int], archive: Path | None) -> Iterator[Message]:
@@ -127,16 +98,14 @@ def _read(runner: asyncio.Runner, bus: Bus, ends: Mapping[Partition, int], archi
     """
     for partition, end in ends.items():
         reader = runner.run(whole_reader(bus, {partition: 0}, archive))
-        next_offset = 0
+        found = batches(reader, partition, 0, end)
         try:
-            while next_offset < end:
-                batch = runner.run(reader.next_batch(BATCH, SILENCE_S))
-                if not batch:
-                    place = f"{partition.topic}/{partition.index}@{next_offset}"
-                    raise BusError(f"{place}: nothing came for {SILENCE_S:g} s, expected messages up to {end}")
-                for message in batch:
-                    if message.offset < end:
-                        yield message
-                next_offset = batch[-1].offset + 1
+            while batch := runner.run(_next(found)):
+                yield from batch
         finally:
-            runner.run(reader.close())
+            runner.run(found.aclose())
+
+
+async def _next(found: AsyncGenerator[list[Message], None]) -> list[Message]:
+    """The next batch; empty at the end."""
+    return await anext(found, [])

@@ -79,7 +79,7 @@ def verify(log: Log, services: Sequence[Service[Any]], *, watch: Callable[[int],
 
     Args:
         log: from its beginning.
-        services: whose decisions are derived again.
+        services: their decisions are derived again.
         watch: called with the number of records so far, for progress bars.
 
     Raises:
@@ -344,7 +344,7 @@ class Verifier:
     def _fold_the_rest(self) -> None:
         """Up to the end of the log, or as far as its services had come."""
         for name, joined in self._joined.items():
-            position = self._position(name)
+            position = self._header.position(name)
             for handled in joined.complete(self._end if position is None else position):
                 self._refold(name, handled, self._latest)
 
@@ -353,7 +353,7 @@ class Verifier:
         for name, expectations in self._decisions.items():
             if name not in self._alive:
                 continue
-            pending += expectations.close(self._position(name), self._end, CONTROL, self._differences)
+            pending += expectations.close(self._header.position(name), self._end, CONTROL, self._differences)
         if Topic.ORDERS not in self._header.topics:
             return pending
         for node_id, expectations in self._orders.items():
@@ -361,12 +361,8 @@ class Verifier:
             if service not in self._alive:
                 continue
             where = f"orders of {node_id}"
-            pending += expectations.close(self._position(service), self._end, where, self._differences)
+            pending += expectations.close(self._header.position(service), self._end, where, self._differences)
         return pending
-
-    def _position(self, service: str) -> int | None:
-        positions = self._header.positions
-        return None if positions is None else positions.get(service, 0)
 
 
 def _cause(envelope: Envelope, offset: int) -> Cause:

@@ -38,7 +38,7 @@ class Service(Generic[S]):
     emits: tuple[type[Event], ...]
     """What the core may decide; anything else is refused."""
     requests: tuple[type[Event], ...] = ()
-    """Requests that the core makes as a user would, of types that the gateway owns: the record's source says whose."""
+    """Requests that the core makes as a user would, of the gateway's types; their records have the core as source."""
     observes: tuple[type[Event], ...] = ()
     """Facts of this owner that other processes of the service report: to a replay they are inputs."""
     next_wakeup: Callable[[S], float | None] = never

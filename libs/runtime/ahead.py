@@ -36,7 +36,7 @@ class Ahead:
         """Take the log from `start` on.
 
         Args:
-            service: whose decisions are looked for.
+            service: its decisions are looked for.
             read: gives control from one offset up to another.
             start: where the inputs begin that are not folded.
             end: where control ends.

@@ -58,7 +58,7 @@ class ManualClock:
         await waker
 
     def advance(self, seconds: float) -> None:
-        """Let time pass and wake everyone whose time has come."""
+        """Let time pass and wake every sleeper that is due."""
         self._now_s = whole_microseconds(self._now_s + seconds)
         while self._sleepers and self._sleepers[0][0] <= self._now_s:
             waker = heapq.heappop(self._sleepers)[2]

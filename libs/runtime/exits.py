@@ -6,7 +6,7 @@ OK = 0
 USAGE = 64
 """Unknown service, or arguments that make no sense."""
 CORE_FAILED = 70
-"""A control record cannot be decoded or handled. A restart stops at the same record: somebody must look."""
+"""A control record cannot be decoded or handled. A restart stops at the same record: an operator must look."""
 FENCED = 75
 """A newer instance of the service has taken over: this one must not be restarted."""
 CONFIG = 78

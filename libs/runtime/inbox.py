@@ -12,7 +12,7 @@ READ_TIMEOUT_S = 1.0
 
 
 class Inbox:
-    """At most one batch is in flight, so a slow core holds back its own reading and nobody else's."""
+    """At most one batch is in flight, so a slow core holds back its own reading and no other's."""
 
     def __init__(self, reader: Reader, max_messages: int, clock: Clock, stop: asyncio.Event) -> None:
         self._reader, self._max_messages, self._clock = reader, max_messages, clock

@@ -60,7 +60,7 @@ class MetricsPort:
 
 
 def expose(stats: Stats, meter: Meter) -> None:
-    """Publish a shell's numbers. They are read when somebody asks; the loop pays for commit latency alone."""
+    """Publish a shell's numbers. They are read when the port is asked; the loop pays for commit latency alone."""
     labels = {"service": stats.service}
 
     def reading(

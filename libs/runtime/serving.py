@@ -1,4 +1,4 @@
-"""Metrics and traces, wired by the settings. OpenTelemetry is loaded only when somebody listens."""
+"""Metrics and traces, wired by the settings. OpenTelemetry is loaded only for a port or a collector."""
 
 from __future__ import annotations
 

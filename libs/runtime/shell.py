@@ -5,7 +5,7 @@
                                                                             └──────────────────────┘
 
 What a core decides is appended in one transaction with the position behind its causes. Between two commits
-nothing of this process matters to anybody: killed at any point, it starts again from the last commit and
+nothing of this process is needed: killed at any point, it starts again from the last commit and
 derives the same decisions with the same ids.
 """
 

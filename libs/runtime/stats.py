@@ -54,7 +54,7 @@ class Stats:
     beat: float = field(default_factory=time.monotonic)
     """`time.monotonic()` of the loop's last turn."""
     on_commit: Callable[[float], None] | None = None
-    """Told the duration of each commit, in seconds; None when nobody listens."""
+    """Told the duration of each commit, in seconds; None: there is no listener."""
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether the service does its work, and the facts behind the verdict."""

@@ -22,6 +22,7 @@ from libs.contracts.gateway import (
     TenantConfigured,
 )
 from libs.contracts.jobs import ElasticRange, GpuRequest, JobSpec, SimulatedWork
+from libs.contracts.placement import LaunchTask
 from libs.contracts.reasons import Number
 from libs.inspect.logs import Log, simulated
 from libs.kernel.ids import request_id
@@ -108,6 +109,31 @@ def records(events: Iterable[Event | Envelope], *, step_s: float = 1.0) -> list[
             Record(topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=wrapped.time_s, envelope=wrapped)
         )
     return made
+
+
+def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchTask:
+    """An order to run a command on one node."""
+    order = LaunchTask(
+        node_id="n1",
+        job_id=job_id,
+        attempt=1,
+        name=job_id,
+        tenant="default",
+        command=list(command),
+        env={},
+        working_dir=None,
+        code_id=None,
+        gpu_indices=list(range(gpus)),
+        launcher="ranks",
+        first_rank=0,
+        world_size=gpus,
+        node_rank=0,
+        node_count=1,
+        rendezvous_host=None,
+        rendezvous_port=None,
+        time_limit_s=None,
+    )
+    return msgspec.structs.replace(order, **changes)
 
 
 class Scenario:

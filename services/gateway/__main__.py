@@ -62,7 +62,7 @@ async def _serve(settings: GatewaySettings, tokens: Tokens | None, stop: asyncio
     async with AsyncExitStack() as closing:
         on_appended: OnAppended | None = None
         if settings.otlp_endpoint:
-            from libs.runtime.tracing import to_collector  # loaded only when somebody listens
+            from libs.runtime.tracing import to_collector  # loaded only for a collector
 
             tracer = to_collector("gateway", settings.cell)
             closing.callback(tracer.close)

@@ -32,7 +32,7 @@ class Gateway:
     Args:
         settings: of this process.
         bus: the cell's log, topics in place.
-        tokens: who may do what; None: everybody everything.
+        tokens: what each user may do; None: every request may do everything.
         now: seconds since the epoch.
         on_appended: for traces.
     """

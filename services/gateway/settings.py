@@ -1,4 +1,4 @@
-"""The gateway's settings: the cell's own, and where and for whom the door is open."""
+"""The gateway's settings: the cell's own, and to which machines and users the door is open."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class GatewaySettings(Settings):
     listen: str = ""
     """`host:port` to listen on; empty: that of the `gateway` URL."""
     tokens_file: Path | None = None
-    """Who may do what (`adapters/tokens.py`); none: everybody may do everything, from this machine only."""
+    """What each user may do (`adapters/tokens.py`); none: every request may do everything, from this machine only."""
     anonymous: bool = False
-    """Open without tokens to other machines too. Whoever reaches the port can then run programs on the nodes."""
+    """Open without tokens to other machines too. A client that reaches the port can then run programs on the nodes."""
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     """Largest JSON body."""
     max_code_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)

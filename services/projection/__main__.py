@@ -12,7 +12,7 @@ from libs.contracts.wire import Undecodable
 from libs.runtime.exits import CoreFailed
 from libs.runtime.log import fields
 from libs.runtime.process import cell_bus, read_settings, run
-from services.projection.adapters.follow import Projection
+from services.projection.adapters.follow import DatabaseUnusable, Projection
 from services.projection.adapters.stats import Stats, expose
 from services.projection.adapters.store import AnotherWriter, Store, WrongCell
 from services.projection.settings import ProjectionSettings
@@ -39,7 +39,7 @@ async def _serve(settings: ProjectionSettings, stop: asyncio.Event, *, rebuild: 
     stats = Stats()
     with ExitStack() as closing:
         if settings.metrics_port:
-            from libs.runtime.metrics import MetricsPort  # loaded only when somebody listens
+            from libs.runtime.metrics import MetricsPort  # loaded only for a port
 
             port = MetricsPort("projection", settings.cell, settings.metrics_host, settings.metrics_port, stats.health)
             closing.callback(port.close)
@@ -54,7 +54,7 @@ async def _serve(settings: ProjectionSettings, stop: asyncio.Event, *, rebuild: 
                     log.info("the read models are up to date", extra=fields(next_offset=position))
                 else:
                     await projection.run(rebuild=rebuild)
-            except (Undecodable, WrongCell, AnotherWriter) as error:
+            except (Undecodable, WrongCell, AnotherWriter, DatabaseUnusable) as error:
                 raise CoreFailed(str(error)) from error
 
 

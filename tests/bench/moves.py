@@ -35,8 +35,9 @@ from libs.contracts.agent import (
 )
 from libs.contracts.placement import RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.testing.builders import launch
 from tests.bench.report import Report
-from tests.integration.agent_case import AgentCase, launch
+from tests.integration.agent_case import AgentCase
 
 MOVES = 4
 SCRIPT = """

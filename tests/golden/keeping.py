@@ -1,7 +1,7 @@
 """Writes the files of one version with the code of that version: `python keeping.py LOG FOLDER`.
 
 Run by `keep.py` with the tree of the kept commit on the path. It uses only what every version so far has; a commit
-that needs other calls changes them here, and is kept by its own copy of this file.
+that needs other calls changes them here, and is kept by its own copy of this file. So it shares no helper with tests.
 """
 
 from __future__ import annotations

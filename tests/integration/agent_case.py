@@ -11,14 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Partition, Reader, Session, TopicLayout
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, whole_microseconds
-from libs.contracts.placement import LaunchTask
 
 FACT_WITHIN_S = 90.0
 """A script that imports torch is slow to begin on a busy machine."""
@@ -104,31 +101,6 @@ class AgentCase:
     def task_folder(self, job_id: str, attempt: int = 1, node_id: str = "n1") -> Path:
         """Where the task's files are."""
         return self.folder / node_id / "tasks" / f"{job_id}.{attempt}"
-
-
-def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchTask:
-    """An order to run a command on one node."""
-    order = LaunchTask(
-        node_id="n1",
-        job_id=job_id,
-        attempt=1,
-        name=job_id,
-        tenant="default",
-        command=list(command),
-        env={},
-        working_dir=None,
-        code_id=None,
-        gpu_indices=list(range(gpus)),
-        launcher="ranks",
-        first_rank=0,
-        world_size=gpus,
-        node_rank=0,
-        node_count=1,
-        rendezvous_host=None,
-        rendezvous_port=None,
-        time_limit_s=None,
-    )
-    return msgspec.structs.replace(order, **changes)
 
 
 async def has_state(pid: int, letter: str) -> None:

@@ -30,8 +30,9 @@ from libs.contracts.agent import (
 from libs.contracts.base import Event, Topic
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, has_state, launch
+from tests.integration.agent_case import AgentCase, has_state
 from tests.integration.example_scripts import EXAMPLES
 
 

@@ -20,8 +20,9 @@ from torch_agent.harness.page import HEAD
 import torch_agent
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, has_state, launch
+from tests.integration.agent_case import AgentCase, has_state
 
 TODAY = Path(torch_agent.__file__).parent
 

@@ -13,7 +13,8 @@ import pytest
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
-from tests.integration.agent_case import AgentCase, has_state, launch
+from libs.testing.builders import launch
+from tests.integration.agent_case import AgentCase, has_state
 
 USES_CUDA = 'printf 0 > "$FAKE_CUDA/$$"; sleep 60'
 SUSPEND, RESUME = (order(node_id="n1", job_id="a", attempt=1) for order in (SuspendTask, ResumeTask))

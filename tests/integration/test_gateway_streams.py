@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from libs.bus import codec
+from libs.bus.port import Position
 from libs.contracts.agent import JobLogged, LogLine
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobSucceeded
@@ -229,6 +230,17 @@ async def test_an_exported_log_is_the_log(cell: Cell) -> None:
     assert [codec.record(message) for message in exported] == [
         codec.record(message) for message in await reader.next_batch(10, 1.0)
     ]
+
+
+async def test_an_exported_log_has_the_positions_that_the_bus_knows(cell: Cell) -> None:
+    await cell.submit()
+    for name in ("placement", "introspection"):
+        session = await cell.bus.open_session(name)
+        await session.commit([], {CONTROL: Position(1)})
+        await session.close()
+    answer = await cell.client.get("/v1/log/export")
+    log = read_jsonl(answer.content.splitlines(), "the answer")
+    assert log.header.positions == {"placement": 1, "introspection": 1}
 
 
 async def test_an_exported_log_has_its_archive_in_it(cell: Cell, tmp_path: Path) -> None:

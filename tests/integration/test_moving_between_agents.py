@@ -27,8 +27,9 @@ from libs.contracts.agent import (
 )
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, launch
+from tests.integration.agent_case import AgentCase
 from tests.integration.example_scripts import SCRIPTS, STEPS, losses_in, losses_of
 
 SUSPENSIONS, SLOTS, MOVES = 10, 3, 2

@@ -21,7 +21,8 @@ from libs.contracts.read_models import ROW_TYPES, EventRow, JobRow, Row
 from libs.contracts.wire import Undecodable
 from libs.inspect.archive import archive, give_back
 from libs.testing.faults import Faults, FaultyBus
-from services.projection.adapters.follow import Projection
+from services.projection.adapters.engine import waiting_helps
+from services.projection.adapters.follow import DatabaseUnusable, Projection
 from services.projection.adapters.store import Store
 from services.projection.core import FOLD_VERSION, Rows, apply
 from services.projection.core.rows import key_of
@@ -151,6 +152,59 @@ async def test_a_log_that_is_away_is_waited_for(store: Store) -> None:
     faults.fail("read", BusUnavailable("no broker answers (injected)"))
     assert await Projection(bus, store, asyncio.Event()).catch_up() == 7
     await assert_up_to_date(store, bus)
+
+
+async def test_a_table_that_is_missing_is_not_waited_for(store: Store) -> None:
+    store.migrate()
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"DROP TABLE {TABLES[JobRow].name}"))
+    projection = Projection(await told(Story().running()), store, asyncio.Event())
+    with pytest.raises(DatabaseUnusable, match=f"{TABLES[JobRow].name}.*expected the tables of this version"):
+        async with asyncio.timeout(60):
+            await projection.catch_up()
+
+
+async def test_a_file_that_is_no_database_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("hello\n" * 1000)
+    store = Store(f"sqlite:///{tmp_path / 'text.db'}", "lab")
+    with pytest.raises(DatabaseUnusable, match="not a database"):
+        async with asyncio.timeout(60):
+            await Projection(await told(Story().running()), store, asyncio.Event()).catch_up()
+
+
+async def test_a_database_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "not mounted yet"
+    store = Store(f"sqlite:///{folder / 'read_models.db'}", "lab")
+    folder.rmdir()
+    bus = await told(Story().running())
+    caught_up = asyncio.create_task(Projection(bus, store, asyncio.Event()).catch_up())
+
+    async def tries_again() -> bool:
+        return "cannot be used, trying again" in caplog.text
+
+    await eventually(tries_again)
+    folder.mkdir()
+    assert await caught_up == 7
+    await assert_up_to_date(store, bus)
+    store.close()
+
+
+def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'read_models.db'}", "lab")
+    store.migrate()
+    with store.engine.connect() as one, store.engine.connect() as other:
+        other.exec_driver_sql("PRAGMA busy_timeout=0")
+        one.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(sa.exc.OperationalError) as locked:
+            other.exec_driver_sql("BEGIN IMMEDIATE")
+    assert waiting_helps(locked.value)
+    store.close()
+
+
+def test_a_server_that_does_not_answer_is_waited_for() -> None:
+    with pytest.raises(sa.exc.OperationalError) as away:
+        Store("postgresql+psycopg://nobody@127.0.0.1:1/none", "lab").checkpoint()
+    assert waiting_helps(away.value)
 
 
 async def test_two_of_them_do_no_harm(store: Store) -> None:

@@ -19,8 +19,9 @@ from torch_agent.processes import lives
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
 from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, has_state, launch
+from tests.integration.agent_case import AgentCase, has_state
 from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, STEPS, losses_in, losses_of
 
 SUSPENSIONS = 10

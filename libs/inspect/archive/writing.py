@@ -29,6 +29,7 @@ from libs.inspect.archive.manifest import (
     write_manifest,
 )
 from libs.inspect.archive.reading import Archive
+from libs.inspect.extent import batches
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import Header, Log
 from libs.inspect.parquet import write_parquet
@@ -39,9 +40,6 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 """… which also ends when its data gets larger than this: it is held in memory while it is written."""
 LEVEL = 6
 """The default of gzip itself; Python's is 9."""
-BATCH = 1000
-SILENCE_S = 10.0
-"""How long to wait for messages that the log says it has."""
 
 Watch = Callable[[int], None]
 """Told how many records were archived so far."""
@@ -130,19 +128,10 @@ async def kept_messages(bus: Bus, partition: Partition, start: int, end: int) ->
     """
     if start >= end:
         return
-    reader = await bus.reader({partition: start})
-    try:
-        while start < end:
-            batch = await reader.next_batch(BATCH, SILENCE_S)
-            if not batch:
-                place = f"{partition.topic}/{partition.index}@{start}"
-                raise BusError(f"{place}: nothing came for {SILENCE_S:g} s, expected messages up to {end}")
+    async with aclosing(batches(await bus.reader({partition: start}), partition, start, end)) as found:
+        async for batch in found:
             for message in batch:
-                if message.offset < end:
-                    yield message
-            start = batch[-1].offset + 1
-    finally:
-        await reader.close()
+                yield message
 
 
 class Segments:

@@ -36,7 +36,7 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     if not state.nodes:
-        state.unjudged[event.job_id] = event.spec
+        state.unjudged.setdefault(event.job_id, event.spec)  # the first arrival of an id counts
 
 
 @machine.decides(JobArrived)

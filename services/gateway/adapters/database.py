@@ -111,7 +111,7 @@ class Database:
         return self._position
 
     async def _poll(self) -> None:
-        """One task asks for all who wait, as long as somebody waits."""
+        """One task asks for all requests that wait, as long as there are any."""
         while self._followers:
             try:
                 position = await self.position()

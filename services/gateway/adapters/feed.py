@@ -1,4 +1,4 @@
-"""The live end of control, read once for all who follow it; who starts further back reads the log first."""
+"""The live end of control, read once for all followers; one that starts further back reads the log first."""
 
 from __future__ import annotations
 

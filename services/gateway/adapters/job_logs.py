@@ -46,7 +46,7 @@ class JobLogs:
 
     Args:
         bus: the cell's log.
-        job_id: whose lines.
+        job_id: the job that has written the lines.
         wanted: which of them.
     """
 

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens from a file.
+"""What each user may do: bearer tokens from a file.
 
 The file is YAML (or JSON):
 
@@ -41,7 +41,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sends a request."""
+    """The sender of a request."""
 
     name: str
     scopes: frozenset[Scope]
@@ -53,7 +53,7 @@ class Principal:
 
 
 ANYBODY = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
-"""Everybody, where no tokens are configured."""
+"""The sender of every request, where no tokens are configured."""
 
 
 class TokensUnreadable(Exception):
@@ -110,7 +110,7 @@ class Tokens:
         )
 
     def find(self, token: str) -> Principal | None:
-        """Whose token this is. Takes the same time for every wrong token."""
+        """The owner of this token. Takes the same time for every wrong token."""
         wanted = _hash(token)
         found = None
         for known, principal in self._principals.items():

@@ -77,7 +77,7 @@ async def list_nodes(gateway: Door, who: Reader) -> Response:
 
 @router.get("/gpus", operation_id="listGpus", dependencies=[Fresh], responses=responses("GpuList"))
 async def list_gpus(gateway: Door, who: Reader) -> Response:
-    """Every GPU and who has it."""
+    """Every GPU and the jobs that hold it."""
     (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
     by_id = {node.id: node for node in nodes}
     items = [Gpu(**views.gpu(gpu, by_id.get(gpu.node_id))) for gpu in gpus]

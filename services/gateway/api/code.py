@@ -1,4 +1,4 @@
-"""Upload of a working directory, so that nobody has to build an image first."""
+"""Upload of a working directory, so that no image has to be built first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every route needs: the gateway, who asks, how fresh, and answers in one form."""
+"""What every route needs: the gateway, the principal, how fresh, and answers in one form."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token of the cell. Not nee
 async def principal(
     gateway: Door, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """Who asks.
+    """The sender of the request.
 
     Raises:
         Problem: 401: no token, or an unknown one.
@@ -60,7 +60,7 @@ async def principal(
 
 
 def allowed(scope: Scope) -> Any:
-    """A dependency: the principal, who has this scope."""
+    """A dependency: the principal, which has this scope."""
 
     async def check(who: Annotated[Principal, Depends(principal)]) -> Principal:
         if not who.may(scope):
@@ -132,7 +132,7 @@ async def fresh(
 
 
 async def _require_on_log(gateway: Gateway, offset: int) -> None:
-    """Waiting for what nobody has appended would be in vain."""
+    """Waiting for what was never appended would be in vain."""
     known = max(gateway.feed.next_offset, gateway.intake.next_offset)
     if offset >= known:
         known = await gateway.bus.end_offset(CONTROL)
@@ -258,7 +258,7 @@ def next_page(path: str, cursor: str | None, limit: int) -> dict[str, str] | Non
 
 
 def require_code(gateway: Gateway, code_id: str | None, pointer: str) -> None:
-    """Refuse a request for code that nobody has uploaded.
+    """Refuse a request for code that was never uploaded.
 
     Raises:
         Problem: 422, at `pointer`.

@@ -9,7 +9,7 @@ from services.gateway.door import Gateway
 from services.gateway.problems import Problem, not_found, shown, unavailable
 
 _OWN_WRITE_WAIT_S = 5.0
-"""What this gateway has accepted is waited for, even when nobody asks to."""
+"""What this gateway has accepted is waited for, also without `Prefer: wait`."""
 
 
 async def find_job(gateway: Gateway, reference: str) -> JobRow:

@@ -1,4 +1,4 @@
-"""What surrounds every request: who may be addressed, headers for browsers, measurements."""
+"""What surrounds every request: the hosts it may be addressed to, headers for browsers, measurements."""
 
 from __future__ import annotations
 

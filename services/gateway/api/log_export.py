@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from libs.bus.port import Partition, TellsPositions
-from libs.contracts import admission, failure_analysis, migration, placement, quota
+from libs.bus.port import Partition
+from libs.contracts import admission, failure_analysis, introspection, migration, placement, quota, sweeps
 from libs.contracts.base import Topic
 from libs.inspect.archive import whole_reader
+from libs.inspect.extent import batches, has_no_gaps, survey
 from libs.inspect.jsonl import header_line, record_line
 from libs.inspect.logs import AUDITED, Header
-from services.gateway.adapters.intake import CONTROL
 from services.gateway.api.common import Door, Reader, media
 from services.gateway.api.streams import NDJSON, stream
 from services.gateway.door import Gateway
@@ -21,12 +22,16 @@ from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/log", tags=["log"], route_class=StrictRoute)
 
-_BATCH = 500
-_CORES = (admission.OWNER, quota.OWNER, placement.OWNER, migration.OWNER, failure_analysis.OWNER)
+_CORES = (
+    admission.OWNER,
+    quota.OWNER,
+    placement.OWNER,
+    introspection.OWNER,
+    migration.OWNER,
+    failure_analysis.OWNER,
+    sweeps.OWNER,
+)
 """The services whose decisions a replay derives anew."""
-_WITHOUT_GAPS = ("sqlite:", "memory:")
-"""Logs whose offsets have no gaps."""
-_SILENCE_S = 10.0
 _DOCUMENT = media("`sanjaya-log/1`: a header line, then a line per record.", {NDJSON: {"schema": {"type": "string"}}})
 
 
@@ -36,46 +41,26 @@ async def export_log(
     who: Reader,
     topic: Annotated[list[Topic], Query(description="Default: control and orders.")] = [],  # noqa: B006
 ) -> Response:
-    """The log up to its present end, record by record, as it can be replayed.
-
-    The services' positions are asked first and control's end last: so what a service has handled is certainly
-    exported, and so is the decision behind every order.
-    """
+    """The log up to its present end, record by record, as it can be replayed."""
     topics = tuple(dict.fromkeys(topic)) or AUDITED
-    positions: dict[str, int] | None = None
-    if isinstance(gateway.bus, TellsPositions):
-        positions = {name: (await gateway.bus.committed(name, CONTROL)).next_offset for name in _CORES}
-    ends: dict[Partition, int] = {}
-    for name in sorted(topics, key=lambda name: name is Topic.CONTROL):
-        for partition in await gateway.bus.partitions(name):
-            ends[partition] = await gateway.bus.end_offset(partition)
+    extent = await survey(gateway.bus, _CORES, topics)
     header = Header(
         cell=gateway.bus.cell,
-        positions=positions,
+        positions=extent.positions,
         created_s=gateway.now(),
-        contiguous=gateway.settings.bus.startswith(_WITHOUT_GAPS),
+        contiguous=has_no_gaps(gateway.settings.bus),
         topics=topics,
     )
-    in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
     # an archive that cannot be read is a problem document, not a stream that breaks off
-    await (await whole_reader(gateway.bus, dict.fromkeys(in_order, 0))).close()
-    return stream(gateway, _lines(gateway, header, {partition: ends[partition] for partition in in_order}), NDJSON)
+    await (await whole_reader(gateway.bus, dict.fromkeys(extent.ends, 0))).close()
+    return stream(gateway, _lines(gateway, header, extent.ends), NDJSON)
 
 
-async def _lines(gateway: Gateway, header: Header, ends: dict[Partition, int]) -> AsyncIterator[bytes]:
+async def _lines(gateway: Gateway, header: Header, ends: Mapping[Partition, int]) -> AsyncIterator[bytes]:
     """A record that does not come breaks the stream off: a short export must not look like a whole one."""
     yield header_line(header)
     for partition, end in ends.items():
         reader = await whole_reader(gateway.bus, {partition: 0})
-        try:
-            position = 0
-            while position < end:
-                messages = await reader.next_batch(_BATCH, _SILENCE_S)
-                if not messages:
-                    raise TimeoutError(
-                        f"{partition.topic}/{partition.index}@{position}: nothing came for {_SILENCE_S:g} s"
-                    )
-                yield b"".join(record_line(message) for message in messages if message.offset < end)
-                position = messages[-1].offset + 1
-        finally:
-            await reader.close()
+        async with aclosing(batches(reader, partition, 0, end)) as found:
+            async for batch in found:
+                yield b"".join(map(record_line, batch))

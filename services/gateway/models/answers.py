@@ -235,7 +235,7 @@ class NodeList(Answer):
 
 
 class Gpu(Answer):
-    """One GPU and who has it."""
+    """One GPU and the jobs that hold it."""
 
     id: str
     node_id: str

@@ -166,7 +166,7 @@ class JobRequest(Strict):
         """The specification that goes on the log.
 
         Args:
-            user: who asks, for a request that names nobody.
+            user: the sender, for a request that names no user.
         """
         return JobSpec(
             name=self.name or forms.job_name(self.command),

@@ -80,7 +80,7 @@ class SweepRequest(Strict):
         None, description="The step of a trial's last report: learning curves are continued up to it."
     )
     pruner: Pruner | None = Field(
-        None, description="Who gives trials up. Default: `curve` with `last_step`, `median` without."
+        None, description="The rule by which trials are given up. Default: `curve` with `last_step`, `median` without."
     )
     warmup_reports: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(
         3, description="Reports before a trial is judged."
@@ -130,7 +130,7 @@ class SweepRequest(Strict):
         """The specification that goes on the log.
 
         Args:
-            user: who asks, for a request that names nobody.
+            user: the sender, for a request that names no user.
         """
         return SweepSpec(
             name=self.name or self.trial.name or forms.job_name(self.trial.command),

@@ -31,8 +31,9 @@ LOOK_AFTER_S = 2.0
 
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
-    if len(event.spec.widths) > 1:
-        state.widths[event.job_id] = event.spec.widths
+    known = event.job_id in state.queued or event.job_id in state.seats
+    if len(event.spec.widths) > 1 and not known:  # the first arrival of an id counts
+        state.widths.setdefault(event.job_id, event.spec.widths)
 
 
 @machine.evolves(JobRejected)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
+
+_PRIMARY = 0xFF
+"""Bits of a result code of SQLite that say what it is; the others go into detail."""
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -28,6 +32,19 @@ def open_engine(url: str) -> sa.Engine:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         sa.event.listen(engine, "connect", _set_pragmas)
     return engine
+
+
+def waiting_helps(error: sa.exc.DBAPIError) -> bool:
+    """Whether what has failed may succeed later: the database is away, locked or full.
+
+    It never will where the statement does not fit the tables, or the file is damaged or no database. PostgreSQL has
+    classes of errors of their own for that; SQLite calls a missing table an operational error, too, and tells it from
+    the others by the result code.
+    """
+    if not isinstance(error, sa.exc.OperationalError):
+        return False
+    code: int | None = getattr(error.orig, "sqlite_errorcode", None)
+    return code is None or code & _PRIMARY != sqlite3.SQLITE_ERROR
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:

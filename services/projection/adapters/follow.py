@@ -18,6 +18,7 @@ from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
+from services.projection.adapters.engine import waiting_helps
 from services.projection.adapters.stats import Stats
 from services.projection.adapters.store import AnotherWriter, Checkpoint, Store
 from services.projection.core import FOLD_VERSION, Rows, apply, prefetch
@@ -30,12 +31,16 @@ CONTROL = Partition(Topic.CONTROL, 0)
 _WAIT_S = 1.0
 
 
+class DatabaseUnusable(Exception):
+    """The database refuses what no waiting mends; the message says which database, what it said, what was expected."""
+
+
 class Projection:
     """Keeps one database of read models up to date with one cell's log.
 
     Args:
         bus: the cell's log.
-        store: the database; nobody else may write its tables.
+        store: the database; no other process may write its tables.
         stop: set it to end; what was read is stored or will be read again.
         batch: most records per transaction.
         stats: where the projection's numbers go.
@@ -60,11 +65,12 @@ class Projection:
     async def run(self, *, rebuild: bool = False) -> None:
         """Follow the log until told to stop.
 
-        When somebody else moves the position (a rebuild by hand), go on from wherever it is then.
+        When another process moves the position (a rebuild by hand), go on from wherever it is then.
 
         Raises:
             Undecodable: a control record cannot be read; skipping it would make the rows wrong.
             WrongCell: the database belongs to another cell.
+            DatabaseUnusable: its tables are not those of this version, or it is damaged.
         """
         while not self._stop.is_set():
             try:
@@ -74,7 +80,7 @@ class Projection:
             except StopRequested:
                 return
             except AnotherWriter as error:
-                log.warning("somebody else writes the read models", extra=fields(cell=self._store.cell, error=error))
+                log.warning("another process writes the read models", extra=fields(cell=self._store.cell, error=error))
                 await _stopped_within(self._stop, _WAIT_S)
 
     async def catch_up(self, *, rebuild: bool = False) -> int:
@@ -84,8 +90,8 @@ class Projection:
             The position reached.
 
         Raises:
-            Undecodable, WrongCell: as `run`.
-            AnotherWriter: somebody else moves the position too.
+            Undecodable, WrongCell, DatabaseUnusable: as `run`.
+            AnotherWriter: another process moves the position too.
             StopRequested: told to stop meanwhile.
         """
         await self._open(rebuild)
@@ -167,7 +173,7 @@ class Projection:
         if stored.next_offset < self._at.next_offset:
             raise AnotherWriter(
                 f"the read models went back from offset {self._at.next_offset} to {stored.next_offset}: "
-                "somebody makes them anew"
+                "another process makes them anew"
             )
         records = [codec.record(m) for m in messages if m.offset >= stored.next_offset]
         if not records:
@@ -181,11 +187,21 @@ class Projection:
         return after
 
     async def _outlast_sql(self, call: Callable[[], T]) -> T:
-        """Do `call` in a thread, again and again while the database is away."""
+        """Do `call` in a thread, again and again while the database is away.
+
+        Raises:
+            DatabaseUnusable: waiting does not help.
+        """
         while True:
             try:
                 return await asyncio.to_thread(call)
-            except sqlalchemy.exc.OperationalError as error:
+            except sqlalchemy.exc.DatabaseError as error:
+                if not waiting_helps(error):
+                    where, what = self._store.engine.url.render_as_string(), str(error.orig).partition("\n")[0]
+                    raise DatabaseUnusable(
+                        f"the read models in {where} cannot be used: {what}; expected the tables of this version, or "
+                        "a database without any (`alembic_version` included), in which they are made anew from the log"
+                    ) from error
                 log.warning("the database cannot be used, trying again", extra=fields(error=error.orig))
                 if await _stopped_within(self._stop, 0.5):
                     raise StopRequested("the database is away") from None

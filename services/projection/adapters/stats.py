@@ -37,7 +37,7 @@ class Stats:
 
 
 def expose(stats: Stats, meter: Meter) -> None:
-    """Publish the numbers; they are read when somebody asks."""
+    """Publish the numbers; they are read when the port is asked."""
 
     def reading(value: Callable[[], float]) -> list[Callable[[CallbackOptions], list[Observation]]]:
         return [lambda _: [Observation(value(), {"service": "projection"})]]

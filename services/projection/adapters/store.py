@@ -52,7 +52,7 @@ class Store:
         self.engine = open_engine(url)
 
     def migrate(self) -> None:
-        """Bring the tables to today's form, in one transaction; data stays. Who comes second waits."""
+        """Bring the tables to today's form, in one transaction; data stays. A second process waits."""
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS))
         with self.engine.begin() as connection:

@@ -59,7 +59,7 @@ def moved(rows: Rows, event: JobMoved, at: At) -> None:
 
 @on(TimeSliceStarted)
 def sliced(rows: Rows, event: TimeSliceStarted, at: At) -> None:
-    """Jobs take turns: who is suspended has no place until it goes on."""
+    """Jobs take turns: a suspended job has no place until it goes on."""
     for job_id in [*event.suspended, *(seat.job_id for seat in event.resumed)]:
         job = live_job(rows, job_id)
         if job is not None:

@@ -22,7 +22,7 @@ from services.projection.core.rows import Rows
 
 @dataclass(frozen=True)
 class At:
-    """Where and when a record stands, and who says so."""
+    """Where and when a record stands, and its source."""
 
     offset: int
     time_s: float

@@ -43,6 +43,6 @@ def test_a_service_at_the_end_is_well_and_one_that_stands_is_not():
 
 
 def test_a_position_that_is_missing_is_called_so():
-    finding = found(placement=0)["placement"]
+    finding = found(quota=END)["placement"]
     assert not finding.ok
     assert finding.detail.startswith("it has no position on the log: never started, or forgotten by the broker")

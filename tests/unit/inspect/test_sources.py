@@ -11,7 +11,8 @@ import pytest
 from msgspec import structs
 
 from libs.bus.connect import connect
-from libs.bus.port import BusError, Message, Outgoing, TopicLayout
+from libs.bus.naming import CONTROL
+from libs.bus.port import BusError, Message, Outgoing, Position, TopicLayout
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.jsonl import write_jsonl
@@ -19,6 +20,7 @@ from libs.inspect.logs import Log
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
 from services.roster import SERVICES
+from tests.unit.inspect.archived_cell import commit
 from tests.unit.inspect.small_cell import header, messages, small_cell
 
 
@@ -58,6 +60,18 @@ def test_an_embedded_log_is_audited_like_an_exported_one(embedded: Path, tmp_pat
     assert live.ok and exported.ok
     assert live.state_hashes == exported.state_hashes
     assert live.decisions == exported.decisions
+
+
+def test_a_position_that_the_bus_does_not_know_is_left_out(embedded: Path):
+    async def commit_one() -> None:
+        bus = await connect(f"sqlite:///{embedded}", "lab")
+        await commit(bus, "quota", {CONTROL: Position(7)})
+        await bus.close()
+
+    asyncio.run(commit_one())
+    with open_log(str(embedded), cell="lab", sessions=["quota", "placement"]) as log:
+        assert log.header.positions == {"quota": 7}
+        assert (log.header.position("quota"), log.header.position("placement")) == (7, None)
 
 
 def test_only_the_topics_asked_for_are_read(embedded: Path):

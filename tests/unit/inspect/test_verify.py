@@ -10,12 +10,13 @@ import pytest
 from libs.bus.port import Message
 from libs.contracts.base import Topic
 from libs.inspect.differences import Kind
-from libs.inspect.logs import place
-from libs.inspect.verify import Verification
+from libs.inspect.logs import Log, place
+from libs.inspect.verify import Verification, verify
 from libs.kernel.ids import derived_id
 from services.roster import SERVICES
 from tests.unit.inspect.small_cell import (
     audit,
+    header,
     headers_of,
     messages,
     mutations,
@@ -291,6 +292,18 @@ def test_a_position_says_what_may_be_pending():
     handled = {service.name: arrived for service in SERVICES}
     result = audit(control[: arrived + 1], topics=("control",), positions=handled)
     assert (result.differences, result.pending) == (0, 1)
+
+
+@pytest.mark.parametrize("positions", [{}, {service.name: 0 for service in SERVICES}], ids=["left out", "as 0"])
+@pytest.mark.parametrize("rules", ["at hand", "older"])
+def test_a_forgotten_position_is_not_taken_for_a_service_that_has_handled_nothing(
+    positions: dict[str, int], rules: str
+):
+    known = header() if rules == "at hand" else header(rules={service.name: rules for service in SERVICES})
+    told = verify(Log(known, messages()), SERVICES)
+    forgotten = verify(Log(msgspec.structs.replace(known, positions=positions), messages()), SERVICES)
+    assert forgotten == told
+    assert forgotten.ok and forgotten.pending == 0
 
 
 def test_half_of_what_follows_from_one_input_is_never_pending():

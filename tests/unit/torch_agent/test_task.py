@@ -9,29 +9,11 @@ from torch_agent.core.seen import Ended, Seen, Stillness
 from torch_agent.core.task import Order, Status, Task, apply_order
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
-from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
+from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.testing.builders import launch
 
-LAUNCH = LaunchTask(
-    node_id="n1",
-    job_id="a",
-    attempt=1,
-    name="a",
-    tenant="default",
-    command=["python", "train.py"],
-    env={},
-    working_dir=None,
-    code_id=None,
-    gpu_indices=[0],
-    launcher="ranks",
-    first_rank=0,
-    world_size=1,
-    node_rank=0,
-    node_count=1,
-    rendezvous_host=None,
-    rendezvous_port=None,
-    time_limit_s=None,
-)
+LAUNCH = launch("a", "python", "train.py")
 STOP = StopTask(node_id="n1", job_id="a", attempt=1, grace_s=5.0, reason=Reason(code="Test", message=""))
 SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)

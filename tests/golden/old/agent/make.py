@@ -4,6 +4,7 @@
 
 The agent of that code runs in STATE_DIR, where it finishes one task, fails another and trains a third; what it stores
 goes to FOLDER, with an `expected.json` of what that code reads there. The paths get into the files: use neutral ones.
+It shares no helper with tests: in the trees that it is run with they are others.
 """
 
 from __future__ import annotations
