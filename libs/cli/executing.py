@@ -9,14 +9,14 @@ from libs.cli.ideal import ideal_ends
 from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
 from libs.contracts.gateway import TenantConfigured
 from libs.sim.clusters import parse_cluster
-from libs.sim.experiments.runs import RunSpec
 from libs.sim.learning import no_surface
 from libs.sim.outcomes import Outcome, Outcomes
-from libs.sim.report.holdings import intervals_of
-from libs.sim.report.intervals import to_rows
 from libs.sim.results import result
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
+from libs.studies.experiments.runs import RunSpec
+from libs.studies.report.holdings import intervals_of
+from libs.studies.report.intervals import to_rows
 
 OPERATOR = "experiment"
 

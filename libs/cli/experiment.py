@@ -16,9 +16,9 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.output import is_terminal, table
 
 if TYPE_CHECKING:
-    from libs.sim.experiments.cells import Outcome, Told
-    from libs.sim.experiments.runs import Result, RunSpec
-    from libs.sim.reproduce.study import Study
+    from libs.studies.experiments.cells import Outcome, Told
+    from libs.studies.experiments.runs import Result, RunSpec
+    from libs.studies.reproduce.study import Study
 
 REPORT = "report.html"
 VARIED = ("cluster", "gpus_per_server", "throughputs", "round_s", "checkpoint_overhead_s", "measure", "tenant_weights")
@@ -49,10 +49,10 @@ def generate(
 ) -> None:
     """Draw a workload as the Gavel paper does: Poisson arrivals, durations of half an hour to a week."""
     from libs.cli.writing import check_writable, write_text
-    from libs.sim.generators.computed_rates import computed_document, computed_throughputs
-    from libs.sim.generators.gavel import GavelWorkload
     from libs.sim.throughputs import read_throughputs
     from libs.sim.traces import write_trace
+    from libs.studies.generators.computed_rates import computed_document, computed_throughputs
+    from libs.studies.generators.gavel import GavelWorkload
 
     for path in (out, throughputs_out or "-"):
         check_writable(path)
@@ -81,9 +81,9 @@ def experiment(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Run every combination of a grid that has no result yet; write results, a table and a report."""
-    from libs.sim.experiments.grids import read_grid
-    from libs.sim.report.overview import overview
-    from libs.sim.report.page import write_report
+    from libs.studies.experiments.grids import read_grid
+    from libs.studies.report.overview import overview
+    from libs.studies.report.page import write_report
 
     found = read_grid(grid)
     folder = out or Path(found.name)
@@ -109,8 +109,8 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Check a paper's claims by simulation; the report says which of them hold here."""
-    from libs.sim.report.page import write_report
-    from libs.sim.reproduce.reporting import report_of
+    from libs.studies.report.page import write_report
+    from libs.studies.reproduce.reporting import report_of
 
     if paper not in PAPERS:
         fail(f"unknown paper {paper!r}; there are {' and '.join(PAPERS)}", USAGE)
@@ -140,15 +140,15 @@ def reproduce(
 def _gavel(full: bool, throughputs: str | None) -> tuple[Study, str]:
     from dataclasses import replace
 
-    from libs.sim.reproduce.gavel import study
-    from libs.sim.reproduce.gavel_plan import PAPER_SIZE, Size
+    from libs.studies.reproduce.gavel import study
+    from libs.studies.reproduce.gavel_plan import PAPER_SIZE, Size
 
     size = replace(PAPER_SIZE if full else Size(), throughputs=throughputs)
     return study(size), f"{3 * size.gpus_of_each_type} GPUs of three types ({size.cluster}), {size.jobs:,} jobs a run"
 
 
 def _gandiva(full: bool, throughputs: str | None) -> tuple[Study, str]:
-    from libs.sim.reproduce.gandiva import PAPER_SIZE, Size, study
+    from libs.studies.reproduce.gandiva import PAPER_SIZE, Size, study
 
     size = PAPER_SIZE if full else Size()
     return study(size), f"{size.gpus} GPUs in servers of four, {size.jobs:,} jobs a run"
@@ -160,7 +160,7 @@ PAPERS = {"gavel": _gavel, "gandiva": _gandiva}
 
 def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool) -> tuple[Outcome, list[Result]]:
     from libs.cli.executing import execute
-    from libs.sim.experiments.cells import read_results, run_cells, write_overview
+    from libs.studies.experiments.cells import read_results, run_cells, write_overview
 
     with _watching() as told:
         outcome = run_cells(runs, folder, execute, processes=processes, again=again, told=told)
@@ -204,7 +204,7 @@ def _watching() -> Iterator[Told]:
 
 
 def _list(runs: Sequence[RunSpec], folder: Path) -> None:
-    from libs.sim.experiments.cells import read_result
+    from libs.studies.experiments.cells import read_result
 
     cells = [[spec.cell_id, "there" if read_result(folder, spec) is not None else "to be run"] for spec in runs]
     table(cells, ["RUN", "RESULT"])

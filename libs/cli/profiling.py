@@ -15,7 +15,7 @@ from libs.cli.writing import check_picture, write_picture
 if TYPE_CHECKING:
     from libs.contracts.introspection import JobProfiled
     from libs.inspect.profile import Profile
-    from libs.sim.report.drawing import Drawing
+    from libs.studies.report.drawing import Drawing
 
 MEBIBYTE = 1 << 20
 NOTHING = float("nan")
@@ -78,8 +78,8 @@ def described(found: Profile) -> list[tuple[str, str]]:
 
 def drawing(job: str, found: Profile) -> Drawing:
     """Memory, mini-batch time and GPU use over time, and when the job stood still (cf. Gandiva, figure 5)."""
-    from libs.sim.report.drawing import Drawing
-    from libs.sim.report.style import CATEGORIES, RULE, stacked, styled
+    from libs.studies.report.drawing import Drawing
+    from libs.studies.report.style import CATEGORIES, RULE, stacked, styled
 
     began_s = found.began_s if found.began_s is not None else found.points[0].window_start_s
     points = _with_gaps(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from libs.cli.sweep_views import best
-from libs.sim.report.drawing import Drawing
-from libs.sim.report.style import CATEGORIES, INK, MUTED, PAPER, by_appearance, canvas, mixed, styled
+from libs.studies.report.drawing import Drawing
+from libs.studies.report.style import CATEGORIES, INK, MUTED, PAPER, by_appearance, canvas, mixed, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from libs.cli.context import USAGE, fail
 from libs.contracts.bad_input import BadInput
 
 if TYPE_CHECKING:
-    from libs.sim.report.drawing import Drawing
+    from libs.studies.report.drawing import Drawing
 
 EXPECTED = "a file that can be written"
 

@@ -65,6 +65,7 @@ def test_the_import_rules_hold(copy: Path):
             "placement: no room imports another in a circle",
         ),
         ("libs/policies/policy.py", "import services.quota.service", "only the roster"),
+        ("libs/sim/world.py", "import libs.studies.report.page", "studies: reproduce ->"),
         ("services/quota/core/state.py", "import libs.bus.port", "cores are pure"),
         ("services/quota/service.py", "import services.placement.service", "services never import each other"),
         ("libs/contracts/jobs.py", "import libs.kernel.ids", "contracts <- kernel"),

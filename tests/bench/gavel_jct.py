@@ -18,8 +18,8 @@ from statistics import mean
 
 from libs.cli.simulation import document_of, simulation_of
 from libs.sim.choice import Choice
-from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.throughputs import read_throughputs
+from libs.studies.generators.gavel import GavelWorkload
 from tests.bench.report import Report
 
 DATA = Path("../shared/data/throughputs.json")

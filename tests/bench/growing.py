@@ -21,7 +21,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.placement import DestinationReserved, JobMoved, JobResized
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
-from libs.sim.report.style import legend_beside, stacked, styled
+from libs.studies.report.style import legend_beside, stacked, styled
 from services.roster import SERVICES
 from tests.bench.report import RESULTS, Report
 from tests.e2e.growing import MOST, WIDTHS, Growing, losses_of, undisturbed

@@ -23,9 +23,9 @@ from typing import Any
 
 from libs.cli.simulation import document_of, simulation_of
 from libs.sim.choice import Choice
-from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
 from libs.sim.traces import read_trace
+from libs.studies.generators.gavel import GavelWorkload
 from tests.bench.report import Report
 
 DATA = Path("../shared/data")

@@ -42,10 +42,10 @@ from libs.runtime.rules import rules_of
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.sim.choice import Choice
-from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.simulation import Simulation
 from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
 from libs.sim.workloads import generate
+from libs.studies.generators.gavel import GavelWorkload
 from services import roster
 from tests.bench.report import Report
 

@@ -24,7 +24,7 @@ from libs.client import Client
 from libs.client.client import SWEEP_OVER
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
-from libs.sim.report.style import canvas, legend_beside, styled
+from libs.studies.report.style import canvas, legend_beside, styled
 from services.roster import SERVICES
 from tests.bench.report import RESULTS, Report
 

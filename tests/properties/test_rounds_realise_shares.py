@@ -15,11 +15,11 @@ from libs.contracts.gateway import PolicyChanged
 from libs.contracts.placement import AllocationComputed, JobPlaced, JobQueued, RoundStarted
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
-from libs.sim.generators.computed_rates import computed_throughputs
-from libs.sim.generators.gavel import GavelWorkload
 from libs.sim.options import Options
 from libs.sim.simulation import Simulation
 from libs.sim.workloads import Planned, Workload, workload_of
+from libs.studies.generators.computed_rates import computed_throughputs
+from libs.studies.generators.gavel import GavelWorkload
 from services.roster import SERVICES
 
 ROUND_S, ROUNDS = 360.0, 50

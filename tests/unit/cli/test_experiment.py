@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.sim.generators.computed_rates import computed_throughputs
 from libs.sim.throughputs import read_throughputs
 from libs.sim.traces import read_trace
+from libs.studies.generators.computed_rates import computed_throughputs
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 GRID = """

@@ -12,10 +12,10 @@ from libs.contracts.sweeps import SweepEnded, TrialPruned
 from libs.inspect.logs import simulated
 from libs.inspect.verify import verify
 from libs.sim.choice import Choice
-from libs.sim.experiments.runs import RunSpec
-from libs.sim.generators.sweep import SweepWorkload
 from libs.sim.simulation import Simulation
 from libs.sim.throughputs import NO_THROUGHPUTS
+from libs.studies.experiments.runs import RunSpec
+from libs.studies.generators.sweep import SweepWorkload
 from services.roster import SERVICES
 
 SMALL = SweepWorkload(trials=24, trial_s=600.0, reports=20, target=0.55, favourites=2)
