@@ -20,7 +20,12 @@ from libs.cli.cell import Cell, CellPlan
 from libs.cli.cell.cell import AGENTS_END_WITHIN_S
 from libs.cli.cell.plan import Command
 from libs.runtime.snapshots import Stored
+from tests.e2e.changing_place import SPARE_TYPE, WIDEST
 from tests.e2e.second_tree import environment
+
+SPARE = {"agent-n3": 1, "agent-n4": 1 + WIDEST}
+"""{agent: its GPUs} of the servers for jobs that change their place: one leaves the first for the second, where another
+grows; all other jobs are on the servers before them."""
 
 SCRIPT = """
 import itertools, os, sys, time
@@ -64,7 +69,10 @@ class UpgradedPlan(CellPlan):
     """Its agents leave their tasks alone when they end in order, so that others can adopt them."""
 
     def agent_commands(self) -> list[Command]:
-        return [replace(command, argv=[*command.argv, "--on-exit", "leave"]) for command in super().agent_commands()]
+        return [
+            replace(command, argv=[*command.argv, "--on-exit", "leave", *_gpus(command.name)])
+            for command in super().agent_commands()
+        ]
 
     def of(self, tree: Path) -> UpgradedPlan:
         """The same cell, run by the code of a tree."""
@@ -105,6 +113,11 @@ class UpgradedCell(Cell):
             return None
         newest = Stored(service, rows[-1].next_offset, rows[-1].body, rows[-1].body_digest).open()
         return {"next_offset": newest.next_offset, **msgspec.json.decode(newest.state)}
+
+
+def _gpus(agent: str) -> list[str]:
+    """Options that take the place of those that all agents have."""
+    return ["--virtual-gpus", str(SPARE[agent]), "--gpu-type", SPARE_TYPE] if agent in SPARE else []
 
 
 def holders(placement: dict[str, Any]) -> dict[str, list[list[str]]]:
