@@ -6,19 +6,12 @@ the exchange of some process does not end before it.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_agent.harness import inject_path
-
 from libs.client import Client
-from libs.testing.processes import ROOT
 
 SPARE_TYPE = "spare"
 """Of the GPUs that these jobs have to themselves."""
@@ -62,30 +55,14 @@ for _ in job.epochs(1):
         passes("batches")
         loss = job.mean(losses).item()
         if os.environ.get("RANK", "0") == "0":
-            with (folder / f"{name}.{'trained' if last == sys.maxsize else 'by_hand'}").open("a") as file:
-                file.write(f"{number} {loss.hex()}" + chr(10))
+            with (folder / f"{name}.{'losses' if last == sys.maxsize else 'by_hand'}").open("a") as file:
+                file.write(loss.hex() + chr(10))
         ends = torch.tensor(float(number == last or (last == sys.maxsize and (folder / "end").exists())))
         if job.mean([ends] * len(losses)) > 0:  # all processes see it in the same mini-batch
             break
-        time.sleep(0.0 if last < sys.maxsize else 0.05)
+        time.sleep(0.0 if last < sys.maxsize else 0.2)
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()
-"""
-BY_HAND = """
-import json, os, runpy, sys
-import libs.testing.quick_torch
-import torch
-
-folder = sys.argv[1]
-children = []
-for name, environment in json.loads(sys.argv[2]).items():
-    children.append(os.fork())
-    if children[-1] == 0:
-        os.environ.update(environment)
-        sys.argv = ["changing.py", folder, name]
-        runpy.run_path(f"{folder}/changing.py", run_name="__main__")
-        os._exit(0)
-sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
 """
 
 
@@ -123,23 +100,9 @@ class ChangingJob:
         """They go on."""
         self._file(gate, "closed").unlink()
 
-    def trained(self) -> list[str]:
-        """Mini-batch and loss, in the order in which they were written."""
-        return (self.folder / f"{self.name}.trained").read_text().splitlines()
+    def by_hand(self, mini_batches: int) -> dict[str, str]:
+        """The environment in which its script trains so many without a cell, in one process."""
+        return {"LAST": str(mini_batches - 1), "SANJAYA_VIRTUAL_RANKS": str(self.virtual_ranks)}
 
     def _file(self, gate: str, state: str) -> Path:
         return self.folder / f"{self.name}.{gate}.{state}"
-
-
-def trained_by_hand(folder: Path, jobs: Sequence[ChangingJob]) -> list[list[str]]:
-    """What each would have written without a cell, in one process, after as many mini-batches."""
-    (folder / "changing_by_hand.py").write_text(BY_HAND)
-    environments = {
-        job.name: {"LAST": str(len(job.trained()) - 1), "SANJAYA_VIRTUAL_RANKS": str(job.virtual_ranks)} for job in jobs
-    }
-    subprocess.run(
-        [sys.executable, str(folder / "changing_by_hand.py"), str(folder), json.dumps(environments)],
-        env={**os.environ, "PYTHONPATH": f"{inject_path()}:{ROOT}", "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
-    return [(folder / f"{job.name}.by_hand").read_text().splitlines() for job in jobs]
