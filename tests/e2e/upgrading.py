@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,18 @@ from typing import Any
 import msgspec
 import psutil
 from sqlalchemy import create_engine, text
+from torch_agent.harness import inject_path
 
 from libs.cli.cell import Cell, CellPlan
 from libs.cli.cell.cell import AGENTS_END_WITHIN_S
 from libs.cli.cell.plan import Command
 from libs.runtime.snapshots import Stored
+from tests.e2e.changing_place import SPARE_TYPE, WIDEST, ChangingJob
 from tests.e2e.second_tree import environment
+
+SPARE = {"agent-n3": 1, "agent-n4": 1 + WIDEST}
+"""{agent: its GPUs} of the servers for jobs that change their place: one leaves the first for the second, where another
+grows; all other jobs are on the servers before them."""
 
 SCRIPT = """
 import itertools, os, sys, time
@@ -47,16 +54,25 @@ def train(seed, losses, end, most, pause_s):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    train(int(sys.argv[2]), folder / f"{sys.argv[2]}.losses", folder / "end", sys.maxsize, 0.05)
+    train(int(sys.argv[2]), folder / f"{sys.argv[2]}.losses", folder / "end", sys.maxsize, 0.1)
 """
 BY_HAND = """
-import json, sys
+import json, os, runpy, sys
 from pathlib import Path
 from train import train
 
-folder = Path(sys.argv[1])
+folder, children = Path(sys.argv[1]), []
+for name, environment in json.loads(sys.argv[3]).items():
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.environ.update(environment)
+        sys.path.insert(0, sys.argv[4])
+        sys.argv = ["changing.py", str(folder), name]
+        runpy.run_path(str(folder / "changing.py"), run_name="__main__")
+        sys.exit()
 for seed, batches in json.loads(sys.argv[2]).items():
     train(int(seed), folder / f"{seed}.by_hand", folder / "never", batches, 0.0)
+assert not any(os.waitpid(child, 0)[1] for child in children)
 """
 
 
@@ -64,7 +80,10 @@ class UpgradedPlan(CellPlan):
     """Its agents leave their tasks alone when they end in order, so that others can adopt them."""
 
     def agent_commands(self) -> list[Command]:
-        return [replace(command, argv=[*command.argv, "--on-exit", "leave"]) for command in super().agent_commands()]
+        return [
+            replace(command, argv=[*command.argv, "--on-exit", "leave", *_gpus(command.name)])
+            for command in super().agent_commands()
+        ]
 
     def of(self, tree: Path) -> UpgradedPlan:
         """The same cell, run by the code of a tree."""
@@ -107,6 +126,11 @@ class UpgradedCell(Cell):
         return {"next_offset": newest.next_offset, **msgspec.json.decode(newest.state)}
 
 
+def _gpus(agent: str) -> list[str]:
+    """Options that take the place of those that all agents have."""
+    return ["--virtual-gpus", str(SPARE[agent]), "--gpu-type", SPARE_TYPE] if agent in SPARE else []
+
+
 def holders(placement: dict[str, Any]) -> dict[str, list[list[str]]]:
     """{node id: ids of the jobs that hold each of its GPUs} in a state of placement."""
     return {name: [gpu["holders"] for gpu in node["gpus"]] for name, node in placement["nodes"].items()}
@@ -126,16 +150,24 @@ def sanjaya(tree: Path, *arguments: str) -> tuple[int, Any]:
 
 
 def written(folder: Path) -> dict[str, list[str]]:
-    """{seed: losses} of the jobs that train in a folder."""
+    """{seed, or name: losses} of the jobs that train in a folder."""
     return {path.stem: path.read_text().splitlines() for path in sorted(folder.glob("*.losses"))}
 
 
-def by_hand(folder: Path, losses: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The same training without a cell, for as many batches each."""
+def by_hand(folder: Path, losses: dict[str, list[str]], changing: Sequence[ChangingJob]) -> dict[str, list[str]]:
+    """The same training without a cell, for as many batches each.
+
+    Args:
+        folder: of the scripts.
+        losses: of all jobs.
+        changing: those among them that change their place.
+    """
     (folder / "by_hand.py").write_text(BY_HAND)
-    batches = json.dumps({seed: len(lines) for seed, lines in losses.items()})
+    batches = {seed: len(lines) for seed, lines in losses.items()}
+    changed = {job.name: job.by_hand(batches.pop(job.name)) for job in changing}
+    arguments = (str(folder), json.dumps(batches), json.dumps(changed), inject_path())
     subprocess.run(
-        [sys.executable, str(folder / "by_hand.py"), str(folder), batches],
+        [sys.executable, str(folder / "by_hand.py"), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
     )

@@ -161,9 +161,9 @@ def gpu_type_of(state: State, seat: Seat) -> str:
 
 
 def look_soon(state: State, now_s: float) -> None:
-    """Something has changed by which somebody may be better off elsewhere."""
-    if state.look_at_s is None:
-        state.look_at_s = now_s + LOOK_AFTER_S
+    """Something has changed by which a job may be better off elsewhere; a later look does not put this one off."""
+    soon_s = now_s + LOOK_AFTER_S
+    state.look_at_s = soon_s if state.look_at_s is None else min(state.look_at_s, soon_s)
 
 
 def _has_changed(state: State, node_ids: Iterable[str], now_s: float) -> None:

@@ -7,6 +7,7 @@ from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLef
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import OWNER
+from services.migration.core.seats import look_soon
 from services.migration.core.state import Server, State
 from services.migration.core.table import machine
 
@@ -47,3 +48,4 @@ def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
     if event.service == OWNER and event.name in settings.names(OWNER):
         setattr(state, event.name, float(event.value))
+        look_soon(state, now_s)

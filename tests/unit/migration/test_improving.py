@@ -318,3 +318,37 @@ def test_who_has_grown_is_compared_with_before_but_its_best_rate_counts_no_more(
     assert only(case.moved("a", n1=[0, 1]), MigrationCompleted).live
     assert only(case.profile("a", 18.0, attempt=2), MigrationAssessed).gain_ratio == 0.8
     assert case.replica.state.seats["a"].best_per_s == 18.0
+
+
+def test_what_has_changed_is_looked_at_soon_also_when_a_later_look_is_due():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.place("a", n1=[0], most=4)
+    assert case.asked() == []
+    assert case.replica.next_wakeup == 60.0, "its neighbours will have been idle for long enough"
+    case.now_s = 10.0
+    case.place("b", n1=[1])
+    case.suspend("b")
+    assert case.asked() == [("b", ["n2"], "GpusVacated")]
+    assert case.now_s == 12.0
+
+
+def test_many_changes_do_not_put_off_the_look():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.place("a", n1=[0])
+    case.suspend("a")
+    case.now_s = 1.0
+    case.place("b", n1=[1])
+    assert case.asked() == [("a", ["n2"], "GpusVacated")]
+    assert case.now_s == 2.0
+
+
+def test_a_threshold_that_an_operator_has_changed_holds_soon():
+    case = MigrationCase("n1")
+    case.place("a", n1=[0], most=2)
+    assert case.asked() == []
+    case.now_s = 10.0
+    case.set("grow_after_s", 5.0)
+    assert case.asked() == [("a", ["n1"], "IdleGpus")]
+    assert case.now_s == 12.0
