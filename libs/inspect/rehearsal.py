@@ -23,7 +23,7 @@ from libs.inspect.logs import Log
 from libs.inspect.refolding import Handled, Joined
 from libs.inspect.sentences import sentence
 from libs.kernel.ids import derived_id
-from libs.kernel.replica import Replica
+from libs.kernel.replica import Replica, pass_over
 from libs.kernel.service import Service
 
 MOST_DETAILS = 100
@@ -173,7 +173,7 @@ class _Stage:
     ) -> None:
         self._service, self._span, self._orders = service, span, orders
         self._changes = changes
-        self._folded: Replica[Any] = Replica(service)
+        self._folded: Replica[Any] = Replica(service, pass_over)
         self._copy: Any = None
         """The recorded state with the changes; None: to be made anew."""
         self._joined = Joined()

@@ -8,7 +8,7 @@ from typing import Any
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
 from libs.inspect.refolding import Joined
-from libs.kernel.replica import Replica
+from libs.kernel.replica import Replica, pass_over
 from libs.kernel.service import InvariantViolated, Service
 
 
@@ -35,7 +35,7 @@ def refold(
     Raises:
         ReplayViolation: a state contradicts itself.
     """
-    replicas = {service.name: Replica(service) for service in services}
+    replicas = {service.name: Replica(service, pass_over) for service in services}
     joined = {name: Joined() for name in replicas}
     end = 0
     for record in records:

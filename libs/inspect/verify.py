@@ -27,7 +27,7 @@ from libs.inspect.reading import Read, read
 from libs.inspect.recorded import Recorded
 from libs.inspect.refolding import Handled, Joined
 from libs.inspect.replay import check_invariants
-from libs.kernel.replica import Replica
+from libs.kernel.replica import Replica, pass_over
 from libs.kernel.service import Service
 
 
@@ -102,7 +102,7 @@ class Verifier:
 
     def __init__(self, services: Sequence[Service[Any]], header: Header, epochs: Epochs) -> None:
         self._header, self._epochs = header, epochs
-        self.replicas = {service.name: Replica(service) for service in services}
+        self.replicas = {service.name: Replica(service, pass_over) for service in services}
         self._deciders = {cls: service.name for service in services for cls in service.emits}
         self._requesters = {(service.name, cls) for service in services for cls in service.requests}
         self._awaiting: dict[str, Expectations] = {}

@@ -6,6 +6,9 @@ service's own outputs go through the same evolve table at the moment they are em
 fold over the events and nothing else: inputs, and own outputs on the control log. `Machine.refold` folds what was
 recorded without deciding again.
 
+A machine may *judge* its inputs: an event that is impossible in the state changes nothing and nothing is decided about
+it. `Replica` tells of it: in tests and simulations it raises, in live shells it is counted.
+
 An evolve may return what it has changed; the decide of the same event finds that in `Turn.changed`. So a decision
 that is due once, at the event that makes it due, needs no mark of its own in the state.
 
@@ -28,6 +31,9 @@ E = TypeVar("E", bound=Event)
 
 Evolve = Callable[[S, Any, float], object]
 Decide = Callable[[S, Any, "Turn[S]"], None]
+Judge = Callable[[S, Any], str | None]
+Tell = Callable[[Envelope, str], None]
+"""Is told of an input that is impossible, and why."""
 
 
 class Turn(Generic[S]):
@@ -70,6 +76,7 @@ class Machine(Generic[S]):
         self._evolves: dict[type[Event], Evolve[S]] = {}
         self._decides: dict[type[Event], Decide[S]] = {}
         self._heard: dict[type[Event], None] = {}
+        self._judge: Judge[S] | None = None
 
     def evolves(self, *types: type[Event]) -> Callable[[Evolve[S]], Evolve[S]]:
         """Register how events of these types change the state: `evolve(state, event, now_s)`.
@@ -97,6 +104,17 @@ class Machine(Generic[S]):
 
         return register
 
+    def judges(self, function: Judge[S]) -> Judge[S]:
+        """Register what tells why an input cannot be in a state, as a sentence; None: it can.
+
+        Raises:
+            ValueError: there is one already.
+        """
+        if self._judge is not None:
+            raise ValueError(f"{self.service}: inputs are judged twice ({self._judge}, {function})")
+        self._judge = function
+        return function
+
     def hears(self, *types: type[Event]) -> None:
         """Own outputs of these types take effect when they are read from the log, not when they are emitted."""
         self._heard.update(dict.fromkeys(types))
@@ -122,8 +140,13 @@ class Machine(Generic[S]):
         read = (c for c in known if c.owner != self.service or c in self._heard)
         return tuple(sorted(read, key=lambda c: c.wire_type))
 
-    def handle(self, state: S, envelope: Envelope, now_s: float) -> list[Event]:
-        """Take one input: change `state` and return what the service decides, in order."""
+    def handle(self, state: S, envelope: Envelope, now_s: float, tell: Tell | None = None) -> list[Event]:
+        """Take one input: change `state` and return what the service decides, in order.
+
+        An impossible input changes nothing; `tell` hears of it.
+        """
+        if self._is_impossible(state, envelope, tell):
+            return []
         event = envelope.event
         changed = self.evolve(state, event, now_s)
         decide = self._decides.get(type(event))
@@ -133,12 +156,24 @@ class Machine(Generic[S]):
         decide(state, event, turn)
         return turn.outputs
 
-    def refold(self, state: S, event: Event, outputs: Iterable[Event], now_s: float) -> None:
-        """Change `state` as the input and the outputs that were recorded for it say, without deciding."""
-        self.evolve(state, event, now_s)
+    def refold(
+        self, state: S, envelope: Envelope, outputs: Iterable[Event], now_s: float, tell: Tell | None = None
+    ) -> None:
+        """Change `state` as the input and the outputs that were recorded for it say, without deciding.
+
+        An impossible input itself changes nothing; `tell` hears of it.
+        """
+        if not self._is_impossible(state, envelope, tell):
+            self.evolve(state, envelope.event, now_s)
         for output in outputs:
             if type(output) not in self._heard:
                 self.evolve(state, output, now_s)
+
+    def _is_impossible(self, state: S, envelope: Envelope, tell: Tell | None) -> bool:
+        why = self._judge(state, envelope.event) if self._judge is not None else None
+        if why is not None and tell is not None:
+            tell(envelope, why)
+        return why is not None
 
     def evolve(self, state: S, event: Event, now_s: float) -> object:
         """Change `state` as `event` says, and return what its evolve does; nothing for a type without an entry."""

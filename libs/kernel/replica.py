@@ -13,6 +13,7 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
 from libs.contracts.runtime import TimerFired
 from libs.kernel.ids import derived_id
+from libs.kernel.machine import Tell
 from libs.kernel.service import Service
 
 S = TypeVar("S")
@@ -61,15 +62,30 @@ class UndeclaredOutput(Exception):
     """A core emitted an event that its door plate does not list."""
 
 
+class ImpossibleEvent(Exception):
+    """An input cannot be in the state that it meets; the message says which, and what was expected."""
+
+
+def refuse(envelope: Envelope, why: str) -> None:
+    """For tests and simulations: an impossible event is a fault of what is tested."""
+    raise ImpossibleEvent(f"{envelope.event.wire_type} {envelope.id} of {envelope.source}: {why}")
+
+
+def pass_over(envelope: Envelope, why: str) -> None:
+    """For readers of a recorded log: the event changed nothing when it was live, and changes nothing now."""
+
+
 class Replica(Generic[S]):
     """Feeds a core with records and derives the envelopes of what it decides.
 
     Deterministic: two replicas of the same service that stepped through the same records have the same
-    state bytes and returned the same envelopes.
+    state bytes and returned the same envelopes. An event that is impossible in the state (`Machine.judges`) changes
+    nothing; `on_impossible` is told of it.
     """
 
-    def __init__(self, service: Service[S]) -> None:
+    def __init__(self, service: Service[S], on_impossible: Tell = refuse) -> None:
         self.service = service
+        self.on_impossible = on_impossible
         self._emitted, self._requested = frozenset(service.emits), frozenset(service.requests)
         self._decidable = self._emitted | self._requested
         self.state: S = service.state_type()
@@ -107,7 +123,7 @@ class Replica(Generic[S]):
         """As `take`, for an envelope that is known to be an input of the service (`Machine.reads`)."""
         if not self._is_new(envelope):
             return []
-        outputs = self.service.machine.handle(self.state, envelope, self.now_s)
+        outputs = self.service.machine.handle(self.state, envelope, self.now_s, self.on_impossible)
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
 
     def refold(self, envelope: Envelope, outputs: Sequence[Envelope]) -> None:
@@ -119,7 +135,8 @@ class Replica(Generic[S]):
         """
         if not self._is_new(envelope):
             return
-        self.service.machine.refold(self.state, envelope.event, (output.event for output in outputs), self.now_s)
+        recorded = (output.event for output in outputs)
+        self.service.machine.refold(self.state, envelope, recorded, self.now_s, self.on_impossible)
         self.decided += len(outputs)
 
     def has_taken(self, envelope: Envelope) -> bool:

@@ -81,6 +81,7 @@ def expose(stats: Stats, meter: Meter) -> None:
         "sanjaya_snapshots": (lambda: stats.snapshots, "snapshots saved"),
         "sanjaya_snapshot_failures": (lambda: stats.snapshot_failures, "snapshots that could not be saved"),
         "sanjaya_state_check_violations": (lambda: stats.violations, "contradictions found in the state"),
+        "sanjaya_impossible_events": (lambda: stats.impossible, "inputs that could not be in the state that they met"),
         "sanjaya_position_repairs": (lambda: stats.repairs, "positions behind the log's own records, repaired"),
     }
     for name, (value, text) in counters.items():

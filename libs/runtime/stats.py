@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from libs.contracts.envelope import Envelope
+from libs.runtime.log import fields
+
+log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
@@ -40,6 +46,10 @@ class Stats:
     snapshot_failures: int = 0
     violations: int = 0
     """State checks that found a contradiction."""
+    impossible: int = 0
+    """Inputs that cannot be in the state that they met; they changed nothing."""
+    last_impossible: str = ""
+    """The latest of them, and what was expected."""
     repairs: int = 0
     """Starts at which the committed position was behind what the log tells, and was repaired."""
     next_offset: int = 0
@@ -56,6 +66,12 @@ class Stats:
     on_commit: Callable[[float], None] | None = None
     """Told the duration of each commit, in seconds; None: there is no listener."""
 
+    def note_impossible(self, envelope: Envelope, why: str) -> None:
+        """Count an input that cannot be in the state that it met, and say which."""
+        self.impossible += 1
+        self.last_impossible = f"{envelope.id} of {envelope.source}: {why}"
+        log.error("an event is impossible and changes nothing", extra=fields(event=envelope.id, why=why))
+
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether the service does its work, and the facts behind the verdict."""
         stalled_s = time.monotonic() - self.beat
@@ -67,5 +83,7 @@ class Stats:
             "next_offset": self.next_offset,
             "lag_records": self.lag_records,
             "violations": self.violations,
+            "impossible_events": self.impossible,
+            "last_impossible_event": self.last_impossible,
             "last_turn_s": round(stalled_s, 3),
         }

@@ -9,7 +9,7 @@ import msgspec
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.kernel.machine import Machine
+from libs.kernel.machine import Machine, Tell
 from libs.kernel.service import Service
 
 
@@ -23,17 +23,18 @@ class WatchedMachine(Machine[Any]):
     def __init__(self, machine: Machine[Any]) -> None:
         super().__init__(machine.service)
         self._evolves, self._decides, self._heard = machine._evolves, machine._decides, machine._heard
+        self._judge = machine._judge
 
-    def handle(self, state: Any, envelope: Envelope, now_s: float) -> list[Event]:
+    def handle(self, state: Any, envelope: Envelope, now_s: float, tell: Tell | None = None) -> list[Event]:
         """As the machine watched.
 
         Raises:
             DecideMutates: names service and event, and the first field that differs.
         """
         before = msgspec.json.encode(state)
-        outputs = super().handle(state, envelope, now_s)
+        outputs = super().handle(state, envelope, now_s, tell)
         folded = msgspec.json.decode(before, type=type(state))
-        self.refold(folded, envelope.event, outputs, now_s)
+        self.refold(folded, envelope, outputs, now_s)
         if msgspec.json.encode(folded) != msgspec.json.encode(state):
             where = _first_difference(msgspec.to_builtins(folded), msgspec.to_builtins(state))
             what = type(envelope.event).__name__

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from hypothesis import given, note
 from hypothesis import strategies as st
 
 from libs.contracts import wire
+from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.placement import JobPlaced, LaunchTask
 from libs.inspect.conservation import conservation
 from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
+from libs.kernel.machine import Machine
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.purity import watched
 from libs.testing.strategies import crowded_cells, scenarios
+from services.placement.core.lifecycle.transitions import CHANGES, Standing, standing
+from services.placement.core.state import State as PlacementState
+from services.placement.service import SERVICE as PLACEMENT
 from services.roster import SERVICES
 from tests.properties.effort import few_examples, whole_system
 
@@ -47,6 +55,27 @@ def test_every_job_ends_exactly_once_and_the_books_balance(scenario: Scenario):
     assert books.violations == []
     assert books.gpus_held == 0
     assert books.jobs_total == len(ended)
+
+
+@whole_system
+@given(st.one_of(scenarios(), crowded_cells(), crowded_cells(policy="max_min_fairness")))
+def test_jobs_change_their_state_as_the_table_of_placement_says(scenario: Scenario):
+    allowed = {(cls, change.before, change.after) for change in CHANGES for cls in change.events}
+    machine, seen = Machine[PlacementState]("placement"), Counter[tuple[type[Event], Standing, Standing]]()
+    machine.__dict__.update(PLACEMENT.machine.__dict__)
+
+    def evolve(state: PlacementState, event: Event, now_s: float) -> object:
+        before = {job_id: standing(job) for job_id, job in state.jobs.items()}
+        changed = PLACEMENT.machine.evolve(state, event, now_s)
+        for job_id in {**before, **state.jobs}:
+            was, now = before.get(job_id, Standing.UNKNOWN), standing(state.jobs.get(job_id))
+            seen[type(event), was, now] += was is not now
+        return changed
+
+    machine.evolve = evolve  # type: ignore[method-assign]
+    services = [replace(PLACEMENT, machine=machine) if service is PLACEMENT else service for service in SERVICES]
+    scenario.build(services).run()
+    assert {change for change, times in seen.items() if times} <= allowed
 
 
 @whole_system

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.placement.core import scheduler
-from services.placement.core.lifecycle import abandoning, arrivals, attempts, nodes, requests
+from services.placement.core.lifecycle import abandoning, arrivals, attempts, nodes, requests, transitions
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
 from services.placement.core.lifecycle.table import machine, reactions
@@ -24,6 +24,7 @@ __all__ = [
     "requests",
     "scheduler",
     "starting",
+    "transitions",
 ]
 
 listeners.extend((Accounts(), Packs(), ServiceTime(), Reservations()))

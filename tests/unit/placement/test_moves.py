@@ -279,8 +279,8 @@ def test_a_destination_agent_that_has_lost_its_part_ends_the_move():
     assert ("ResumeTask", "n1", 1) in orders(outputs)
 
 
-def test_somebody_elses_end_is_no_end_of_the_move():
+def test_the_end_of_an_attempt_that_is_over_is_no_end_of_the_move():
     case = MoveCase()
     case.ask()
-    late = JobExited(job_id="a", attempt=7, node_id="n2", exit_code=0, signal=None, outcome="exited")
+    late = JobExited(job_id="a", attempt=0, node_id="n2", exit_code=0, signal=None, outcome="exited")
     assert case.give(late) == []

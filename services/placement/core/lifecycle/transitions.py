@@ -1,0 +1,273 @@
+"""A job's states: what may be said of it in which (`TABLE`), and what moves it from one to another (`CHANGES`).
+
+What is in no row of `TABLE` cannot be. Agents and services speak of what they know, and that may be over by the time it
+is read: such events are rows, too, each with its cause, so that what is in none is a fault of another service, of an
+agent, or of the log.
+
+The picture in the README is made from `CHANGES`; tests compare it, and look in random histories for other changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.agent import JobExited, JobMovable, JobReady, JobRestored, JobResumed, JobStarted, JobSuspended
+from libs.contracts.base import Event
+from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
+from libs.contracts.gateway import (
+    JobArrived,
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+)
+from libs.contracts.introspection import JobProfiled, PackFailed, PackSucceeded
+from libs.contracts.migration import MigrationStarted
+from libs.contracts.placement import (
+    AttemptFailed,
+    DestinationReserved,
+    JobCancelled,
+    JobMoved,
+    JobPlaced,
+    JobPreempted,
+    JobQueued,
+    JobSucceeded,
+    MoveAbandoned,
+    TimeSliceStarted,
+)
+from libs.contracts.quota import QuotaGranted
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.table import machine
+from services.placement.core.state import State
+
+
+class Standing(StrEnum):
+    """Where a job is in its life, as other services and agents can tell it."""
+
+    UNKNOWN = "unknown"
+    """It has not arrived, or it has ended: ended jobs are forgotten."""
+    ARRIVED = "arrived"
+    WAITING = "waiting"
+    QUEUED = "queued"
+    RUNNING = "running"
+    """Its attempt has been given GPUs, and nothing is ending it."""
+    SUSPENDED = "suspended"
+    """Its attempt stands still between two of its turns."""
+    MOVING = "moving"
+    """Its next attempt is being made ready to take over the state of this one."""
+    STOPPING = "stopping"
+    """Its attempt's tasks are being stopped."""
+    FAILED = "failed"
+
+
+class Attempt(StrEnum):
+    """Which of a job's attempts an event is about."""
+
+    NONE = "none"
+    """It names none."""
+    OLDER = "older"
+    THIS = "this"
+    PREPARED = "prepared"
+    """One that is, or was, to take over the state of this one."""
+    NEWER = "newer"
+    """One that has not been yet."""
+
+
+ACTIVE = (Standing.RUNNING, Standing.SUSPENDED, Standing.MOVING, Standing.STOPPING)
+NOT_PLACED = (Standing.WAITING, Standing.QUEUED, Standing.FAILED)
+KNOWN = (Standing.ARRIVED, *NOT_PLACED, *ACTIVE)
+EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
+ATTEMPTED = (*NOT_PLACED, *ACTIVE)
+FACTS = (JobStarted, JobMovable, JobSuspended, JobResumed, JobReady, JobRestored, JobExited)
+REQUESTS = (JobCancelRequested, JobPauseRequested, JobResumeRequested, JobPriorityChanged)
+_ENDED = "it has ended meanwhile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Events that may be, and where."""
+
+    events: tuple[type[Event], ...]
+    at: tuple[Standing, ...]
+    of: tuple[Attempt, ...] = (Attempt.NONE,)
+    because: str
+    """What happens, or why the event may come although nothing follows from it."""
+
+
+TABLE = (
+    Row(events=(JobArrived,), at=(Standing.UNKNOWN,), because="it was submitted"),
+    Row(events=(JobAdmitted,), at=(Standing.ARRIVED,), because="admission accepts it"),
+    Row(events=(JobRejected,), at=(Standing.ARRIVED,), because="admission rejects it"),
+    Row(
+        events=(QuotaGranted,),
+        at=(Standing.WAITING,),
+        of=(Attempt.NEWER,),
+        because="its tenant's share has room for it",
+    ),
+    Row(events=(QuotaGranted,), at=(Standing.UNKNOWN,), because="it was cancelled while quota decided"),
+    Row(
+        events=(RetryScheduled,),
+        at=(Standing.FAILED,),
+        of=(Attempt.NEWER,),
+        because="failure analysis gives it another attempt",
+    ),
+    Row(
+        events=(JobAbandoned,),
+        at=(Standing.FAILED,),
+        of=(Attempt.THIS,),
+        because="failure analysis gives it up",
+    ),
+    Row(events=REQUESTS, at=KNOWN, because="its user may ask at any time"),
+    Row(events=REQUESTS, at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=FACTS, at=ACTIVE, of=(Attempt.THIS,), because="its agents report on its tasks"),
+    Row(events=FACTS, at=ACTIVE, of=(Attempt.PREPARED,), because="agents report on the tasks that are to take over"),
+    Row(
+        events=FACTS,
+        at=(Standing.FAILED, Standing.WAITING),
+        of=(Attempt.THIS,),
+        because="a node that was thought lost reports on an attempt that has failed",
+    ),
+    Row(
+        events=FACTS,
+        at=NOT_PLACED,
+        of=(Attempt.PREPARED,),
+        because="the destination of a move that was given up reports before it is stopped",
+    ),
+    Row(events=FACTS, at=ATTEMPTED, of=(Attempt.OLDER,), because="a node reports on an attempt that is over"),
+    Row(events=FACTS, at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=(JobProfiled,), at=ACTIVE, of=(Attempt.THIS,), because="introspection has measured it"),
+    Row(
+        events=(JobProfiled, MigrationStarted),
+        at=NOT_PLACED,
+        of=(Attempt.THIS,),
+        because="the attempt has ended meanwhile",
+    ),
+    Row(
+        events=(JobProfiled, MigrationStarted),
+        at=ATTEMPTED,
+        of=(Attempt.OLDER,),
+        because="the attempt has ended meanwhile",
+    ),
+    Row(events=(JobProfiled, MigrationStarted), at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=(MigrationStarted,), at=ACTIVE, of=(Attempt.THIS,), because="migration wants it elsewhere"),
+    Row(events=(PackSucceeded, PackFailed), at=EVERYWHERE, because="a verdict on jobs that may have been parted"),
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Events by which a job may get from one state to another."""
+
+    events: tuple[type[Event], ...]
+    before: Standing
+    after: Standing
+
+
+CHANGES = (
+    Change((JobArrived,), Standing.UNKNOWN, Standing.ARRIVED),
+    Change((JobRejected,), Standing.ARRIVED, Standing.UNKNOWN),
+    Change((JobAdmitted,), Standing.ARRIVED, Standing.WAITING),
+    Change((QuotaGranted,), Standing.WAITING, Standing.QUEUED),
+    Change((JobCancelled,), Standing.WAITING, Standing.UNKNOWN),
+    Change((JobPlaced,), Standing.QUEUED, Standing.RUNNING),
+    Change((JobCancelled,), Standing.QUEUED, Standing.UNKNOWN),
+    Change((JobSucceeded,), Standing.RUNNING, Standing.UNKNOWN),
+    Change((TimeSliceStarted,), Standing.RUNNING, Standing.SUSPENDED),
+    Change((DestinationReserved,), Standing.RUNNING, Standing.MOVING),
+    Change((JobPreempted, JobCancelRequested, JobExited), Standing.RUNNING, Standing.STOPPING),
+    Change((AttemptFailed,), Standing.RUNNING, Standing.FAILED),
+    Change((TimeSliceStarted,), Standing.SUSPENDED, Standing.RUNNING),
+    Change((DestinationReserved,), Standing.SUSPENDED, Standing.MOVING),
+    Change((JobPreempted, JobCancelRequested, JobExited), Standing.SUSPENDED, Standing.STOPPING),
+    Change((JobSucceeded,), Standing.SUSPENDED, Standing.UNKNOWN),
+    Change((AttemptFailed,), Standing.SUSPENDED, Standing.FAILED),
+    Change((JobMoved, MoveAbandoned), Standing.MOVING, Standing.RUNNING),
+    Change((MoveAbandoned,), Standing.MOVING, Standing.SUSPENDED),
+    Change((JobCancelRequested, JobExited), Standing.MOVING, Standing.STOPPING),
+    Change((JobQueued,), Standing.STOPPING, Standing.QUEUED),
+    Change((JobSucceeded, JobCancelled), Standing.STOPPING, Standing.UNKNOWN),
+    Change((AttemptFailed,), Standing.STOPPING, Standing.FAILED),
+    Change((RetryScheduled,), Standing.FAILED, Standing.WAITING),
+    Change((JobAbandoned,), Standing.FAILED, Standing.UNKNOWN),
+)
+
+
+def _cells() -> Iterator[tuple[tuple[type[Event], Standing, Attempt], Row]]:
+    for row in TABLE:
+        for cls in row.events:
+            for standing in row.at:
+                for attempt in row.of:
+                    yield (cls, standing, attempt), row
+
+
+CELLS: dict[tuple[type[Event], Standing, Attempt], Row] = dict(_cells())
+"""{(event type, state of the job, attempt): row}."""
+JUDGED: dict[type[Event], None] = dict.fromkeys(cls for row in TABLE for cls in row.events)
+"""The event types that the table is about."""
+
+
+def standing(job: Job | None) -> Standing:
+    """Where the job is; None: it is not known."""
+    if job is None:
+        return Standing.UNKNOWN
+    if job.phase is not Phase.ACTIVE:
+        return Standing(job.phase.value)
+    if job.stopping:
+        return Standing.STOPPING
+    if job.move is not None:
+        return Standing.MOVING
+    return Standing.SUSPENDED if job.suspended else Standing.RUNNING
+
+
+def attempt_of(job: Job | None, event: Event) -> Attempt:
+    """Which attempt of the job the event is about. Of an unknown job nothing is known."""
+    number: int | None = getattr(event, "attempt", None)
+    if number is None or job is None:
+        return Attempt.NONE
+    if number == job.attempt:
+        return Attempt.THIS
+    if number < job.attempt:
+        return Attempt.OLDER
+    return Attempt.PREPARED if number <= job.last_attempt else Attempt.NEWER
+
+
+@machine.judges
+def impossible(state: State, event: Event) -> str | None:
+    """Why the event cannot be, as a sentence; None: it can."""
+    if type(event) not in JUDGED:
+        return None
+    job = state.jobs.get(event.subject)
+    cell = type(event), standing(job), attempt_of(job, event)
+    if cell in CELLS:
+        return None
+    _, state_of_job, attempt = cell
+    number = getattr(event, "attempt", None)
+    about = "" if number is None else f" (attempt {number}, {attempt})"
+    now = f", attempt {job.attempt}" if job is not None and job.attempt else ""
+    return (
+        f"{type(event).__name__}{about} cannot be said of job {event.subject}, which is {state_of_job}{now}; "
+        f"expected: {_expected(type(event))}"
+    )
+
+
+def _expected(cls: type[Event]) -> str:
+    """Where events of a type may be, in words."""
+    found: dict[Attempt, list[str]] = {}
+    for event_type, at, of in CELLS:
+        if event_type is cls:
+            found.setdefault(of, []).append(at.value)
+    return "; ".join(
+        " or ".join(places) + ("" if of is Attempt.NONE else f" ({of} attempt)") for of, places in found.items()
+    )
+
+
+def diagram() -> str:
+    """The states and what leads from one to another, as a picture in Mermaid; `[*]` stands for unknown jobs."""
+    lines = ["stateDiagram-v2"]
+    for change in CHANGES:
+        ends = ["[*]" if at is Standing.UNKNOWN else at.value for at in (change.before, change.after)]
+        lines.append(f"    {ends[0]} --> {ends[1]}: {' / '.join(cls.__name__ for cls in change.events)}")
+    return "\n".join(lines)
