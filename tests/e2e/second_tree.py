@@ -30,9 +30,9 @@ class Replacement:
 
 
 TIE_BREAK = Replacement(
-    "services/placement/core/cluster/gangs.py",
-    "    return len(indices), node.node_id\n",
-    '    return len(indices), "".join(chr(0x10FFFF - ord(letter)) for letter in node.node_id)\n',
+    "services/placement/core/cluster/servers.py",
+    "    return node_id\n",
+    '    return "".join(chr(0x10FFFF - ord(letter)) for letter in node_id)\n',
 )
 """Among servers that fit equally well the last name wins, not the first."""
 ROUND_ORDER = Replacement(

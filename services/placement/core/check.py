@@ -10,6 +10,7 @@ from services.placement.core.state import State
 def check(state: State) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
     _holders(state)
+    _index(state)
     _queue(state)
     _reservation(state)
 
@@ -35,6 +36,11 @@ def _holders(state: State) -> None:
     for job in state.jobs.values():
         if job.phase is Phase.ACTIVE and job.width not in job.spec.widths:
             raise InvariantViolated(f"job {job.job_id} may have {job.spec.widths} GPUs and holds {job.width}")
+
+
+def _index(state: State) -> None:
+    if not state.index.agrees():
+        raise InvariantViolated("what is indexed as free is not what is free on the nodes")
 
 
 def _queue(state: State) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
+
 import msgspec
 
 from libs.contracts import settings
@@ -9,6 +12,7 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import OWNER, Lease, Share
 from libs.policies.allocation.problem import PolicyOptions
 from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import Index, Servers
 from services.placement.core.jobs import Job
 
 
@@ -52,7 +56,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     node_ids: list[str]
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
     nodes: dict[str, Node] = {}
@@ -101,11 +105,26 @@ class State(msgspec.Struct, kw_only=True):
     slice_s: float = settings.default(OWNER, "slice_s")
     max_height: float = settings.default(OWNER, "max_height")
 
+    @cached_property
+    def index(self) -> Index:
+        """What is free where. Derived of `nodes`, and no part of snapshots: `changed` keeps it up to date."""
+        return Index(self.nodes)
+
+    def changed(self, node_id: str) -> None:
+        """The node is new, or what may be placed on it is other than before."""
+        if "index" in self.__dict__:
+            self.index.refresh(node_id)
+
+    def servers(self, closed: Iterable[str] = ()) -> Servers:
+        """The usable servers but for those that are closed."""
+        return self.index.without(closed)
+
     def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are the job's from now on."""
         for task in gang:
             for index in task.gpu_indices:
                 self.nodes[task.node_id].gpus[index].holders.append(job.job_id)
+            self.changed(task.node_id)
 
     def release(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are not the job's any more."""
@@ -114,3 +133,4 @@ class State(msgspec.Struct, kw_only=True):
             for index in task.gpu_indices:
                 if index < len(node.gpus) and job.job_id in node.gpus[index].holders:
                     node.gpus[index].holders.remove(job.job_id)
+            self.changed(task.node_id)

@@ -36,12 +36,16 @@ def golden() -> Simulation:
 @pytest.fixture
 def other_tie_break(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A release that gives the last of a server's free GPUs instead of the first."""
-    with_free = gangs._with_free
+    on_one, over_several = gangs._on_one, gangs._over_several
 
-    def reversed_gpus(*arguments: Any) -> list[Any]:
-        return [(node, list(reversed(free))) for node, free in with_free(*arguments)]
+    def reversed_on_one(request: Any, gpu_type: str, free: Any) -> Any:
+        return on_one(request, gpu_type, (free[0], free[1][::-1]))
 
-    monkeypatch.setattr(gangs, "_with_free", reversed_gpus)
+    def reversed_over_several(request: Any, gpu_type: str, free: list[Any]) -> Any:
+        return over_several(request, gpu_type, [(node, indices[::-1]) for node, indices in free])
+
+    monkeypatch.setattr(gangs, "_on_one", reversed_on_one)
+    monkeypatch.setattr(gangs, "_over_several", reversed_over_several)
     yield
 
 

@@ -49,6 +49,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
         remaps=event.remaps,
         state_port=event.state_port,
     )
+    state.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
     for job in state.jobs.values():
         if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
@@ -76,6 +77,7 @@ def node_gone(state: State, event: NodeLost | NodeLeft, now_s: float) -> None:
     if node is None or event.incarnation < node.incarnation:
         return
     node.present = False
+    state.changed(event.node_id)
     for job in _active_on(state, event.node_id):
         job.exits[event.node_id] = LOST
     for job in state.jobs.values():
@@ -98,12 +100,14 @@ def lose_tasks(state: State, event: NodeLost | NodeLeft, turn: Turn[State]) -> L
 def drain_requested(state: State, event: NodeDrainRequested, now_s: float) -> None:
     if event.node_id in state.nodes:
         state.nodes[event.node_id].draining = True
+        state.changed(event.node_id)
 
 
 @machine.evolves(NodeUndrainRequested)
 def undrain_requested(state: State, event: NodeUndrainRequested, now_s: float) -> None:
     if event.node_id in state.nodes:
         state.nodes[event.node_id].draining = False
+        state.changed(event.node_id)
 
 
 @machine.evolves(GpuUnhealthy)
@@ -151,3 +155,4 @@ def _set_health(state: State, node_id: str, index: int, *, healthy: bool) -> Non
     node = state.nodes.get(node_id)
     if node is not None and index < len(node.gpus):
         node.set_health(index, healthy=healthy)
+        state.changed(node_id)

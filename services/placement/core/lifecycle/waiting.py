@@ -2,56 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
+from libs.kernel.machine import Turn
 from services.placement.core.cluster import gangs
-from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.placing import tell
 from services.placement.core.state import State
 
 
-def reason_to_wait(state: State, job: Job, open_nodes: Sequence[Node], fit: gangs.Fit | None, now_s: float) -> Reason:
-    """The first cause that holds, in the order of `PendingReason`.
+def tell_why(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None, turn: Turn[State]) -> None:
+    """Tell the job why it waits, if that is another cause than before.
 
     Args:
-        open_nodes: usable nodes that are not reserved for a job that goes first.
+        open_servers: usable servers that are not reserved for a job that goes first.
         fit: a place that was found but is not accepted yet, or None.
     """
+    # The cause first: at most events it is the one before, and the numbers of all servers are not asked for.
+    if cause_to_wait(state, job, open_servers, fit) != job.wait_code:
+        tell(state, job, reason_to_wait(state, job, open_servers, fit, turn.now_s), turn)
+
+
+def cause_to_wait(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
+    """The first cause that holds, in the order of `PendingReason`; arguments as for `tell_why`."""
     request = job.spec.gpus
-    usable = [node for node in state.nodes.values() if node.usable]
-    free, wanted = gangs.free_gpus(request, open_nodes), request.count
+    if fit is not None:
+        return PendingReason.LOCALITY_RELAXING
+    if gangs.capacity(request, state.servers()) < request.count:
+        return PendingReason.HEALTHY_GPUS_MISSING
+    if state.reservation is not None and gangs.best_fit(request, state.servers()) is not None:
+        return PendingReason.FAIR_SHARE
+    if gangs.free_gpus(request, open_servers) < request.count:
+        return PendingReason.INSUFFICIENT_GPUS
+    return PendingReason.GANG_FRAGMENTED
+
+
+def reason_to_wait(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
+    """The cause with what was compared; arguments as for `tell_why`."""
+    request, usable = job.spec.gpus, state.servers()
+    free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
+    cause = cause_to_wait(state, job, open_servers, fit)
     if fit is not None:
         return _relaxing(state, job, fit, numbers, now_s)
-    if (healthy := gangs.capacity(request, usable)) < wanted:
+    if cause == PendingReason.HEALTHY_GPUS_MISSING:
+        healthy = gangs.capacity(request, usable)
+        message = f"needs {wanted} GPUs of one type; {healthy} are on nodes that are up, healthy and not draining"
+        return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
+    if cause == PendingReason.FAIR_SHARE and state.reservation is not None:
         return Reason(
-            code=PendingReason.HEALTHY_GPUS_MISSING,
-            message=f"needs {wanted} GPUs of one type; {healthy} are on nodes that are up, healthy and not draining",
-            numbers={**numbers, "healthy_gpus": healthy},
-        )
-    if state.reservation is not None and gangs.best_fit(request, usable) is not None:
-        return Reason(
-            code=PendingReason.FAIR_SHARE,
+            code=cause,
             message=(
                 f"the GPUs that it could use are held for {state.reservation.job_id}, which goes first, "
                 f"on {', '.join(state.reservation.node_ids)}"
             ),
             numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
         )
-    if free < wanted:
-        return Reason(
-            code=PendingReason.INSUFFICIENT_GPUS,
-            message=f"needs {wanted} GPUs; {free} are free",
-            numbers=numbers,
-            rejected=_rejected(job, open_nodes),
-        )
-    return Reason(
-        code=PendingReason.GANG_FRAGMENTED,
-        message=f"needs {wanted} GPUs on at most {request.max_nodes} nodes; {free} are free, but on more",
-        numbers=numbers,
-        rejected=_rejected(job, open_nodes),
-    )
+    if cause == PendingReason.INSUFFICIENT_GPUS:
+        message = f"needs {wanted} GPUs; {free} are free"
+    else:
+        message = f"needs {wanted} GPUs on at most {request.max_nodes} nodes; {free} are free, but on more"
+    return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
 
 
 def behind_others(job: Job, ahead: int) -> Reason:
@@ -72,9 +83,9 @@ def _relaxing(state: State, job: Job, fit: gangs.Fit, numbers: dict[str, Number]
     )
 
 
-def _rejected(job: Job, nodes: Sequence[Node]) -> list[Rejected]:
+def _rejected(job: Job, servers: Servers) -> list[Rejected]:
     """The nodes that came closest, at most five."""
-    types = gangs.accepted_types(job.spec.gpus, nodes)
-    free = [(max((len(node.free(t)) for t in types), default=0), node.node_id) for node in nodes]
+    types = gangs.accepted_types(job.spec.gpus, servers)
+    free = [(max((len(node.free(t)) for t in types), default=0), node.node_id) for node in servers.nodes()]
     closest = sorted(free, key=lambda pair: (-pair[0], pair[1]))[:5]
     return [Rejected(what=node_id, code="TooFewFree", numbers={"free_gpus": n}) for n, node_id in closest]

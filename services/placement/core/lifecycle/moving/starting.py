@@ -10,6 +10,7 @@ from libs.kernel.machine import Turn
 from libs.policies.queueing.table import QUEUE_POLICIES
 from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.current import active
@@ -64,7 +65,7 @@ def _destination(state: State, job: Job, event: MigrationStarted) -> list[TaskPl
         and node.node_id not in reserved
         and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
-    fit = gangs.best_fit(job.request, nodes)
+    fit = gangs.best_fit(job.request, Listed(nodes))
     return fit.gang if fit is not None else None
 
 

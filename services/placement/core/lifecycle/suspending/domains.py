@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.state import State
 
@@ -54,7 +55,7 @@ class Domain:
 
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when everybody else is suspended."""
-        servers, limit = gangs.fewest_servers(job.spec.gpus, self.nodes), job.spec.gpus.max_nodes
+        servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(self.nodes)), job.spec.gpus.max_nodes
         return servers is not None and (limit is None or servers <= limit)
 
 

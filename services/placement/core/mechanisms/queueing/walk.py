@@ -9,11 +9,11 @@ from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
 from libs.policies.queueing.policy import QueuePolicy
 from services.placement.core.cluster import gangs
-from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.hearing import Listener
-from services.placement.core.lifecycle.placing import place, tell
+from services.placement.core.lifecycle.placing import place
 from services.placement.core.lifecycle.queue import HeadsInOrder
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.state import Reservation, State
@@ -24,12 +24,12 @@ def walk(state: State, policy: QueuePolicy, turn: Turn[State]) -> None:
     _drop_stale_reservation(state, turn)
     first_refused = True
     for job in HeadsInOrder(state):
-        nodes = _open_nodes(state, job)
-        fit = gangs.best_fit(job.spec.gpus, nodes)
+        servers = _open_servers(state, job)
+        fit = gangs.best_fit(job.spec.gpus, servers)
         if fit is not None and _accepts(state, job, fit, turn.now_s):
             _place(state, job, fit, turn)
             continue
-        tell(state, job, waiting.reason_to_wait(state, job, nodes, fit, turn.now_s), turn)
+        waiting.tell_why(state, job, servers, fit, turn)
         if first_refused and policy.reserves:
             _reserve_if_due(state, job, turn)
         first_refused = False
@@ -37,11 +37,12 @@ def walk(state: State, policy: QueuePolicy, turn: Turn[State]) -> None:
             break
 
 
-def _open_nodes(state: State, job: Job) -> list[Node]:
-    """Nodes on which this job may be placed: usable, and not reserved for a job that goes before it."""
+def _open_servers(state: State, job: Job) -> Servers:
+    """Servers on which this job may be placed: usable, and not reserved for a job that goes before it."""
     holder = _holder(state)
-    closed = state.reservation.node_ids if state.reservation and holder and holder.order < job.order else ()
-    return [node for node in state.nodes.values() if node.usable and node.node_id not in closed]
+    if state.reservation is None or holder is None or holder.order >= job.order:
+        return state.servers()
+    return state.servers(closed=state.reservation.node_ids)
 
 
 def _holder(state: State) -> Job | None:
@@ -53,8 +54,7 @@ def _accepts(state: State, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     """Whether the place is good enough: the fewest servers possible, or the job has waited for better."""
     if fit.nodes == 1 or now_s >= job.queued_since_s + state.locality_relax_s:
         return True
-    usable = [node for node in state.nodes.values() if node.usable]
-    ideal = gangs.fewest_servers(job.spec.gpus, usable)
+    ideal = gangs.fewest_servers(job.spec.gpus, state.servers())
     return ideal is None or fit.nodes <= ideal
 
 
@@ -99,13 +99,12 @@ def _reserve_if_due(state: State, job: Job, turn: Turn[State]) -> None:
         return
     if turn.now_s < job.queued_since_s + state.reserve_after_s:
         return
-    usable = [node for node in state.nodes.values() if node.usable]
-    chosen = gangs.nodes_to_reserve(job.spec.gpus, usable)
+    chosen = gangs.nodes_to_reserve(job.spec.gpus, state.servers())
     if not chosen:
         return
     if holder is not None:
         turn.emit(_released(holder, Reason(code="Outranked", message=f"{job.job_id} goes first")))
-    held = sum(len(node.free(t)) for node in chosen for t in gangs.accepted_types(job.spec.gpus, [node]))
+    held = sum(len(node.free(t)) for node in chosen for t in gangs.accepted_types(job.spec.gpus, Listed([node])))
     waited_s = turn.now_s - job.queued_since_s
     reason = Reason(
         code="WaitedLongEnough",

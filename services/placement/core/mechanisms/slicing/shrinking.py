@@ -11,6 +11,7 @@ from libs.kernel.ids import move_id
 from libs.kernel.machine import Turn
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.lifecycle.moving.reserving import reserve
@@ -49,7 +50,7 @@ def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[st
     promised = {}
     for job in queued:
         for server in servers:
-            accepted = gangs.accepted_types(job.spec.gpus, [server.node])
+            accepted = gangs.accepted_types(job.spec.gpus, Listed([server.node]))
             if server.gpu_type in accepted and _make_room_on(state, server, job, turn):
                 server.room -= job.spec.gpus.count
                 promised[job.job_id] = server.node.node_id

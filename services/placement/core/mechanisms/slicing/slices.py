@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 
 from libs.kernel.machine import Turn
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.queue import HeadsInOrder
@@ -68,7 +69,7 @@ def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
     kindred = [home for home in homes if home.affinity == job.spec.gpus.count]
     empty = [home for home in homes if not home.residents]
     for group in (kindred, empty, homes):
-        fit = gangs.best_fit(job.spec.gpus, [node for home in group for node in home.nodes if node.usable])
+        fit = gangs.best_fit(job.spec.gpus, Listed([node for home in group for node in home.nodes if node.usable]))
         if fit is not None:
             return fit
     return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.changes import Seat
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
@@ -98,7 +99,7 @@ def _place_of(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] |
 
 def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
     nodes = [node for node in domain.nodes if node.usable]
-    for gpu_type in gangs.accepted_types(job.spec.gpus, nodes):
+    for gpu_type in gangs.accepted_types(job.spec.gpus, Listed(nodes)):
         offered = [
             (node, indices)
             for node in nodes

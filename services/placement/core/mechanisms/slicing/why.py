@@ -66,5 +66,4 @@ def why_it_waits(
                 message=f"its turn on {name} comes when a slice is over",
                 numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
             )
-    nodes = [node for node in state.nodes.values() if node.usable]
-    return waiting.reason_to_wait(state, job, nodes, None, now_s)
+    return waiting.reason_to_wait(state, job, state.servers(), None, now_s)
