@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.jobs import GpuRequest
@@ -91,11 +92,10 @@ def _reservable(count: int, gpu_type: str, servers: Servers) -> list[Node]:
     needed = _servers_needed(count, servers.capacities(gpu_type))
     if needed is None:
         return []
-    ranked = sorted(servers.nodes(), key=lambda n: (-n.capacity(gpu_type), -len(n.free(gpu_type)), n.node_id))
     if needed == 1:
-        fitting = [n for n in ranked if n.capacity(gpu_type) >= count]
-        return [min(fitting, key=lambda n: (-len(n.free(gpu_type)), n.node_id))]
-    return ranked[:needed]
+        emptiest = servers.emptiest(gpu_type, count)
+        return [emptiest] if emptiest is not None else []
+    return nsmallest(needed, servers.nodes(), key=lambda n: (-n.capacity(gpu_type), -len(n.free(gpu_type)), n.node_id))
 
 
 def _servers_needed(count: int, capacities: Mapping[int, int]) -> int | None:

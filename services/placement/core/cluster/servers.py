@@ -6,6 +6,8 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
 from typing import Protocol
 
 from services.placement.core.cluster.nodes import Node
@@ -33,6 +35,12 @@ class Servers(Protocol):
 
     def fullest(self, gpu_type: str, count: int) -> Free | None:
         """Of those with so many free GPUs of the type, the one with the fewest."""
+
+    def emptiest(self, gpu_type: str, capacity: int) -> Node | None:
+        """Of those with so many healthy GPUs of the type, held or free, the one with the most free."""
+
+    def closest(self, gpu_types: Sequence[str], count: int) -> list[tuple[int, str]]:
+        """(free GPUs of one of the types, name) of so many servers: most free first, then by name."""
 
     def free(self, gpu_type: str) -> int:
         """Free GPUs of the type on all of them."""
@@ -63,6 +71,15 @@ class Listed:
         """See `Servers`."""
         return fullest_of(self.with_free(gpu_type), count)
 
+    def emptiest(self, gpu_type: str, capacity: int) -> Node | None:
+        """See `Servers`."""
+        fitting = (node for node in self._nodes if node.capacity(gpu_type) >= capacity)
+        return min(fitting, key=lambda node: (-len(node.free(gpu_type)), tie(node.node_id)), default=None)
+
+    def closest(self, gpu_types: Sequence[str], count: int) -> list[tuple[int, str]]:
+        """See `Servers`."""
+        return nsmallest(count, (_most_free(node, gpu_types) for node in self._nodes), key=_most_first)
+
     def free(self, gpu_type: str) -> int:
         """See `Servers`."""
         return sum(len(node.free(gpu_type)) for node in self._nodes)
@@ -78,6 +95,15 @@ def fullest_of(free: Iterable[Free], count: int) -> Free | None:
     return min(fitting, key=lambda pair: (len(pair[1]), tie(pair[0].node_id)), default=None)
 
 
+def _most_free(node: Node, gpu_types: Sequence[str]) -> tuple[int, str]:
+    return max((len(node.free(t)) for t in gpu_types), default=0), node.node_id
+
+
+def _most_first(found: tuple[int, str]) -> tuple[int, str]:
+    free, node_id = found
+    return -free, node_id
+
+
 @dataclass
 class _OfType:
     """What the usable servers have of one GPU type."""
@@ -87,7 +113,7 @@ class _OfType:
     free: dict[str, list[int]] = field(default_factory=dict)
     """{server: its free GPUs}, where there are any."""
     by_count: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    """{free GPUs: (tie, server), ascending}."""
+    """{free GPUs, or none: (tie, server), ascending}."""
     free_gpus: int = 0
     capacities: Counter[int] = field(default_factory=Counter)
 
@@ -104,15 +130,20 @@ class Index:
         self._types: dict[str, _OfType] = {}
         self._known: dict[str, dict[str, tuple[list[int], int]]] = {}
         """{usable server: {GPU type: its free GPUs, and its healthy ones}}."""
+        self._names: list[str] = []
+        """The usable servers, sorted."""
         for node_id in nodes:
             self.refresh(node_id)
 
     def refresh(self, node_id: str) -> None:
         """The server has changed, or is new."""
+        if node_id in self._known:
+            del self._names[bisect_left(self._names, node_id)]
         for gpu_type, (indices, capacity) in self._known.pop(node_id, {}).items():
             self._count(node_id, self._types[gpu_type], indices, capacity, -1)
         node = self._nodes[node_id]
         if node.usable:
+            insort(self._names, node_id)
             parts = {gpu_type: (node.free(gpu_type), node.capacity(gpu_type)) for gpu_type in _types_of(node)}
             self._known[node_id] = parts
             for gpu_type, (indices, capacity) in parts.items():
@@ -122,20 +153,20 @@ class Index:
         of_type.servers += sign
         of_type.free_gpus += sign * len(indices)
         of_type.capacities[capacity] += sign
-        if not indices:
-            return
         same = of_type.by_count.setdefault(len(indices), [])
         entry = tie(node_id), node_id
         if sign > 0:
-            of_type.free[node_id] = indices
             insort(same, entry)
         else:
-            del of_type.free[node_id]
             del same[bisect_left(same, entry)]
+        if indices and sign > 0:
+            of_type.free[node_id] = indices
+        elif indices:
+            del of_type.free[node_id]
 
     def without(self, closed: Iterable[str]) -> Servers:
         """The usable servers but for these."""
-        return _Open(self._nodes, self._types, self._known, dict.fromkeys(closed))
+        return _Open(self._nodes, self._types, self._known, self._names, dict.fromkeys(closed))
 
     def agrees(self) -> bool:
         """Whether it is what a new one would be."""
@@ -157,9 +188,10 @@ class _Open:
         nodes: Mapping[str, Node],
         types: Mapping[str, _OfType],
         known: Mapping[str, dict[str, tuple[list[int], int]]],
+        names: Sequence[str],
         closed: Mapping[str, None],
     ) -> None:
-        self._nodes, self._types = nodes, types
+        self._nodes, self._types, self._names = nodes, types, names
         self._closed = {node_id: known[node_id] for node_id in closed if node_id in known}
 
     def _closed_of(self, gpu_type: str) -> Iterator[tuple[list[int], int]]:
@@ -183,6 +215,31 @@ class _Open:
                 if node_id not in self._closed:
                     return self._nodes[node_id], of_type.free[node_id]
         return None
+
+    def emptiest(self, gpu_type: str, capacity: int) -> Node | None:
+        of_type = self._types[gpu_type]
+        for free in sorted(of_type.by_count, reverse=True):
+            for _, node_id in of_type.by_count[free]:
+                node = self._nodes[node_id]
+                if node_id not in self._closed and node.capacity(gpu_type) >= capacity:
+                    return node
+        return None
+
+    def closest(self, gpu_types: Sequence[str], count: int) -> list[tuple[int, str]]:
+        # A server that is among the closest by its best type is among the closest of that type.
+        found: dict[str, None] = {}
+        for gpu_type in gpu_types:
+            found.update(dict.fromkeys(islice(self._most_free(gpu_type), count)))
+        if len(found) < count:  # then these are all that have any
+            without = (name for name in self._names if name not in found and name not in self._closed)
+            found.update(dict.fromkeys(islice(without, count - len(found))))
+        return nsmallest(count, (_most_free(self._nodes[name], gpu_types) for name in found), key=_most_first)
+
+    def _most_free(self, gpu_type: str) -> Iterator[str]:
+        """Servers with free GPUs of the type, most first, then by name."""
+        by_count = self._types[gpu_type].by_count
+        for free in sorted((n for n in by_count if n > 0), reverse=True):
+            yield from (name for name in sorted(name for _, name in by_count[free]) if name not in self._closed)
 
     def free(self, gpu_type: str) -> int:
         return self._types[gpu_type].free_gpus - sum(len(indices) for indices, _ in self._closed_of(gpu_type))

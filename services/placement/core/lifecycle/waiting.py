@@ -85,7 +85,5 @@ def _relaxing(state: State, job: Job, fit: gangs.Fit, numbers: dict[str, Number]
 
 def _rejected(job: Job, servers: Servers) -> list[Rejected]:
     """The nodes that came closest, at most five."""
-    types = gangs.accepted_types(job.spec.gpus, servers)
-    free = [(max((len(node.free(t)) for t in types), default=0), node.node_id) for node in servers.nodes()]
-    closest = sorted(free, key=lambda pair: (-pair[0], pair[1]))[:5]
+    closest = servers.closest(gangs.accepted_types(job.spec.gpus, servers), 5)
     return [Rejected(what=node_id, code="TooFewFree", numbers={"free_gpus": n}) for n, node_id in closest]
