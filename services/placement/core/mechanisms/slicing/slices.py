@@ -6,12 +6,15 @@ anywhere; and only when there are none, over-subscription: the servers of its af
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 
+from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Turn
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.queue import HeadsInOrder
 from services.placement.core.lifecycle.suspending.changes import change_places, slice_of
@@ -38,8 +41,25 @@ def go_on(state: State, turn: Turn[State]) -> None:
             _rearrange(state, domain, newcomers, turn, anew=True)
         elif newcomers:
             _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
+    _tell_why(state, coming, promised, turn)
+
+
+def _tell_why(state: State, coming: Mapping[str, list[Job]], promised: Mapping[str, str], turn: Turn[State]) -> None:
+    """Tell the jobs on the queue why they wait, where the cause is news."""
+    turns = {job.job_id: name for name, jobs in coming.items() for job in jobs}
+    causes: dict[str, str] = {}
     for job in _queued(state):
-        tell(state, job, why_it_waits(state, job, coming, promised, turn.now_s), turn)
+        if job.job_id in promised:
+            cause: str = PendingReason.INSUFFICIENT_GPUS
+        elif job.job_id in turns:
+            cause = PendingReason.FAIR_SHARE
+        else:  # of all jobs of a shape the same
+            if job.shape not in causes:
+                causes[job.shape] = waiting.cause_to_wait(state, job, state.servers(), None)
+            cause = causes[job.shape]
+        if cause != job.wait_code:
+            reason = why_it_waits(state, job, turns.get(job.job_id), promised.get(job.job_id), turn.now_s)
+            tell(state, job, reason, turn)
 
 
 def wind_down(state: State, turn: Turn[State]) -> None:
@@ -79,27 +99,56 @@ def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
     """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
 
     Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
-    ones make room for need nobody's turn.
+    ones make room for need no turn.
     """
     homes = domains(state)
     load = {home.name: home.load for home in homes}
+    limits = {home.name: state.max_height * home.gpus for home in homes}
+    candidates: dict[str, _Candidates] = {}
     coming: dict[str, list[Job]] = {}
-    for job in [job for job in _queued(state) if job.job_id not in promised]:
-        width = job.spec.gpus.count
-        fitting = [
-            home
-            for home in homes
-            if any(node.usable for node in home.nodes)
-            and home.can_hold(job)
-            and load[home.name] + width <= state.max_height * home.gpus
-        ]
-        if fitting:
-            best = min(
-                fitting, key=lambda home: (home.affinity not in (0, width), load[home.name] / home.gpus, home.name)
-            )
-            load[best.name] += width
-            coming.setdefault(best.name, []).append(job)
+    for job in _queued(state):
+        if job.job_id in promised:
+            continue
+        if job.shape not in candidates:
+            candidates[job.shape] = _Candidates(homes, job, load)
+        best = candidates[job.shape].best(load, limits)
+        if best is not None:
+            load[best] += job.spec.gpus.count
+            coming.setdefault(best, []).append(job)
     return coming
+
+
+class _Candidates:
+    """The domains on which jobs of one shape may begin, the best first.
+
+    Loads only grow while jobs are assigned. So a domain that has no room for the shape will have none later, and only
+    the first of the heap has to be up to date.
+    """
+
+    def __init__(self, homes: Sequence[Domain], job: Job, load: Mapping[str, int]) -> None:
+        self._width = job.spec.gpus.count
+        self._gpus = {
+            home.name: home.gpus for home in homes if any(node.usable for node in home.nodes) and home.can_hold(job)
+        }
+        self._strange = {home.name: home.affinity not in (0, self._width) for home in homes}
+        self._heap = [self._key(name, load[name]) for name in self._gpus]
+        heapify(self._heap)
+
+    def _key(self, name: str, load: int) -> tuple[bool, float, str]:
+        return self._strange[name], load / self._gpus[name], name
+
+    def best(self, load: Mapping[str, int], limits: Mapping[str, float]) -> str | None:
+        """The best domain that has room for one more; None: none has."""
+        while self._heap:
+            key = self._heap[0]
+            name = key[2]
+            if load[name] + self._width > limits[name]:
+                heappop(self._heap)
+            elif (now := self._key(name, load[name])) != key:
+                heapreplace(self._heap, now)
+            else:
+                return name
+        return None
 
 
 def _queued(state: State) -> list[Job]:

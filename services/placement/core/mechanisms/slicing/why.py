@@ -43,27 +43,24 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
-def why_it_waits(
-    state: State, job: Job, coming: dict[str, list[Job]], promised: dict[str, str], now_s: float
-) -> Reason:
+def why_it_waits(state: State, job: Job, turn_on: str | None, promised_on: str | None, now_s: float) -> Reason:
     """Why the queued job has no GPUs.
 
     Args:
-        coming: {domain: jobs that are to begin there}.
-        promised: {job: server} where elastic jobs make room for it.
+        turn_on: the domain on which it is to begin in its turn.
+        promised_on: the server on which elastic jobs make room for it.
     """
-    if job.job_id in promised:
+    if promised_on is not None:
         return Reason(
             code=PendingReason.INSUFFICIENT_GPUS,
-            message=f"elastic jobs on {promised[job.job_id]} are giving GPUs back for it",
+            message=f"elastic jobs on {promised_on} are giving GPUs back for it",
             numbers={"gpus": job.spec.gpus.count},
         )
-    for name, jobs in coming.items():
-        if job in jobs:
-            ends_s = state.slices[name].ends_s if name in state.slices else now_s
-            return Reason(
-                code=PendingReason.FAIR_SHARE,
-                message=f"its turn on {name} comes when a slice is over",
-                numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
-            )
+    if turn_on is not None:
+        ends_s = state.slices[turn_on].ends_s if turn_on in state.slices else now_s
+        return Reason(
+            code=PendingReason.FAIR_SHARE,
+            message=f"its turn on {turn_on} comes when a slice is over",
+            numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
+        )
     return waiting.reason_to_wait(state, job, state.servers(), None, now_s)
