@@ -434,4 +434,6 @@ for _row_type in ROW_TYPES:
     learned(_row_type)
 
 CHECKPOINT_TABLE = "checkpoint"
-"""One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `fold_version`, `changed_s`."""
+"""One row: `cell`, `next_offset` (everything before it is in the tables), `log_id`, `digest` (of the tables and of the
+fold that fills them), `tables` (names of all of them, comma between), `changed_s`. Versions of the projection find by
+it what others have made: columns may be added, none removed."""

@@ -21,10 +21,10 @@ _OURS = ("libs", "services")
 
 
 @cache
-def rules_of(module: str) -> str:
-    """The digest of the rules that a module of this product gives, e.g. `services.placement.service`: 32 hex digits.
+def rules_of(*modules: str) -> str:
+    """The digest of the rules that modules of this product give, e.g. `services.placement.service`: 32 hex digits.
 
-    It covers the syntax trees, without docstrings, of the module and of every module of this product that it imports,
+    It covers the syntax trees, without docstrings, of the modules and of every module of this product that they import,
     however far; and the versions of the packages that these import (solver, sampler). Syntax trees differ between
     versions of Python, and so do digests.
 
@@ -32,7 +32,7 @@ def rules_of(module: str) -> str:
         FileNotFoundError: there is no such module.
     """
     h = hashlib.blake2b(digest_size=16)
-    trees, packages = _closure(module)
+    trees, packages = _closure(modules)
     for name, tree in sorted(trees.items()):
         h.update(f"{name}\0{tree}\0".encode())
     for package in sorted(packages):
@@ -40,11 +40,11 @@ def rules_of(module: str) -> str:
     return h.hexdigest()
 
 
-def _closure(first: str) -> tuple[dict[str, str], set[str]]:
-    """{module: digest of its syntax tree} of all that `first` leads to, and the packages that they import."""
+def _closure(first: tuple[str, ...]) -> tuple[dict[str, str], set[str]]:
+    """{module: digest of its syntax tree} of all that the first ones lead to, and the packages that they import."""
     found: dict[str, str] = {}
     packages: set[str] = set()
-    waiting = [first]
+    waiting = list(first)
     while waiting:
         module = waiting.pop()
         path = _path(module)
@@ -58,8 +58,8 @@ def _closure(first: str) -> tuple[dict[str, str], set[str]]:
                 waiting.append(name)
             elif top not in sys.stdlib_module_names:
                 packages.add(top)
-    if first not in found:
-        raise FileNotFoundError(f"{first}: no such module under {_ROOT}")
+    if missing := [module for module in first if module not in found]:
+        raise FileNotFoundError(f"{', '.join(missing)}: no such module under {_ROOT}")
     return found, packages
 
 

@@ -13,8 +13,9 @@ from libs.runtime.exits import CoreFailed
 from libs.runtime.log import fields
 from libs.runtime.process import cell_bus, read_settings, run
 from services.projection.adapters.follow import DatabaseUnusable, Projection
+from services.projection.adapters.read_model import AnotherWriter, WrongCell
 from services.projection.adapters.stats import Stats, expose
-from services.projection.adapters.store import AnotherWriter, Store, WrongCell
+from services.projection.adapters.store import Store
 from services.projection.settings import ProjectionSettings
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="end when the log's present end is reached")
     options = parser.parse_args(arguments)
     settings = read_settings(ProjectionSettings)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     return run(lambda stop: _serve(settings, stop, rebuild=options.rebuild, once=options.once), "projection", settings)
 
 

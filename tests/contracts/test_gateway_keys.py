@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from libs.contracts.gateway import JobCancelRequested
 from libs.testing.core_case import arrival
 from services.gateway.adapters.keys import PRUNED_AT_ONCE, Found, Keys, KeysAway, KeysTaken
 from services.gateway.core.idempotency import Accepted, accepted
-from services.projection.adapters.store import Checkpoint, Store
+from services.projection.adapters.store import Store
 from services.projection.core import Rows, apply
 
 pytest_plugins = ["libs.testing.postgres"]
@@ -49,11 +50,13 @@ def job(offset: int, job_id: str = "") -> Accepted:
 def projected(url: str, envelopes: dict[int, Envelope], log_id: str = LOG) -> Store:
     """The read models of these records, up to the last of them."""
     store = Store(url, "lab")
-    store.migrate()
-    rows = Rows(store.load)
+    store.build()
+    assert store.swap()
+    rows = Rows(store.live.load)
     for offset, envelope in envelopes.items():
         apply(rows, Record(topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=0.0, envelope=envelope))
-    store.save(rows, Checkpoint(0, ""), Checkpoint(max(envelopes) + 1, log_id), 0.0)
+    before = store.live.checkpoint()
+    store.live.save(rows, before, replace(before, next_offset=max(envelopes) + 1, log_id=log_id), 0.0)
     return store
 
 
@@ -121,7 +124,8 @@ def test_what_is_older_than_the_window_is_found_in_the_read_models(keys: Keys, u
     assert found.accepted == {"e-1": job(1), "e-3": job(3)}, "e-5 is no request of the gateway"
     assert found.arrived == {"j-1": 1, "j-3": 3, "j-5": 5}
     assert found.is_complete
-    store.reset()
+    store.build(anew=True)
+    assert store.swap(store.found())
     found = keys.find(["e-1"])
     assert (found.accepted, found.is_complete) == ({}, False), "the read models are being made anew"
     store.close()
@@ -134,7 +138,8 @@ def test_nothing_is_forgotten_that_the_read_models_of_this_log_lack(keys: Keys, 
     keys.prune(before_s=100 * DAY_S)
     assert keys.find(["new"], ["j-9"]).read_models_next == 0
     assert all(keys.arrival_of(f"j-{offset}") for offset in range(1, 5))
-    store.reset()
+    store.build(anew=True)
+    assert store.swap(store.found())
     store.close()
     projected(url, {2: appended(arrival("j-2"), 2)}).close()
     keys.prune(before_s=100 * DAY_S)

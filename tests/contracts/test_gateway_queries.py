@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,27 @@ import sqlalchemy as sa
 
 from libs.contracts.read_models import JobRow, JobState
 from services.gateway.adapters import job_queries
-from services.projection.adapters.store import Checkpoint, Store
+from services.projection.adapters.store import Store
 from services.projection.core import Rows
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = Store(f"sqlite:///{tmp_path / 'read_models.db'}", "lab")
-    store.migrate()
+    store.build()
+    assert store.swap()
     yield store
     store.close()
 
 
 def with_jobs(store: Store, *states: str) -> None:
-    rows = Rows(store.load)
+    rows = Rows(store.live.load)
     for number, state in enumerate(states):
         row = JobRow(id=f"j-{number}", name="n", tenant="t", user_name="u", job_class="guaranteed", priority=0, gpus=1)
         row.state = state  # type: ignore[assignment]
         rows.put(row)
-    store.save(rows, Checkpoint(0, ""), Checkpoint(len(states), "first"), 0.0)
+    before = store.live.checkpoint()
+    store.live.save(rows, before, replace(before, next_offset=len(states), log_id="first"), 0.0)
 
 
 def plans_of(store: Store, query: Callable[[sa.Connection], Any]) -> list[str]:

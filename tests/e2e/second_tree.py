@@ -99,27 +99,8 @@ READ_MODELS = (
         "    job.attempt, job.reserved_nodes = event.attempt, []\n",
         "    job.attempt, job.reserved_nodes, job.tie = event.attempt, [], event.tie\n",
     ),
-    Replacement("services/projection/core/__init__.py", "FOLD_VERSION = ", "FOLD_VERSION = 1000 + "),
 )
-"""A column of the read models, which the fold fills; `add_revision` gives it to the tables."""
-REVISION = '''"""How ties were broken."""
-
-import sqlalchemy as sa
-from alembic import op
-
-from services.projection.migrations.columns import text
-
-revision = "9999"
-down_revision = "{before}"
-branch_labels = None
-depends_on = None
-
-
-def upgrade() -> None:
-    tie = text("tie")
-    tie.server_default = sa.DefaultClause("")
-    op.add_column("jobs", tie)
-'''
+"""A column of the read models, which the fold fills: the tables follow from the row class."""
 PAGE = (
     Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 4', 'VERSION = b"SJHP", 5'),
     Replacement("torch_agent/src/torch_agent/harness/page.py", "OBEYED_AT = 512", "OBEYED_AT = 768"),
@@ -151,13 +132,6 @@ def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH) -> Path:
         assert count == 1, f"{replacement.path}: expected once, found {count} times: {replacement.before!r}"
         file.write_text(text.replace(replacement.before, replacement.after))
     return folder
-
-
-def add_revision(tree: Path) -> None:
-    """Give the tables of a tree's read models the new column, after its newest revision."""
-    revisions = tree / "services" / "projection" / "migrations" / "versions"
-    newest = max(file.stem.split("_")[0] for file in revisions.glob("[0-9]*.py"))
-    (revisions / "9999_ties.py").write_text(REVISION.format(before=newest))
 
 
 def environment(tree: Path) -> dict[str, str]:

@@ -62,7 +62,7 @@ from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from services.roster import NAMES, SERVICES
 from tests.e2e.changing_place import BATCHES, STARTS, WIDEST, ChangingJob
-from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, add_revision, second_tree
+from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, second_tree
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.upgrading import (
     SCRIPT,
@@ -223,9 +223,7 @@ class Upgrade:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = second_tree(tmp_path_factory.mktemp("other") / "tree")
-    add_revision(tree)
-    return tree
+    return second_tree(tmp_path_factory.mktemp("other") / "tree")
 
 
 @pytest.fixture

@@ -221,7 +221,8 @@ async def test_while_the_read_models_are_made_anew_an_old_key_is_not_guessed_abo
             await cell.get("/v1/jobs")
             await cell.gateway.intake.prune()
         store = Store(settings(tmp_path).database, "lab")
-        store.reset()
+        store.build(anew=True)
+        assert store.swap(store.found())
         store.close()
         async with running_without_projection(tmp_path, bus=bus) as cell:
             answer = await post(cell, "old")

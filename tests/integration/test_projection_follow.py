@@ -24,9 +24,9 @@ from libs.testing.faults import Faults, FaultyBus
 from services.projection.adapters.engine import waiting_helps
 from services.projection.adapters.follow import DatabaseUnusable, Projection
 from services.projection.adapters.store import Store
-from services.projection.core import FOLD_VERSION, Rows, apply
+from services.projection.core import Rows, apply
 from services.projection.core.rows import key_of
-from services.projection.tables import TABLES, checkpoint
+from services.projection.tables import LIVE, NAMES
 from tests.integration.gateway_cell import CONTROL, eventually, memory_bus
 from tests.unit.projection.story import Story
 
@@ -56,8 +56,14 @@ async def told(story: Story, bus: Bus | None = None) -> Bus:
 
 def stored(store: Store, row_type: type[Row]) -> list[Row]:
     with store.engine.connect() as connection:
-        keys = [tuple(row) for row in connection.execute(sa.select(*TABLES[row_type].primary_key.columns))]
-    return sorted(store.load(row_type, keys), key=key_of)
+        keys = [tuple(row) for row in connection.execute(sa.select(*LIVE.of[row_type].primary_key.columns))]
+    return sorted(store.live.load(row_type, keys), key=key_of)
+
+
+def position(store: Store) -> int:
+    """Where the live read model is, whatever version has made it; -1: there is none."""
+    live = store.found().live
+    return -1 if live is None else live.next_offset
 
 
 async def expected(bus: Bus, row_type: type[Row]) -> list[Row]:
@@ -80,7 +86,7 @@ async def test_a_rebuild_makes_the_same_rows(store: Store) -> None:
     assert await projection.catch_up() == 7
     await assert_up_to_date(store, bus)
     with store.engine.begin() as connection:
-        connection.execute(TABLES[JobRow].update().values(name="tampered with"))
+        connection.execute(LIVE.of[JobRow].update().values(name="tampered with"))
     assert await Projection(bus, store, asyncio.Event()).catch_up(rebuild=True) == 7
     await assert_up_to_date(store, bus)
 
@@ -101,9 +107,8 @@ async def test_it_follows_while_it_runs_and_stops_when_told(store: Store) -> Non
     task = asyncio.create_task(Projection(bus, store, stop).run())
 
     async def at(offset: int) -> bool:
-        return store.checkpoint().next_offset == offset
+        return position(store) == offset
 
-    store.migrate()
     await eventually(lambda: at(2))
     more = Story().two_nodes().granted()
     more.records = more.records[2:]
@@ -125,8 +130,8 @@ async def test_rows_that_cannot_be_continued_are_made_anew(store: Store, cause: 
         story.records[0] = msgspec.structs.replace(first, envelope=envelope)
     if cause == "another fold":
         with store.engine.begin() as connection:
-            connection.execute(checkpoint.update().values(fold_version=FOLD_VERSION - 1))
-            connection.execute(TABLES[JobRow].update().values(name="of another fold"))
+            connection.execute(LIVE.checkpoint.update().values(digest="of another fold"))
+            connection.execute(LIVE.of[JobRow].update().values(name="of another fold"))
     bus = await told(story)
     await Projection(bus, store, asyncio.Event()).catch_up()
     await assert_up_to_date(store, bus)
@@ -154,14 +159,26 @@ async def test_a_log_that_is_away_is_waited_for(store: Store) -> None:
     await assert_up_to_date(store, bus)
 
 
-async def test_a_table_that_is_missing_is_not_waited_for(store: Store) -> None:
-    store.migrate()
+async def test_a_table_that_is_missing_is_not_waited_for_and_is_there_after_the_next_start(store: Store) -> None:
+    bus, stop = await told(Story().two_nodes()), asyncio.Event()
+    running = asyncio.create_task(Projection(bus, store, stop).run())
+
+    async def is_followed() -> bool:
+        return position(store) == 2
+
+    await eventually(is_followed)
     with store.engine.begin() as connection:
-        connection.execute(sa.text(f"DROP TABLE {TABLES[JobRow].name}"))
-    projection = Projection(await told(Story().running()), store, asyncio.Event())
-    with pytest.raises(DatabaseUnusable, match=f"{TABLES[JobRow].name}.*expected the tables of this version"):
+        connection.execute(sa.text(f"DROP TABLE {LIVE.of[JobRow].name}"))
+    more = Story().two_nodes().granted()
+    more.records = more.records[2:]
+    await told(more, bus)
+    with pytest.raises(
+        DatabaseUnusable, match=f"{LIVE.of[JobRow].name}.*expected tables that this projection has made"
+    ):
         async with asyncio.timeout(60):
-            await projection.catch_up()
+            await running
+    await Projection(bus, store, stop).catch_up()
+    await assert_up_to_date(store, bus)
 
 
 async def test_a_file_that_is_no_database_is_not_waited_for(tmp_path: Path) -> None:
@@ -191,7 +208,7 @@ async def test_a_database_that_is_away_is_waited_for(tmp_path: Path, caplog: pyt
 
 def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'read_models.db'}", "lab")
-    store.migrate()
+    store.found()
     with store.engine.connect() as one, store.engine.connect() as other:
         other.exec_driver_sql("PRAGMA busy_timeout=0")
         one.exec_driver_sql("BEGIN IMMEDIATE")
@@ -203,18 +220,17 @@ def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_answer_is_waited_for() -> None:
     with pytest.raises(sa.exc.OperationalError) as away:
-        Store("postgresql+psycopg://nobody@127.0.0.1:1/none", "lab").checkpoint()
+        Store("postgresql+psycopg://nobody@127.0.0.1:1/none", "lab").found()
     assert waiting_helps(away.value)
 
 
 async def test_two_of_them_do_no_harm(store: Store) -> None:
     bus, stop = await told(Story().running()), asyncio.Event()
     other = Store(store.engine.url.render_as_string(hide_password=False), "lab")
-    store.migrate()
     tasks = [asyncio.create_task(Projection(bus, each, stop, batch=1).run()) for each in (store, other)]
 
     async def at_end() -> bool:
-        return store.checkpoint().next_offset == 7
+        return position(store) == 7
 
     await eventually(at_end)
     stop.set()
@@ -232,7 +248,7 @@ async def test_an_altered_record_stops_it_at_its_place(store: Store) -> None:
         await bus.append([Outgoing(outgoing.topic, outgoing.key, outgoing.headers, value)])
     with pytest.raises(Undecodable, match="control/0@4"):
         await Projection(bus, store, asyncio.Event(), batch=2).catch_up()
-    assert store.checkpoint().next_offset == 4
+    assert position(store) == 4
 
 
 async def test_history_is_there_after_a_restart_ray_44218(store: Store) -> None:
@@ -241,7 +257,7 @@ async def test_history_is_there_after_a_restart_ray_44218(store: Store) -> None:
     await Projection(bus, store, asyncio.Event()).catch_up()
     before = {row_type: stored(store, row_type) for row_type in ROW_TYPES}
     with store.engine.begin() as connection:
-        for name in ("alembic_version", *(table.name for table in TABLES.values()), checkpoint.name):
+        for name in NAMES:
             connection.execute(sa.text(f"DROP TABLE {name}"))
     await Projection(bus, store, asyncio.Event()).catch_up()
     assert {row_type: stored(store, row_type) for row_type in ROW_TYPES} == before
@@ -256,23 +272,22 @@ async def test_it_survives_being_killed_at_any_moment(tmp_path: Path) -> None:
     environment = {**os.environ, "SANJAYA_BUS": log, "SANJAYA_DATABASE": database, "SANJAYA_CELL": "lab"}
     environment |= {"SANJAYA_STATE_DIR": str(tmp_path), "SANJAYA_PROJECTION_BATCH": "5"}
     store = Store(database, "lab")
-    store.migrate()
     try:
         for life in range(3):
             process = subprocess.Popen([sys.executable, "-m", "services.projection"], env=environment)
-            before = store.checkpoint().next_offset
+            before = position(store)
             for number in range(30):
                 await told(_jobs(life, number), bus)
 
             async def moved(before: int = before) -> bool:
-                return store.checkpoint().next_offset > before
+                return position(store) > before
 
             await eventually(moved, 60)
             process.send_signal(signal.SIGKILL)
             process.wait()
         await Projection(bus, store, asyncio.Event()).catch_up()
         await assert_up_to_date(store, bus)
-        assert store.checkpoint().next_offset == 180
+        assert position(store) == 180
     finally:
         store.close()
         await bus.close()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from services.gateway.adapters.tables import checkpoint
+from services.gateway.adapters.tables import HOLD_TABLES, checkpoint
 
 T = TypeVar("T")
 
@@ -38,15 +38,17 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        backend = make_url(url).get_backend_name()
+        is_sqlite = make_url(url).get_backend_name() == "sqlite"
         self._engine = sa.create_engine(
             url,
             json_deserializer=msgspec.json.decode,
             pool_size=8,
             max_overflow=8,
-            pool_pre_ping=backend != "sqlite",
+            pool_pre_ping=not is_sqlite,
+            # The projection swaps tables: a prepared statement fails once a column behind its name has another type.
+            connect_args={} if is_sqlite else {"prepare_threshold": None},
         )
-        if backend == "sqlite":
+        if is_sqlite:
             sa.event.listen(self._engine, "connect", _read_only)
         self._followers = 0
         self._moved = asyncio.Event()
@@ -68,6 +70,7 @@ class Database:
                     connection.exec_driver_sql("BEGIN")
                 elif one_moment:
                     connection = connection.execution_options(isolation_level="REPEATABLE READ")
+                    connection.execute(HOLD_TABLES)
                 return query(connection)
         except DBAPIError as error:
             raise ReadModelsAway(str(error.orig)) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,7 +19,7 @@ from libs.contracts.gateway import OWNER
 from libs.contracts.read_models import EventRow
 from libs.contracts.wire import Undecodable
 from services.gateway.adapters.cluster_queries import events_by_id
-from services.gateway.adapters.tables import checkpoint, jobs, sweeps
+from services.gateway.adapters.tables import HOLD_TABLES, checkpoint, jobs, sweeps
 from services.gateway.core.idempotency import Accepted, accepted
 from services.gateway.core.records import records_of
 
@@ -253,6 +254,8 @@ class Keys:
                     connection.exec_driver_sql("BEGIN")
                 else:
                     connection = connection.execution_options(isolation_level="REPEATABLE READ")
+                    if self._sees_models:
+                        connection.execute(HOLD_TABLES)
                 yield connection
         except SQLAlchemyError as error:
             self._sees_models = False
@@ -297,8 +300,14 @@ def _words(error: SQLAlchemyError) -> str:
 
 
 def _engine(url: str) -> sa.Engine:
-    engine = sa.create_engine(url, json_deserializer=msgspec.json.decode, pool_pre_ping=True)
-    if engine.dialect.name == "sqlite":
+    is_sqlite = make_url(url).get_backend_name() == "sqlite"
+    engine = sa.create_engine(
+        url,
+        json_deserializer=msgspec.json.decode,
+        pool_pre_ping=True,
+        connect_args={} if is_sqlite else {"prepare_threshold": None},  # as in `Database`
+    )
+    if is_sqlite:
         if engine.url.database:
             Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
         sa.event.listen(engine, "connect", _prepare_sqlite)

@@ -15,6 +15,7 @@ from libs.contracts.read_models import (
     SettingRow,
     TenantRow,
 )
+from services.gateway.models.answers import Job
 
 
 def where(placement: Sequence[Mapping[str, Any]]) -> str:
@@ -33,53 +34,18 @@ def ranges(indices: Sequence[int]) -> str:
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
+_AS_STORED = tuple(name for name in Job.__struct_fields__ if name in JobRow.__struct_fields__)
+"""Fields of a `Job` answer that are columns: a column is shown when the answer names it."""
+
+
 def job(row: JobRow, queue_position: int | None) -> dict[str, Any]:
     """The fields of a `Job` answer."""
-    return {
-        "id": row.id,
-        "name": row.name,
-        "tenant": row.tenant,
+    return {name: getattr(row, name) for name in _AS_STORED} | {
         "user": row.user_name,
-        "job_class": row.job_class,
         "queue_position": queue_position,
         "where": where(row.placement),
         "max_retries": row.spec.get("max_retries", 0),
-    } | {name: getattr(row, name) for name in _SAME_NAME}
-
-
-_SAME_NAME = (
-    "priority",
-    "gpus",
-    "widths",
-    "gpu_types",
-    "labels",
-    "state",
-    "reason",
-    "message",
-    "numbers",
-    "attempt",
-    "placement",
-    "held",
-    "submitted_s",
-    "queued_s",
-    "placed_s",
-    "started_s",
-    "first_started_s",
-    "finished_s",
-    "not_before_s",
-    "exit_code",
-    "signal",
-    "failure",
-    "failure_category",
-    "deciding_line",
-    "failed_attempts",
-    "preemptions",
-    "minibatches",
-    "rate_per_s",
-    "loss",
-    "memory_peak_bytes",
-    "version",
-)
+    }
 
 
 def gpu_state(row: GpuRow, node: NodeRow | None) -> str:

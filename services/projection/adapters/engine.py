@@ -21,13 +21,16 @@ def open_engine(url: str) -> sa.Engine:
     commits; the log has them, and the checkpoint goes back with them.
     """
     parsed = make_url(url)
+    is_sqlite = parsed.get_backend_name() == "sqlite"
     engine = sa.create_engine(
         parsed,
         json_serializer=_to_json,
         json_deserializer=msgspec.json.decode,
-        pool_pre_ping=parsed.get_backend_name() != "sqlite",
+        pool_pre_ping=not is_sqlite,
+        # A prepared statement fails once the table behind a name is another one with other types.
+        connect_args={} if is_sqlite else {"prepare_threshold": None},
     )
-    if parsed.get_backend_name() == "sqlite":
+    if is_sqlite:
         if parsed.database and parsed.database != ":memory:":
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         sa.event.listen(engine, "connect", _set_pragmas)
@@ -48,7 +51,8 @@ def waiting_helps(error: sa.exc.DBAPIError) -> bool:
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000"):
+    # With the older ALTER TABLE a view of the user's keeps the name that it reads when tables are swapped.
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "legacy_alter_table=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -14,6 +14,8 @@ class Stats:
 
     next_offset: int = 0
     """Everything before it is in the read models."""
+    building: bool = False
+    """A read model is built beside the one that is read; `next_offset` is its position."""
     records: int = 0
     """Stored since the start."""
     lag_s: float = 0.0
@@ -33,7 +35,7 @@ class Stats:
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """For `/healthz`."""
-        return True, {"next_offset": self.next_offset, "lag_s": self.lag_s}
+        return True, {"next_offset": self.next_offset, "building": self.building, "lag_s": self.lag_s}
 
 
 def expose(stats: Stats, meter: Meter) -> None:

@@ -1,149 +1,210 @@
-"""The read models in SQL: the rows, and the position that they are at, changed together."""
+"""The generations of the read model in one database: the live one, one that is built beside it, past ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
-from libs.contracts.read_models import Row
-from services.projection.adapters.engine import open_engine, without_nul
-from services.projection.adapters.upsert import insert_into, upsert
-from services.projection.core import FOLD_VERSION, Rows
-from services.projection.core.rows import Key
-from services.projection.tables import TABLES, checkpoint, metadata
+from services.projection.adapters.engine import open_engine
+from services.projection.adapters.read_model import AnotherWriter, Checkpoint, ReadModel, WrongCell
+from services.projection.digest import read_model_digest
+from services.projection.tables import BUILDING, LIVE, NAMES, PAST_PREFIX, Generation
 
-MIGRATIONS = Path(__file__).parent.parent / "migrations"
-_KEYS_PER_QUERY = 500
-_MIGRATION_LOCK = 0x53616E6A
-
-
-class AnotherWriter(Exception):
-    """The position moved although this projection did not move it: another one writes the same database."""
-
-
-class WrongCell(Exception):
-    """The database holds the read models of another cell."""
+_LOCK = 0x53616E6A
+_SWAP_WAITS_MS = 200
+"""Most that a swap waits for a reader on PostgreSQL: the readers behind it wait as long. It is below
+`deadlock_timeout` (1 s), so that a reader and a swap that wait for each other never end in an error of the reader."""
+_OF_REVISIONS = "alembic_version"
+"""A table beside read models that were made before there was a digest."""
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """How far the read models are."""
+class Found:
+    """The read models that a database has."""
 
-    next_offset: int
-    """Every control record before it is in the tables."""
-    log_id: str
-    """Id of the log's first event; empty before the first one. Tells one log from another."""
-    fold_version: int = FOLD_VERSION
-    """Of the fold that made the rows."""
+    live: Checkpoint | None
+    """What is read; None: there is nothing."""
+    building: Checkpoint | None
+    """What was begun beside it."""
 
 
 class Store:
-    """One database of read models, for one cell. Blocking: call it in a thread."""
+    """One database of read models, for one cell. Blocking: call it in a thread.
 
-    def __init__(self, url: str, cell: str) -> None:
+    Args:
+        url: SQLAlchemy URL.
+        cell: that the rows are of.
+        digest: of the tables and the fold of this projection; None: that of the code at hand.
+    """
+
+    def __init__(self, url: str, cell: str, digest: str | None = None) -> None:
         self.cell = cell
+        self.digest = read_model_digest() if digest is None else digest
         self.engine = open_engine(url)
+        self.live = ReadModel(self.engine, cell, self.digest, LIVE)
+        self.building = ReadModel(self.engine, cell, self.digest, BUILDING)
 
-    def migrate(self) -> None:
-        """Bring the tables to today's form, in one transaction; data stays. A second process waits."""
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        with self.engine.begin() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            else:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-
-    def checkpoint(self) -> Checkpoint:
-        """Where the read models are; 0 for an empty database.
+    def found(self) -> Found:
+        """What there is now, of any version.
 
         Raises:
             WrongCell: the database belongs to another cell.
         """
-        with self.engine.connect() as connection:
-            row = connection.execute(sa.select(checkpoint)).one_or_none()
-        if row is None:
-            return Checkpoint(0, "")
-        if row.cell != self.cell:
-            raise WrongCell(
-                f"the database holds the read models of cell {row.cell!r}, this projection is of {self.cell!r}"
-            )
-        return Checkpoint(row.next_offset, row.log_id, row.fold_version)
+        with self._changing() as connection:
+            names = _names(connection)
+            return Found(self._checkpoint(connection, LIVE, names), self._checkpoint(connection, BUILDING, names))
 
-    def reset(self) -> None:
-        """Forget everything: the next record is the first. Readers see the old rows or none."""
-        with self.engine.begin() as connection:
-            for table in metadata.sorted_tables:
-                connection.execute(table.delete())
+    def build(self, *, anew: bool = False) -> None:
+        """Make empty tables beside the live ones.
 
-    def load(self, row_type: type[Row], keys: list[Key]) -> Iterable[Row]:
-        """Rows by primary key, for `Rows`."""
-        table = TABLES[row_type]
-        columns = [table.c[name] for name in row_type.key]
-        with self.engine.connect() as connection:
-            for chunk in _chunks(keys):
-                wanted = columns[0].in_([key[0] for key in chunk])
-                if len(columns) > 1:
-                    wanted = sa.tuple_(*columns).in_(chunk)
-                for found in connection.execute(sa.select(table).where(wanted)):
-                    yield msgspec.convert(dict(zip(row_type.__struct_fields__, found, strict=True)), row_type)
+        Args:
+            anew: also where such tables have been begun with this digest; else those stay as they are. What another
+                version has begun goes.
+        """
+        with self._changing() as connection:
+            names = _names(connection)
+            begun = self._checkpoint(connection, BUILDING, names)
+            if begun is not None and begun.digest == self.digest and not anew:
+                return
+            _put_aside(connection, _with_prefix(names, BUILDING.prefix))
+            fresh = Generation(BUILDING.prefix, _token())
+            fresh.metadata.create_all(connection, checkfirst=False)
+            first = {"cell": self.cell, "next_offset": 0, "log_id": "", "changed_s": 0.0}
+            made_by = {"digest": self.digest, "tables": ",".join(NAMES)}
+            connection.execute(fresh.checkpoint.insert().values(**first, **made_by))
 
-    def save(self, rows: Rows, before: Checkpoint, after: Checkpoint, now_s: float) -> None:
-        """Store what changed and move the position, or nothing of it.
+    def swap(self, instead_of: Found | None = None) -> bool:
+        """Put what was built in the place of the live tables, in one transaction: a reader sees the old or the new.
+
+        Args:
+            instead_of: the look that has found the live ones absent or wrong: they are replaced even where they are
+                ahead, if they are as they were then.
+
+        Returns:
+            False when nothing was swapped: the live position is ahead, and stays where it is from now on, or a reader
+            did not let go of the tables in time. Try again, after reading on.
 
         Raises:
-            AnotherWriter: the position is not `before` any more.
+            AnotherWriter: what was built has gone, or was made by another version; or the live ones are not wrong now.
         """
-        with self.engine.begin() as connection:
-            self._move(connection, before, after, now_s)
-            for row_type, changed in rows.changed():
-                table = TABLES[row_type]
-                values = [_values(row) for row in changed]
-                connection.execute(upsert(self.engine.dialect.name, table), values)
+        try:
+            with self._changing() as connection:
+                names = _names(connection)
+                old = [name for name in self._live_tables(connection, names) if name in names]
+                if connection.dialect.name == "postgresql":
+                    _lock(connection, old)
+                new = self._checkpoint(connection, BUILDING, names)
+                if new is None or new.digest != self.digest:
+                    raise AnotherWriter(
+                        "the read model that was built is not there any more: another projection has swapped it in "
+                        "or has begun its own"
+                    )
+                live = self._checkpoint(connection, LIVE, names)
+                if instead_of is not None and live != instead_of.live:
+                    raise AnotherWriter("the read models were wrong, and have been replaced by another projection")
+                if instead_of is None and live is not None and live.next_offset > new.next_offset:
+                    if live.digest:  # a projection that keeps it ahead stops: its own save does not fit any more
+                        connection.execute(LIVE.checkpoint.update().values(digest=""))
+                    return False
+                _put_aside(connection, [*old, *({_OF_REVISIONS} & set(names))])
+                for name in NAMES:
+                    _rename(connection, BUILDING.prefix + name, name)
+                return True
+        except sa.exc.OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                return False
+            raise
 
-    def _move(self, connection: sa.Connection, before: Checkpoint, after: Checkpoint, now_s: float) -> None:
-        values: dict[str, Any] = {
-            "next_offset": after.next_offset,
-            "log_id": after.log_id,
-            "fold_version": after.fold_version,
-            "changed_s": now_s,
-        }
-        mine = (checkpoint.c.cell == self.cell) & (checkpoint.c.next_offset == before.next_offset)
-        if connection.execute(checkpoint.update().where(mine).values(values)).rowcount:
-            return
-        if before.next_offset or not self._first(connection, values):
-            raise AnotherWriter(
-                f"the read models of cell {self.cell} are not at offset {before.next_offset} any more: "
-                "another projection writes this database; run only one"
-            )
+    def tidy(self, *, building: bool = False) -> None:
+        """Drop past generations and, when told to, what was begun beside the live one.
 
-    def _first(self, connection: sa.Connection, values: dict[str, Any]) -> bool:
-        """Write the first position; False when there is one already."""
-        insert = insert_into(connection.dialect.name, checkpoint).values(cell=self.cell, **values)
-        return connection.execute(insert.on_conflict_do_nothing().returning(checkpoint.c.cell)).first() is not None
+        Each table is dropped by itself: on SQLite, where one writes at a time, the gateway's own writes wait no longer
+        than for one. A view of the user's goes with the table that it stands on.
+        """
+        with self._changing() as connection:
+            if building:
+                _put_aside(connection, _with_prefix(_names(connection), BUILDING.prefix))
+            past = _with_prefix(_names(connection), PAST_PREFIX)
+        cascade = " CASCADE" if self.engine.dialect.name == "postgresql" else ""
+        for name in past:
+            with self._changing() as connection:
+                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}{cascade}")
 
     def close(self) -> None:
         """Give back the connections."""
         self.engine.dispose()
 
+    def _checkpoint(self, connection: sa.Connection, tables: Generation, names: Sequence[str]) -> Checkpoint | None:
+        """Position of a generation that any version may have made; None where there is none."""
+        table = tables.checkpoint
+        if table.name not in names:
+            return None
+        columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        known = [name for name in ("cell", "next_offset", "log_id", "digest", "tables") if name in columns]
+        row = connection.execute(sa.select(*(table.c[name] for name in known))).mappings().first()
+        if row is None:
+            return None
+        if row["cell"] != self.cell:
+            raise WrongCell(
+                f"the database holds the read models of cell {row['cell']!r}, this projection is of {self.cell!r}"
+            )
+        is_whole = {tables.prefix + name for name in row.get("tables", "").split(",")} <= set(names)
+        return Checkpoint(row["next_offset"], row["log_id"], row.get("digest", "") if is_whole else "")
 
-def _values(row: Row) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.structs.asdict(row)
-    for name, value in values.items():
-        if isinstance(value, str) and "\0" in value:
-            values[name] = without_nul(value)
-    return values
+    def _live_tables(self, connection: sa.Connection, names: Sequence[str]) -> list[str]:
+        """What the live read model is made of, by this version and by the one that made it; the checkpoint first."""
+        table = LIVE.checkpoint
+        found = list(NAMES)
+        if table.name in names and "tables" in {c["name"] for c in sa.inspect(connection).get_columns(table.name)}:
+            for listed in connection.execute(sa.select(table.c.tables)).scalars():
+                found += listed.split(",")
+        return list(dict.fromkeys(found))
+
+    @contextmanager
+    def _changing(self) -> Iterator[sa.Connection]:
+        """One transaction that no other projection's look at the generations, or change of them, runs beside."""
+        with self.engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            else:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
 
 
-def _chunks(keys: list[Key]) -> Iterator[list[Key]]:
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        yield keys[start : start + _KEYS_PER_QUERY]
+_LOCK_NOT_AVAILABLE = "55P03"
+"""PostgreSQL: a lock was not had within `lock_timeout`."""
+
+
+def _names(connection: sa.Connection) -> list[str]:
+    return sorted(sa.inspect(connection).get_table_names())
+
+
+def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
+    return [name for name in names if name.startswith(prefix)]
+
+
+def _lock(connection: sa.Connection, names: Sequence[str]) -> None:
+    """Keep readers out until the end of the transaction. The first is the checkpoint: a reader whose selects must see
+    one moment locks it before its first select, and so never waits for a table while it has another."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SWAP_WAITS_MS}")
+    for name in names:
+        connection.exec_driver_sql(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+
+
+def _rename(connection: sa.Connection, before: str, after: str) -> None:
+    connection.exec_driver_sql(f"ALTER TABLE {before} RENAME TO {after}")
+
+
+def _put_aside(connection: sa.Connection, names: Sequence[str]) -> None:
+    """Give tables names under which they are dropped: at once where it matters, and each alone later."""
+    token = _token()
+    for name in names:
+        _rename(connection, name, f"{PAST_PREFIX}{token}_{name.removeprefix(BUILDING.prefix)}")
+
+
+def _token() -> str:
+    return uuid.uuid4().hex[:8]

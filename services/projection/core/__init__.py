@@ -7,10 +7,4 @@ from services.projection.core.rows import Rows
 HANDLERS = (arrivals, attempts, cluster, outcomes, sweeps)
 """The modules whose import fills the fold's table."""
 
-FOLD_VERSION = 3
-"""Raised when the fold makes other rows of the same events: read models of another version are made anew.
-
-Rows keep whole events and specifications, so a new field there makes other rows, and so does an upcast.
-"""
-
-__all__ = ["FOLD_VERSION", "HANDLERS", "Rows", "apply", "prefetch"]
+__all__ = ["HANDLERS", "Rows", "apply", "prefetch"]
