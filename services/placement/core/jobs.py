@@ -67,11 +67,11 @@ class Move(msgspec.Struct, kw_only=True):
     gang: list[TaskPlacement]
     since_s: float
     reason: Reason
-    started: list[str] = []
+    started: dict[str, None] = {}
     """Nodes of the destination whose task has reported its start."""
-    ready: list[str] = []
+    ready: dict[str, None] = {}
     """Those that wait for their state."""
-    restored: list[str] = []
+    restored: dict[str, None] = {}
     """Those that have it."""
     gone: dict[str, None] = {}
     """Those whose task has ended."""
@@ -88,12 +88,12 @@ class Move(msgspec.Struct, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """Whether all of the destination's tasks wait for their state."""
-        return len(self.ready) == len(self.gang)
+        return all(task.node_id in self.ready for task in self.gang)
 
     @property
     def is_restored(self) -> bool:
         """Whether all of them have it."""
-        return len(self.restored) == len(self.gang)
+        return all(task.node_id in self.restored for task in self.gang)
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -114,7 +114,7 @@ class Job(msgspec.Struct, kw_only=True):
     wait_code: str = ""
     """Code of the last JobQueued of this attempt; empty before the first."""
     gang: list[TaskPlacement] = []
-    started: list[str] = []
+    started: dict[str, None] = {}
     """Nodes whose task has reported its start."""
     exits: dict[str, TaskExit] = {}
     """{node id: how its task ended}, in order of ending."""

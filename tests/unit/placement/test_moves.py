@@ -284,3 +284,18 @@ def test_the_end_of_an_attempt_that_is_over_is_no_end_of_the_move():
     case.ask()
     late = JobExited(job_id="a", attempt=0, node_id="n2", exit_code=0, signal=None, outcome="exited")
     assert case.give(late) == []
+
+
+def test_what_one_node_of_a_gang_says_twice_does_not_speak_for_the_others():
+    case = MoveCase(4, n1=2, n2=2, n3=2, n4=2)
+    case.ask()
+    for _ in range(2):
+        case.start("a", "n3", attempt=2)
+        assert orders(case.give(JobReady(job_id="a", attempt=2, node_id="n3"))) == []
+    case.start("a", "n4", attempt=2)
+    halted = orders(case.give(JobReady(job_id="a", attempt=2, node_id="n4")))
+    assert halted == [("SuspendTask", "n1", 1), ("SuspendTask", "n2", 1)]
+    assert orders(case.still())[0] == ("RestoreTask", "n3", 2)
+    for _ in range(2):
+        assert case.give(JobRestored(job_id="a", attempt=2, node_id="n3")) == []
+    assert only(case.give(JobRestored(job_id="a", attempt=2, node_id="n4")), JobMoved)

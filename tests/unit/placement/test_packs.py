@@ -127,3 +127,14 @@ def test_another_policy_parts_them():
     assert len(case.running) == 1
     case.exit(case.running[0])
     assert len(case.running) == 1
+
+
+def test_what_is_known_of_a_pair_is_forgotten_with_its_jobs():
+    case = PacksCase()
+    case.wake()
+    case.fail()
+    assert list(case.replica.state.misfits) == ["a + b"]
+    case.exit("c")
+    assert list(case.replica.state.misfits) == ["a + b"]
+    case.exit("a")
+    assert list(case.replica.state.misfits) == []

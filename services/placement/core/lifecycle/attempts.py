@@ -27,8 +27,8 @@ from services.placement.core.state import State
 def task_started(state: State, event: JobStarted, now_s: float) -> None:
     job = active(state, event.job_id, event.attempt)
     if job is not None and event.node_id in job.live_nodes():
-        job.started.append(event.node_id)
-        if len(job.started) == len(job.gang):
+        job.started[event.node_id] = None
+        if all(task.node_id in job.started for task in job.gang):
             for listener in listeners:
                 listener.begun(job, now_s)
     destination_started(state, event)

@@ -32,6 +32,9 @@ class Listener:
     def leaving(self, state: State, job: Job, now_s: float) -> None:
         """The attempt is about to end, whatever it holds."""
 
+    def ended(self, state: State, job: Job) -> None:
+        """The job has ended: it is about to be forgotten."""
+
     def begun(self, job: Job, now_s: float) -> None:
         """The job's tasks run: all have been started, or one goes on."""
 

@@ -96,7 +96,7 @@ def clear_attempt(state: State, job: Job, now_s: float) -> None:
     state.release(job, job.gang)
     if not job.spec.restartable:
         job.steps_done = 0.0
-    job.gang, job.started, job.exits, job.suspended = [], [], {}, False
+    job.gang, job.started, job.exits, job.suspended = [], {}, {}, False
     job.movable, job.resizable, job.still, job.must_leave = {}, {}, {}, None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
@@ -106,6 +106,8 @@ def forget(state: State, job: Job, now_s: float) -> None:
     dequeue(state, job)
     withdraw(state, job)
     clear_attempt(state, job, now_s)
+    for listener in listeners:
+        listener.ended(state, job)
     del state.jobs[job.job_id]
 
 

@@ -19,6 +19,8 @@ from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.sharing.rates import configuration_of
 from services.placement.core.state import State
 
+JOIN = " + "
+
 
 def pack_two(state: State, domain: Domain, turn: Turn[State]) -> None:
     """Begin a trial, unless one is under way here: two at a time could not be told apart."""
@@ -88,8 +90,11 @@ def _fit_together(state: State, a: Job, b: Job) -> bool:
 
 def _pair(a: Job, b: Job) -> str:
     """What is remembered of two: their configurations, where both are known."""
-    names = [configuration_of(job) or job.job_id for job in (a, b)]
-    return " + ".join(sorted(names))
+    return JOIN.join(sorted((_name(a), _name(b))))
+
+
+def _name(job: Job) -> str:
+    return configuration_of(job) or job.job_id
 
 
 def _why(host: Job, guest: Job) -> Reason:
@@ -115,10 +120,17 @@ def job_unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
 
 
 class Packs(Listener):
-    """A job whose attempt ends shares its GPUs with no other any more."""
+    """A job whose attempt ends shares its GPUs with no other any more; what is known of an ended job is forgotten."""
 
     def leaving(self, state: State, job: Job, now_s: float) -> None:
         part(state, job.job_id)
+
+    def ended(self, state: State, job: Job) -> None:
+        name = _name(job)
+        if name == job.job_id:  # what is known of a configuration holds for the jobs that come
+            gone = [pair for pair in state.misfits if name in pair.split(JOIN)]
+            for pair in gone:
+                del state.misfits[pair]
 
 
 def part(state: State, job_id: str) -> None:

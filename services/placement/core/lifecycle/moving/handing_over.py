@@ -64,7 +64,7 @@ def advance(state: State, job_id: str) -> HandOver:
 def destination_ready(state: State, event: JobReady, now_s: float) -> HandOver:
     move = move_to(state, event.job_id, event.attempt)
     if move is not None:
-        move.ready.append(event.node_id)
+        move.ready[event.node_id] = None
     return advance(state, event.job_id)
 
 
@@ -72,14 +72,14 @@ def destination_ready(state: State, event: JobReady, now_s: float) -> HandOver:
 def destination_restored(state: State, event: JobRestored, now_s: float) -> None:
     move = move_to(state, event.job_id, event.attempt)
     if move is not None:
-        move.restored.append(event.node_id)
+        move.restored[event.node_id] = None
 
 
 def destination_started(state: State, event: JobStarted) -> None:
     """Note the start of a task that is to take over, if it is one."""
     move = move_to(state, event.job_id, event.attempt)
     if move is not None:
-        move.started.append(event.node_id)
+        move.started[event.node_id] = None
 
 
 def destination_ended(state: State, event: JobExited) -> None:
@@ -158,6 +158,7 @@ def job_moved(state: State, event: JobMoved, now_s: float) -> None:
     nodes = [task.node_id for task in event.gang]
     job.resizable = dict.fromkeys(nodes) if job.resizable else {}
     job.attempt, job.gang, job.suspended, job.move, job.must_leave = event.attempt, event.gang, False, None, None
-    job.started, job.exits, job.still, job.movable = nodes, {}, dict.fromkeys(nodes), dict.fromkeys(nodes)
+    job.exits = {}
+    job.started, job.still, job.movable = dict.fromkeys(nodes), dict.fromkeys(nodes), dict.fromkeys(nodes)
     for listener in listeners:
         listener.moved(state, job, now_s)
