@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import combinations
-from zlib import crc32
 
 from libs.policies.allocation.policy import AllocationPolicy
 from libs.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
@@ -56,7 +56,7 @@ def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
     at_home = [job for job in jobs if not job.spec.restartable and has_home(state, job)]
     parts += [f"{job.job_id}@{','.join(open_types(state, job, list(gpus)))}" for job in at_home]
     parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
-    return f"{crc32(chr(10).join(parts).encode()):08x}"
+    return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
