@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from libs.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import GpuPool, Job, PolicyOptions, Problem
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.throughputs import Throughputs

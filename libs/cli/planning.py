@@ -29,8 +29,8 @@ def solve(
 ) -> None:
     """Compute the shares of time that a policy gives to jobs: what the placement service would do."""
     from libs.cli.problems import read_problem, solution_document
-    from libs.policies.allocation.problem import SolverFailed
     from libs.policies.allocation.solve import solve as solution_of
+    from libs.policies.problem import SolverFailed
 
     problem = read_problem(file)
     check_writable(out)

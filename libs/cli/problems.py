@@ -8,7 +8,8 @@ from typing import Any
 
 from libs.contracts.bad_input import BadInput
 from libs.policies.allocation.checking import check_problem
-from libs.policies.allocation.problem import (
+from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.policies.problem import (
     Entity,
     GpuPool,
     InvalidProblem,
@@ -18,7 +19,6 @@ from libs.policies.allocation.problem import (
     Problem,
     Solution,
 )
-from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.sim.documents import Fields, Unknown, array_at, number_at, read_json, text_at
 from libs.sim.inputs import Warn, warn_on_stderr
 

@@ -26,6 +26,6 @@ class ServiceStarted(Event, frozen=True, kw_only=True):
     version: str
     """Of the package."""
     rules: str
-    """Digest of everything that the service's decisions depend on (`libs.runtime.rules`)."""
+    """Digest of everything that the service's decisions depend on (`libs.inspect.rules`)."""
     next_offset: int
     """Every control record before it was handled under earlier rules."""

@@ -14,7 +14,7 @@ from libs.bus.port import Message, Partition, TopicLayout
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
-from libs.runtime.rules import rules_of
+from libs.inspect.rules import rules_of
 
 FORMAT = "sanjaya-log/1"
 AUDITED = (Topic.CONTROL, Topic.ORDERS)

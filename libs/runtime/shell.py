@@ -24,6 +24,7 @@ from libs.bus.port import Bus, BusUnavailable, Message
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted
 from libs.inspect.archive import whole_reader
+from libs.inspect.rules import rules_of
 from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
@@ -37,7 +38,6 @@ from libs.runtime.lag import Lag
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import CONTROL, Recovered, Recovery, log_id
-from libs.runtime.rules import rules_of
 from libs.runtime.saving import Saving
 from libs.runtime.settings import Settings
 from libs.runtime.snapshots import Snapshots

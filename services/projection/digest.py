@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from libs.runtime.rules import rules_of
+from libs.inspect.rules import rules_of
 from services.projection.tables import LIVE, schema_of
 
 

@@ -14,6 +14,7 @@ from libs.contracts.base import event_classes
 from libs.contracts.gateway import POLICY_NAMES
 from libs.policies.table import POLICIES
 from services.roster import NAMES, SERVICES
+from tests.architecture import house
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +66,7 @@ def test_the_import_rules_hold(copy: Path):
             "placement: no room imports another in a circle",
         ),
         ("libs/policies/policy.py", "import services.quota.service", "only the roster"),
+        ("libs/bus/port.py", "import libs.inspect.archive", "libraries import each other in one direction"),
         ("libs/sim/world.py", "import libs.studies.report.page", "studies: reproduce ->"),
         ("services/quota/core/state.py", "import libs.bus.port", "cores are pure"),
         ("services/quota/service.py", "import services.placement.service", "services never import each other"),
@@ -118,3 +120,7 @@ def test_every_service_has_the_same_shape():
         folder = ROOT / "services" / service.name
         for name in ("README.md", "service.py", "core/state.py", "core/machine.py"):
             assert (folder / name).exists(), folder / name
+
+
+def test_the_picture_of_the_house_in_the_readme_is_that_of_the_imports():
+    assert house.block() in house.README.read_text(), "run `python -m tests.architecture.house`"

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from libs.policies.allocation import fairness, hierarchical
 from libs.policies.allocation.grouping import Classes, PairTable, of_counts
-from libs.policies.allocation.problem import Entity, GpuPool, Job, Problem
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import Entity, GpuPool, Job, Problem
 from libs.sim.throughputs import Throughputs, read_throughputs
 from tests.bench.report import Report
 

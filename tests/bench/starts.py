@@ -35,10 +35,10 @@ from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Outgoing, Position, TopicLayout
 from libs.cli.simulation import simulation_of
+from libs.inspect.rules import rules_of
 from libs.kernel.replica import Replica
 from libs.runtime.messages import decoded, other_types, wire_type
 from libs.runtime.recovery import CONTROL, Recovery, log_id
-from libs.runtime.rules import rules_of
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.sim.choice import Choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from libs.policies.allocation.problem import GpuPool, InvalidProblem, Job, Pair, Problem
+from libs.policies.problem import GpuPool, InvalidProblem, Job, Pair, Problem
 
 
 def check_problem(problem: Problem) -> None:

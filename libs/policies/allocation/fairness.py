@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from libs.policies.allocation.model import INFINITY, Model, best_for_jobs, better_for_jobs
-from libs.policies.allocation.problem import SolverFailed
+from libs.policies.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

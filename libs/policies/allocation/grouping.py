@@ -16,7 +16,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.policies.allocation.problem import (
+from libs.policies.problem import (
     GpuPool,
     Job,
     KindPair,

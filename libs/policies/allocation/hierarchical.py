@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from libs.policies.allocation.fairness import Found, Ints, fill_levels
 from libs.policies.allocation.grouping import Classes
-from libs.policies.allocation.problem import Entity, Problem
+from libs.policies.problem import Entity, Problem
 
 Floats = NDArray[np.float64]
 ALONE = "\0alone "

@@ -10,7 +10,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.policies.allocation.problem import SolverFailed
+from libs.policies.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

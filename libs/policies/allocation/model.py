@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import LinearProgram, Rows, kept
-from libs.policies.allocation.problem import SolverFailed
+from libs.policies.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

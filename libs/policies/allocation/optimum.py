@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from libs.policies.allocation.fairness import Found
 from libs.policies.allocation.grouping import Classes, Key, group
-from libs.policies.allocation.problem import Problem, Solution
 from libs.policies.allocation.result import expand
+from libs.policies.problem import Problem, Solution
 
 OfClasses = Callable[[Problem, Classes], Found | tuple[Found, list[int]]]
 """The allocation of the classes; with deadlines also the classes whose deadline cannot be met."""

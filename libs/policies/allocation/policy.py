@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from libs.policies.allocation.problem import Problem, Solution
 from libs.policies.policy import Kind, Policy
+from libs.policies.problem import Problem, Solution
 
 
 @dataclass(frozen=True, kw_only=True)

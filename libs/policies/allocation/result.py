@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from libs.contracts.placement import Share
 from libs.policies.allocation.grouping import PairClass
 from libs.policies.allocation.model import Model
-from libs.policies.allocation.problem import Problem, Solution, SolverFailed
+from libs.policies.problem import Problem, Solution, SolverFailed
 
 Floats = NDArray[np.float64]
 NOTHING = 1e-7

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from libs.policies.allocation.problem import InvalidProblem, Problem, Solution
 from libs.policies.allocation.result import check_solution
 from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.policies.problem import InvalidProblem, Problem, Solution
 
 
 def solve(problem: Problem) -> Solution:

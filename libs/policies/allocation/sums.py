@@ -9,7 +9,7 @@ from libs.policies.allocation.fairness import Found
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import LinearProgram, kept
 from libs.policies.allocation.model import INFINITY, Model, better_for_jobs
-from libs.policies.allocation.problem import Problem
+from libs.policies.problem import Problem
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ from libs.policies.allocation.fairness import Found
 from libs.policies.allocation.grouping import Classes, Key
 from libs.policies.allocation.optimum import optimum
 from libs.policies.allocation.policy import AllocationPolicy
-from libs.policies.allocation.problem import Problem
 from libs.policies.baselines.allox import allox
 from libs.policies.baselines.gandiva_packing import gandiva_packing
 from libs.policies.baselines.isolated import isolated
+from libs.policies.problem import Problem
 
 
 def _position(problem: Problem) -> Key:

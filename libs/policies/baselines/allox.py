@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.contracts.placement import Share
-from libs.policies.allocation.problem import Job, Problem, Solution
+from libs.policies.problem import Job, Problem, Solution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

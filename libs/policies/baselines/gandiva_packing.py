@@ -10,7 +10,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from libs.contracts.placement import Share
-from libs.policies.allocation.problem import Job, Pair, Problem, Solution
+from libs.policies.problem import Job, Pair, Problem, Solution
 
 
 def gandiva_packing(problem: Problem) -> Solution:

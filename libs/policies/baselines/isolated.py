@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.placement import Share
-from libs.policies.allocation.problem import Job, Problem, Solution
+from libs.policies.problem import Job, Problem, Solution
 
 
 def isolated(problem: Problem) -> Solution:

@@ -8,12 +8,12 @@ import time
 from typing import cast
 
 from libs.bus.port import Bus
+from libs.inspect.rules import rules_of
 from libs.runtime.clock import Clock
 from libs.runtime.feeder import Feeder
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import CONTROL, Recovered, from_snapshot, log_id
-from libs.runtime.rules import rules_of
 from libs.runtime.saving import Saving
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats

@@ -10,7 +10,7 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import OWNER, Lease, Share
-from libs.policies.allocation.problem import PolicyOptions
+from libs.policies.problem import PolicyOptions
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index, Servers
 from services.placement.core.jobs import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from libs.policies.allocation.problem import (
+from libs.policies.problem import (
     Entity,
     GpuPool,
     Job,

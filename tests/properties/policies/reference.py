@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from libs.policies.allocation.problem import Entity, Job, Problem, Solution
+from libs.policies.problem import Entity, Job, Problem, Solution
 
 Floats = NDArray[np.float64]
 PRECISE = {

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from libs.policies.allocation.problem import (
+from libs.policies.allocation.solve import solve
+from libs.policies.problem import (
     GpuPool,
     Job,
     KindPair,
@@ -17,7 +18,6 @@ from libs.policies.allocation.problem import (
     Problem,
     Solution,
 )
-from libs.policies.allocation.solve import solve
 from tests.properties.effort import whole_system
 from tests.properties.policies import reference as plain
 from tests.properties.policies.instances import problems

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from libs.policies.allocation.problem import GpuPool, Job, Pair, PolicyOptions, Problem
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import GpuPool, Job, Pair, PolicyOptions, Problem
 
 FAST = {"v100": 4.0, "k80": 1.0}
 

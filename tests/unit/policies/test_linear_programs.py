@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from libs.policies.allocation.lp import LinearProgram, Rows
-from libs.policies.allocation.problem import SolverFailed
+from libs.policies.problem import SolverFailed
 
 COSTS = np.array([3.0, 2.0])
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from libs.policies.allocation.problem import Entity, GpuPool, Job, Pair, PolicyOptions, Problem
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import Entity, GpuPool, Job, Pair, PolicyOptions, Problem
 
 TYPES = ("a", "b", "c")
 

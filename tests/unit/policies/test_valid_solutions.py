@@ -8,8 +8,8 @@ import pytest
 from libs.contracts.placement import Share
 from libs.policies.allocation.grouping import group
 from libs.policies.allocation.model import Model
-from libs.policies.allocation.problem import GpuPool, Job, Problem, Solution, SolverFailed
 from libs.policies.allocation.result import check_solution, expand
+from libs.policies.problem import GpuPool, Job, Problem, Solution, SolverFailed
 
 PROBLEM = Problem(
     policy="max_min_fairness",

@@ -16,7 +16,7 @@ from libs.contracts.gateway import (
 from libs.contracts.placement import OWNER, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from libs.policies.allocation.problem import PolicyOptions
+from libs.policies.problem import PolicyOptions
 from libs.policies.slicing.table import SLICING_POLICIES
 from services.placement.core.jobs import Cancellation, Job, Phase
 from services.placement.core.lifecycle.abandoning import abandon

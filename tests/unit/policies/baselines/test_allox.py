@@ -9,9 +9,9 @@ from math import inf
 import pytest
 
 from libs.contracts.placement import Share
-from libs.policies.allocation.problem import GpuPool, Job, PolicyOptions, Problem
 from libs.policies.allocation.solve import solve
 from libs.policies.baselines.allox import allox
+from libs.policies.problem import GpuPool, Job, PolicyOptions, Problem
 
 
 def problem(gpus: dict[str, int], jobs: list[Job], **options: bool) -> Problem:

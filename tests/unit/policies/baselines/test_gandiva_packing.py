@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from libs.policies.allocation.problem import GpuPool, Job, Pair, Problem, Solution
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import GpuPool, Job, Pair, Problem, Solution
 
 GOOD, BAD = 0.7, 0.4
 """Parts of its own speed that a job keeps in a pair."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from libs.policies.allocation.problem import GpuPool, Job, Problem, Solution
 from libs.policies.allocation.solve import solve
+from libs.policies.problem import GpuPool, Job, Problem, Solution
 
 
 def isolated(gpus: dict[str, int], jobs: list[Job]) -> Solution:

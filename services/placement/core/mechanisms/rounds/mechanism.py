@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
-from libs.policies.allocation.problem import SolverFailed
 from libs.policies.allocation.solve import solve
 from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.policies.baselines.isolated import isolated
+from libs.policies.problem import SolverFailed
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.mechanisms.rounds import ledger

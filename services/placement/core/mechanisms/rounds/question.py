@@ -6,9 +6,9 @@ from hashlib import blake2b
 from itertools import combinations
 
 from libs.policies.allocation.policy import AllocationPolicy
-from libs.policies.allocation.problem import Entity, GpuPool, KindPair, Pair, Problem
-from libs.policies.allocation.problem import Job as ProblemJob
 from libs.policies.allocation.table import ALLOCATION_POLICIES
+from libs.policies.problem import Entity, GpuPool, KindPair, Pair, Problem
+from libs.policies.problem import Job as ProblemJob
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.mechanisms.rounds.homes import gives_way, has_home, open_rates, open_types
 from services.placement.core.sharing.pairs import together
