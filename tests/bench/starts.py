@@ -253,15 +253,16 @@ async def main() -> int:
     if not options.data.exists():
         raise SystemExit(f"{options.data}: no such folder; nothing is measured without the data")
     report = Report("starts", "A core comes back")
-    messages: list[Outgoing] = []
+    longest: list[Outgoing] = []
     for what, (simulation, wanted) in histories(options.data, options.jobs, options.in_rounds).items():
         messages = outgoing(simulation)
+        longest = max(longest, messages, key=len)
         await refold_against_deciding(what, messages, wanted, report)
     with tempfile.TemporaryDirectory() as folder:
         folders = {records: Path(folder) / str(records) for records in (FEW, options.records)}
         for records, place in folders.items():
             place.mkdir()
-            await cell_with_snapshot(place, messages, records)
+            await cell_with_snapshot(place, longest, records)
         command = [sys.executable, "-m", "libs.runtime", PLACEMENT.name]
         compare_starts(PLACEMENT.name, folders, command, lambda line: " msg=live " in line, report)
         for place in folders.values():
