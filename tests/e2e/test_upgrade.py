@@ -40,7 +40,6 @@ from libs.contracts.agent import (
 )
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
-from libs.contracts.gateway import SLICING_POLICIES
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     DestinationReserved,
@@ -58,6 +57,7 @@ from libs.inspect.conservation import conservation
 from libs.inspect.differences import Kind
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
+from libs.policies.slicing.table import SLICING_POLICIES
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from services.roster import NAMES, SERVICES
