@@ -69,7 +69,7 @@ OURS: dict[str, Field] = {
     "priority": ("priority", _number, "a whole number"),
     "max-retries": ("max_retries", _number, "a whole number"),
     "elastic": ("elastic", _text, "least:most"),
-    "class": ("class", _text, "guaranteed or opportunistic"),
+    "class": ("class", _text, "guaranteed"),
     "launcher": ("launcher", _text, "ranks or command"),
     "workdir-on-node": ("working_dir", _text, "a directory"),
 }

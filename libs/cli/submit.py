@@ -32,7 +32,7 @@ Workdir = Annotated[Path | None, typer.Option(help="Directory to upload and run 
 WorkdirOnNode = Annotated[str | None, typer.Option(help="Directory that the nodes have; nothing is uploaded.")]
 Retries = Annotated[int | None, typer.Option("--max-retries")]
 Elastic = Annotated[str | None, typer.Option(help="MIN:MAX GPUs: it may be halved or doubled within.")]
-Class = Annotated[str | None, typer.Option("--class", help="guaranteed or opportunistic.")]
+Class = Annotated[str | None, typer.Option("--class", help="guaranteed: no other class is scheduled yet.")]
 Launcher = Annotated[str | None, typer.Option(help="ranks: a process per GPU; command: one per node.")]
 Model = Annotated[str | None, typer.Option(help="What it trains: jobs of one model and batch size are alike.")]
 BatchSize = Annotated[int | None, typer.Option()]

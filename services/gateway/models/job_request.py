@@ -121,7 +121,11 @@ class JobRequest(Strict):
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")] | None = Field(
         None, description="Default: the name that the token stands for."
     )
-    job_class: Literal["guaranteed", "opportunistic"] = Field("guaranteed", alias="class")
+    job_class: Literal["guaranteed"] = Field(
+        "guaranteed",
+        alias="class",
+        description="No other class is scheduled yet.",
+    )
     priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)] = 0
     max_retries: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)

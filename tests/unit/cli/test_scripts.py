@@ -35,7 +35,7 @@ def test_directives_become_the_request():
         "#SBATCH --job-name=resnet -t 30\n"
         "#SBATCH --gres gpu:v100:2   # two of them\n"
         "#SANJAYA --max-retries 3 --time 30\n"
-        "#SANJAYA --class=opportunistic\n"
+        "#SANJAYA --class=guaranteed\n"
         "\n"
         "python train.py\n"
     )
@@ -46,7 +46,7 @@ def test_directives_become_the_request():
         "gpus": "v100:2",
         "max_retries": 3,
         "time_limit_s": "30",
-        "class": "opportunistic",
+        "class": "guaranteed",
     }
 
 
