@@ -35,7 +35,6 @@ def up(
 ) -> None:
     """Keep a cell running on this machine until Ctrl-C."""
     import signal
-    import threading
 
     from libs.cli.cell import Cell, CellError, CellPlan
 
@@ -47,12 +46,11 @@ def up(
         gpus_per_agent=virtual_gpus,
         gateway_port=port,
     )
-    stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        with Cell(plan, lambda text: typer.echo(text, err=True)):
+        with Cell(plan, lambda text: typer.echo(text, err=True)) as running:
             typer.echo(f"{plan.gateway_url}   Ctrl-C ends it", err=True)
-            stop.wait()
+            running.wait()
     except CellError as error:
         fail(str(error), FAILED)
 

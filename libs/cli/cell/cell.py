@@ -51,6 +51,8 @@ class Cell:
         """Nothing is started any more."""
         self._ended = threading.Event()
         self._work = threading.Thread(target=self._tend, name="supervisor", daemon=True)
+        self._fault: BaseException | None = None
+        """What has ended the supervising thread, and with it all children."""
         self._requests: list[tuple[Command, threading.Event]] = []
 
     def __enter__(self) -> Self:
@@ -102,6 +104,15 @@ class Cell:
             self._lock.close()
             self._lock = None
 
+    def wait(self) -> None:
+        """Wait as long as the processes are kept running.
+
+        Raises:
+            CellError: they are not any more.
+        """
+        self._work.join()
+        self._require_supervisor()
+
     def pids(self) -> dict[str, int]:
         """{name: pid} of the processes that run now."""
         with self._mutex:
@@ -143,15 +154,26 @@ class Cell:
         started = threading.Event()
         with self._mutex:
             self._requests.append((command, started))
-        started.wait()
+        while not started.wait(TEND_EVERY_S):
+            self._require_supervisor()
+
+    def _require_supervisor(self) -> None:
+        if self._fault is not None:
+            what = f"{type(self._fault).__name__}: {self._fault}"
+            raise CellError(
+                f"the supervisor of the cell has failed, and its processes have ended with it: {what}"
+            ) from self._fault
 
     def _tend(self) -> None:
         """The supervising thread. It stays until the last child has ended: its own end would be theirs."""
-        while not self._ended.wait(TEND_EVERY_S):
-            with self._mutex:
-                if not self._ending.is_set():
-                    self._start_requested()
-                    self._start_again()
+        try:
+            while not self._ended.wait(TEND_EVERY_S):
+                with self._mutex:
+                    if not self._ending.is_set():
+                        self._start_requested()
+                        self._start_again()
+        except BaseException as error:  # told to the thread that waits for the cell
+            self._fault = error
 
     def _start_requested(self) -> None:
         while self._requests:
