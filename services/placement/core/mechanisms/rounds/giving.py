@@ -65,16 +65,16 @@ def _is_free(state: State, lease: Lease) -> bool:
 
 def _give_idle_away(state: State, rounds: Rounds, waiting: list[Job], turn: Turn[State]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    idle: Idle | None = None
-    hosts: HostRooms = {}
+    idle = _idle(state, rounds)
+    if not idle:  # mostly: then the jobs that wait need not be put in order
+        return
+    hosts = host_rooms(state)
     for job in by_debt(rounds, waiting):
-        if idle is None:
-            idle, hosts = _idle(state, rounds), host_rooms(state)
-        if not idle:
-            return
         gives = _resume(state, rounds, job, idle, turn) if job.suspended else _begin(state, job, idle, hosts, turn)
         if gives:
-            idle = None  # looked for again if somebody else waits
+            idle, hosts = _idle(state, rounds), host_rooms(state)
+            if not idle:
+                return
 
 
 def _resume(state: State, rounds: Rounds, job: Job, idle: Idle, turn: Turn[State]) -> bool:
@@ -110,10 +110,10 @@ def _idle(state: State, rounds: Rounds) -> Idle:
     """What idles on usable servers, without GPUs that a lease waits for."""
     planned = {(t.node_id, i) for lease in rounds.plan.values() for t in lease.gang for i in t.gpu_indices}
     found: Idle = {}
-    for node in state.nodes.values():
-        if node.usable:
-            for gpu_type in node.healthy:
-                indices = [i for i in node.free(gpu_type) if (node.node_id, i) not in planned]
-                if indices:
-                    found.setdefault(gpu_type, []).append((node, indices))
+    servers = state.servers()
+    for gpu_type in servers.types():
+        for node, free in servers.with_free(gpu_type):
+            indices = [i for i in free if (node.node_id, i) not in planned]
+            if indices:
+                found.setdefault(gpu_type, []).append((node, indices))
     return found

@@ -48,6 +48,8 @@ class Board:
         self._free = {node_id: set(indices) for node_id, indices in offered.items()}
         self._largest = max(map(len, self._free.values()), default=1)
         self._hosts = dict(hosts)
+        self.left = {node_id: sorted(indices) for node_id, indices in self._free.items() if indices}
+        """{server: GPUs that are still to be given}."""
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
@@ -60,17 +62,17 @@ class Board:
     def take(self, gang: list[TaskPlacement]) -> None:
         """Give these GPUs away."""
         for task in gang:
-            self._free[task.node_id].difference_update(task.gpu_indices)
+            free = self._free[task.node_id]
+            free.difference_update(task.gpu_indices)
+            if free:
+                self.left[task.node_id] = sorted(free)
+            else:
+                self.left.pop(task.node_id, None)
 
     def settle(self, gang: list[TaskPlacement]) -> None:
         """A job that begins here is at home from now on."""
         for task in gang:
             self._hosts[task.node_id] -= len(task.gpu_indices)
-
-    @property
-    def left(self) -> dict[str, list[int]]:
-        """{server: GPUs that are still to be given}."""
-        return {node_id: sorted(indices) for node_id, indices in self._free.items() if indices}
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
