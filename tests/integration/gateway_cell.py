@@ -152,8 +152,8 @@ async def _is_ready(client: httpx2.AsyncClient) -> bool:
     return (await client.get("/readyz")).status_code == 200
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 20.0) -> None:
-    """Wait until something holds that nobody announces."""
+async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 200.0) -> None:
+    """Wait until something holds that nothing announces."""
     async with asyncio.timeout(timeout_s):
         while not await holds():
             await asyncio.sleep(0.01)
