@@ -371,6 +371,34 @@ async def test_past_tables_that_were_not_dropped_are_dropped_at_the_next_start(s
     await assert_is_whole(store, bus)
 
 
+async def test_the_one_that_is_started_later_wins_and_the_older_one_ends(store: Store, older: Store) -> None:
+    """Both follow a log that grows. The older one keeps its rows up to date until they are replaced, and then ends."""
+    bus, stop = await log_of(30), asyncio.Event()
+    await catch_up(bus, older)
+    before = asyncio.create_task(Projection(bus, older, stop, batch=3).run())
+    await bus.append(jobs(await bus.end_offset(CONTROL), 1))
+
+    async def follows() -> bool:
+        live = older.found().live
+        return live is not None and live.next_offset == await bus.end_offset(CONTROL)
+
+    await eventually(follows, PATIENCE_S)  # it has been started, and the other one has not
+    later = asyncio.create_task(Projection(bus, store, stop, batch=3).run())
+
+    async def is_swapped() -> bool:
+        await bus.append(jobs(await bus.end_offset(CONTROL), 1))
+        return is_of(store.found(), store.digest)
+
+    await eventually(is_swapped, PATIENCE_S)
+    await bus.append(jobs(await bus.end_offset(CONTROL), 1))
+    with pytest.raises(Fenced, match="another version"):
+        await asyncio.wait_for(before, PATIENCE_S)
+    stop.set()
+    await later
+    await catch_up(bus, store)
+    await assert_is_whole(store, bus)
+
+
 def is_of(found: Found, digest: str) -> bool:
     return found.live is not None and found.live.digest == digest
 
