@@ -101,21 +101,39 @@ def _most_free(node: Node, gpu_types: Sequence[str]) -> tuple[int, str]:
 
 def _most_first(found: tuple[int, str]) -> tuple[int, str]:
     free, node_id = found
-    return -free, node_id
+    return -free, tie(node_id)
+
+
+Entry = tuple[str, str]
+"""A server in an ordered list: its tie, and its name."""
+Parts = dict[str, tuple[list[int], int]]
+"""{GPU type: a server's free GPUs of it, and how many healthy ones it has}."""
 
 
 @dataclass
 class _OfType:
     """What the usable servers have of one GPU type."""
 
-    servers: int = 0
-    """Those with a GPU of the type, healthy or not."""
-    free: dict[str, list[int]] = field(default_factory=dict)
-    """{server: its free GPUs}, where there are any."""
-    by_count: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    """{free GPUs, or none: (tie, server), ascending}."""
     free_gpus: int = 0
+    by_free: dict[int, list[Entry]] = field(default_factory=dict)
+    """{free GPUs, or none: servers, ascending}."""
     capacities: Counter[int] = field(default_factory=Counter)
+    """{healthy GPUs: servers}."""
+
+    def add(self, server: Entry, indices: list[int], capacity: int) -> None:
+        """A server has these free GPUs, and so many healthy ones."""
+        self.free_gpus += len(indices)
+        self.capacities[capacity] += 1
+        insort(self.by_free.setdefault(len(indices), []), server)
+
+    def remove(self, server: Entry, indices: list[int], capacity: int) -> None:
+        """It has not any more."""
+        self.free_gpus -= len(indices)
+        self.capacities[capacity] -= 1
+        same = self.by_free[len(indices)]
+        del same[bisect_left(same, server)]
+        if not same:
+            del self.by_free[len(indices)]
 
 
 class Index:
@@ -126,124 +144,92 @@ class Index:
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
-        self._types: dict[str, _OfType] = {}
-        self._known: dict[str, dict[str, tuple[list[int], int]]] = {}
-        """{usable server: {GPU type: its free GPUs, and its healthy ones}}."""
-        self._names: list[str] = []
-        """The usable servers, sorted."""
+        self.nodes = nodes
+        self.usable: dict[str, Parts] = {}
+        self.in_order: list[Entry] = []
+        """The usable servers, ascending."""
+        self.types: dict[str, _OfType] = {}
         for node_id in nodes:
             self.refresh(node_id)
 
     def refresh(self, node_id: str) -> None:
         """The server has changed, or is new."""
-        if node_id in self._known:
-            del self._names[bisect_left(self._names, node_id)]
-        for gpu_type, (indices, capacity) in self._known.pop(node_id, {}).items():
-            self._count(node_id, self._types[gpu_type], indices, capacity, -1)
-        node = self._nodes[node_id]
+        node, server = self.nodes[node_id], (tie(node_id), node_id)
+        before = self.usable.pop(node_id, None)
+        if before is not None:
+            del self.in_order[bisect_left(self.in_order, server)]
+            for gpu_type, part in before.items():
+                self.types[gpu_type].remove(server, *part)
         if node.usable:
-            insort(self._names, node_id)
-            parts = {gpu_type: (node.free(gpu_type), node.capacity(gpu_type)) for gpu_type in _types_of(node)}
-            self._known[node_id] = parts
-            for gpu_type, (indices, capacity) in parts.items():
-                self._count(node_id, self._types.setdefault(gpu_type, _OfType()), indices, capacity, 1)
-
-    def _count(self, node_id: str, of_type: _OfType, indices: list[int], capacity: int, sign: int) -> None:
-        of_type.servers += sign
-        of_type.free_gpus += sign * len(indices)
-        of_type.capacities[capacity] += sign
-        same = of_type.by_count.setdefault(len(indices), [])
-        entry = tie(node_id), node_id
-        if sign > 0:
-            insort(same, entry)
-        else:
-            del same[bisect_left(same, entry)]
-        if indices and sign > 0:
-            of_type.free[node_id] = indices
-        elif indices:
-            del of_type.free[node_id]
+            types = dict.fromkeys(gpu.gpu_type for gpu in node.gpus)
+            parts = self.usable[node_id] = {t: (node.free(t), node.capacity(t)) for t in types}
+            insort(self.in_order, server)
+            for gpu_type, part in parts.items():
+                self.types.setdefault(gpu_type, _OfType()).add(server, *part)
 
     def without(self, closed: Iterable[str]) -> Servers:
         """The usable servers but for these."""
-        return _Open(self._nodes, self._types, self._known, self._names, dict.fromkeys(closed))
+        return _Open(self, closed)
 
     def agrees(self) -> bool:
         """Whether it is what a new one would be."""
-        fresh = Index(self._nodes)
-        return self._known == fresh._known and all(
-            self._types.get(gpu_type, _OfType()).free == of_type.free for gpu_type, of_type in fresh._types.items()
-        )
-
-
-def _types_of(node: Node) -> dict[str, None]:
-    return dict.fromkeys(gpu.gpu_type for gpu in node.gpus)
+        fresh = Index(self.nodes)
+        known = {gpu_type: of_type for gpu_type, of_type in self.types.items() if of_type.by_free}
+        return (self.usable, self.in_order, known) == (fresh.usable, fresh.in_order, fresh.types)
 
 
 class _Open:
     """The servers of an index but for a few that are closed."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, Node],
-        types: Mapping[str, _OfType],
-        known: Mapping[str, dict[str, tuple[list[int], int]]],
-        names: Sequence[str],
-        closed: Mapping[str, None],
-    ) -> None:
-        self._nodes, self._types, self._names = nodes, types, names
-        self._closed = {node_id: known[node_id] for node_id in closed if node_id in known}
+    def __init__(self, index: Index, closed: Iterable[str]) -> None:
+        self._index = index
+        self._closed = {node_id: index.usable[node_id] for node_id in closed if node_id in index.usable}
 
-    def _closed_of(self, gpu_type: str) -> Iterator[tuple[list[int], int]]:
-        return (parts[gpu_type] for parts in self._closed.values() if gpu_type in parts)
+    def _closed_of(self, gpu_type: str) -> list[tuple[list[int], int]]:
+        return [parts[gpu_type] for parts in self._closed.values() if gpu_type in parts]
+
+    def _opened(self, servers: Iterable[Entry]) -> Iterator[str]:
+        return (node_id for _, node_id in servers if node_id not in self._closed)
+
+    def _by_free(self, gpu_type: str, least: int, *, most_first: bool = False) -> Iterator[str]:
+        """Servers with so many free GPUs of the type at least, by their number, then in order."""
+        by_free = self._index.types[gpu_type].by_free
+        for free in sorted((free for free in by_free if free >= least), reverse=most_first):
+            yield from self._opened(by_free[free])
+
+    def _pair(self, gpu_type: str, node_id: str) -> Free:
+        return self._index.nodes[node_id], self._index.usable[node_id][gpu_type][0]
 
     def nodes(self) -> Iterable[Node]:
-        return [node for node_id, node in self._nodes.items() if node.usable and node_id not in self._closed]
+        return [self._index.nodes[node_id] for node_id in self._opened(self._index.in_order)]
 
     def types(self) -> list[str]:
-        closed = Counter(gpu_type for parts in self._closed.values() for gpu_type in parts)
-        return sorted(t for t, of_type in self._types.items() if of_type.servers > closed[t])
+        types = self._index.types
+        return sorted(t for t in types if types[t].capacities.total() > len(self._closed_of(t)))
 
     def with_free(self, gpu_type: str) -> list[Free]:
-        free = self._types[gpu_type].free.items()
-        return [(self._nodes[node_id], indices) for node_id, indices in free if node_id not in self._closed]
+        return [self._pair(gpu_type, node_id) for node_id in self._by_free(gpu_type, 1)]
 
     def fullest(self, gpu_type: str, count: int) -> Free | None:
-        of_type = self._types[gpu_type]
-        for free in sorted(n for n, same in of_type.by_count.items() if n >= count and same):
-            for _, node_id in of_type.by_count[free]:
-                if node_id not in self._closed:
-                    return self._nodes[node_id], of_type.free[node_id]
-        return None
+        return next((self._pair(gpu_type, node_id) for node_id in self._by_free(gpu_type, count)), None)
 
     def emptiest(self, gpu_type: str, capacity: int) -> Node | None:
-        of_type = self._types[gpu_type]
-        for free in sorted(of_type.by_count, reverse=True):
-            for _, node_id in of_type.by_count[free]:
-                node = self._nodes[node_id]
-                if node_id not in self._closed and node.capacity(gpu_type) >= capacity:
-                    return node
-        return None
+        servers = (self._index.nodes[node_id] for node_id in self._by_free(gpu_type, 0, most_first=True))
+        return next((node for node in servers if node.capacity(gpu_type) >= capacity), None)
 
     def closest(self, gpu_types: Sequence[str], count: int) -> list[tuple[int, str]]:
         # A server that is among the closest by its best type is among the closest of that type.
         found: dict[str, None] = {}
         for gpu_type in gpu_types:
-            found.update(dict.fromkeys(islice(self._most_free(gpu_type), count)))
+            found.update(dict.fromkeys(islice(self._by_free(gpu_type, 1, most_first=True), count)))
         if len(found) < count:  # then these are all that have any
-            without = (name for name in self._names if name not in found and name not in self._closed)
+            without = (node_id for node_id in self._opened(self._index.in_order) if node_id not in found)
             found.update(dict.fromkeys(islice(without, count - len(found))))
-        return nsmallest(count, (_most_free(self._nodes[name], gpu_types) for name in found), key=_most_first)
-
-    def _most_free(self, gpu_type: str) -> Iterator[str]:
-        """Servers with free GPUs of the type, most first, then by name."""
-        by_count = self._types[gpu_type].by_count
-        for free in sorted((n for n in by_count if n > 0), reverse=True):
-            yield from (name for name in sorted(name for _, name in by_count[free]) if name not in self._closed)
+        nodes = (self._index.nodes[node_id] for node_id in found)
+        return nsmallest(count, (_most_free(node, gpu_types) for node in nodes), key=_most_first)
 
     def free(self, gpu_type: str) -> int:
-        return self._types[gpu_type].free_gpus - sum(len(indices) for indices, _ in self._closed_of(gpu_type))
+        return self._index.types[gpu_type].free_gpus - sum(len(indices) for indices, _ in self._closed_of(gpu_type))
 
     def capacities(self, gpu_type: str) -> Mapping[int, int]:
-        found = self._types[gpu_type].capacities
-        return found - Counter(capacity for _, capacity in self._closed_of(gpu_type)) if self._closed else found
+        return self._index.types[gpu_type].capacities - Counter(capacity for _, capacity in self._closed_of(gpu_type))
