@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -31,20 +31,6 @@ from tests.integration.gateway_cell import CONTROL, eventually, memory_bus
 from tests.unit.projection.story import Story
 
 pytest_plugins = ["libs.testing.postgres"]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'read_models.db'}"
-    return str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = Store(url, "lab")
-    yield store
-    store.close()
 
 
 async def told(story: Story, bus: Bus | None = None) -> Bus:

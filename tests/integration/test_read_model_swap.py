@@ -45,20 +45,6 @@ CLIENTS = 20
 JOBS, STATUS = "/v1/jobs?limit=200", "/v1/status"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'read_models.db'}"
-    return str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = Store(url, "lab")
-    yield store
-    store.close()
-
-
 @pytest.fixture
 def older(url: str) -> Iterator[Store]:
     store = Store(url, "lab", OLDER)

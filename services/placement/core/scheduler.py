@@ -74,17 +74,17 @@ def _moments(state: State) -> Iterator[float]:
 def schedule(state: State, turn: Turn[State]) -> None:
     """Give away what the policy lets start now; tell the others why they wait."""
     kind = _kind(state)
-    # 1. What another mechanism has left behind goes first, so that the one in force finds its GPUs free:
-    #    packs on trial, which only turns can undo fairly;
+    # 1. What another mechanism has left behind goes first, because the one in force does not know of it:
+    #    packs, which would hold GPUs together for ever;
     if kind is not Kind.TURNS:
         unpack_all(state, turn)
-    #    nodes kept for a gang of the queue;
+    #    reserved nodes, which nothing would release;
     if kind is not Kind.ORDER:
         queueing.drop_reservation(state, turn)
-    #    jobs that stand still. Rounds bring them back by their shares, as slices do in their turn.
+    #    suspended jobs, which the queue does not list (rounds bring them back by their shares).
     if kind is Kind.ORDER:
         slicing.wind_down(state, turn)
-    # 2. The mechanism in force takes its step.
+    # 2. The mechanism in force takes its step, on what is free now.
     match kind:
         case Kind.ORDER:
             queueing.walk(state, QUEUE_POLICIES[state.policy], turn)

@@ -52,7 +52,7 @@ def book(state: State, now_s: float) -> None:
 
 def _charge_all(state: State, now_s: float) -> None:
     for job in state.jobs.values():
-        if job.phase is ACTIVE and job.charged_s < now_s:
+        if job.phase is ACTIVE:
             charge(state, job, now_s)
 
 
