@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_agent.harness.control import ask_to_save
+from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.pages import pages
 
 from libs.bus.local_broker.network import free_port
@@ -155,6 +155,42 @@ def test_it_leaves_while_it_waits_for_the_rest_of_a_batch(start: Start, undistur
     assert checkpoints(tmp_path) == ["job-4"]
     assert start("2", **saves).ended() == [0]
     assert lines(tmp_path) == undisturbed
+
+
+def test_it_leaves_from_where_it_stands_still(start: Start, undisturbed: list[str], tmp_path: Path):
+    saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    stopped = start("1", STOP_AFTER="13", **saves)
+    stopped.stands_still_after(13)
+    end_still(stopped)
+    assert checkpoints(tmp_path) == ["job-13"]
+    assert start("2", **saves).ended() == [0]
+    assert lines(tmp_path) == undisturbed
+
+
+def end_still(process: JobProcess) -> None:
+    """Stop processes that stand still as an agent does, and see that their memory has not come back for that."""
+    turn = current_turn(process.pages)
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+        process.signal(number)
+    assert set(process.ended()) == {143}
+    assert {page.obeyed.turn for page in pages(process.pages)} == {turn}
+
+
+def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
+    def gang(name: str, **how: Any) -> JobProcess:
+        saved = str(tmp_path / "saved")
+        return start(name, world_size=2, port=free_port(), SANJAYA_CHECKPOINT_DIR=saved, **how)
+
+    stopped = gang("1", STOP_AFTER="5")
+    stopped.stands_still_after(5)
+    end_still(stopped)
+    [name] = checkpoints(tmp_path)
+    left = [position((tmp_path / "saved" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    assert left == [int(name.removeprefix("job-"))] * 2
+    assert gang("2").ended() == [0, 0]
+    for rank in range(2):
+        numbers = [line.split()[0] for line in lines(tmp_path, rank) if not line.startswith("epoch")]
+        assert numbers == [str(number) for number in range(1, 31)]
 
 
 def checkpoints(folder: Path) -> list[str]:

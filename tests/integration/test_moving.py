@@ -15,6 +15,7 @@ from torch_agent.harness import hooks
 from torch_agent.harness.control import ControlReader, ask_to_save, create_control
 from torch_agent.harness.gradients import Gradients
 from torch_agent.harness.job import Job
+from torch_agent.harness.leaving import Leaving
 from torch_agent.harness.mover import Mover
 from torch_agent.harness.moving.saving import save
 from torch_agent.harness.page import Handover, PageWriter
@@ -51,6 +52,9 @@ class Unsaveable:
     def __init__(self, state: Any) -> None:
         self._state = state
 
+    def keep(self, state: Any, parked: Any) -> None:
+        raise AssertionError("it was not asked to leave")
+
     def state(self) -> Any:
         if isinstance(self._state, Exception):
             raise self._state
@@ -65,7 +69,9 @@ def test_a_state_that_cannot_be_saved_is_answered_for(state: Any, tmp_path: Path
     create_control(tmp_path)
     page = PageWriter(str(tmp_path), rank=0, world_size=1)
     job = Unsaveable(state)
-    mover = Mover(job, ControlReader(str(tmp_path)), page)
+    leaving = Leaving()
+    leaving.undo()
+    mover = Mover(job, ControlReader(str(tmp_path)), page, leaving)
     mover.hold()
     request = ask_to_save(tmp_path)
     mover.save_if_asked(None)

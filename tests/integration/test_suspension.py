@@ -18,7 +18,8 @@ from torch_agent.pages import minibatches_done, pages
 from torch_agent.processes import lives
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
-from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
+from libs.contracts.reasons import Reason
 from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, has_state
@@ -91,9 +92,9 @@ for _ in range(24):
 """
 
 
-async def waits(agent: AgentCase, script: Path) -> int:
+async def waits(agent: AgentCase, script: Path, content: str = TRAINS) -> int:
     """Launch it so that it waits in the middle of its third mini-batch. Returns its pid."""
-    script.write_text(TRAINS)
+    script.write_text(content)
     open_gate(script.parent, 2)
     gate = {"GATE": str(script.parent / "gate")}
     await agent.order(launch("a", sys.executable, LOSSES, str(script.parent), str(script), env=gate))
@@ -158,3 +159,48 @@ async def test_a_task_or_shim_that_is_killed_while_it_stands_still_leaves_nothin
     assert not lives(pid)
     await agent.order(launch("b", "true"))  # its GPU is free
     assert (await agent.fact(JobStarted, JobExited)).job_id == "b"
+
+
+POLITE = {
+    "saves": """
+import os, pathlib, signal, sys
+def stop(*_):
+    pathlib.Path(os.environ["GATE"]).with_name("saved").write_text(str(model.weight.sum().item()))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+""",
+    "goes-on-to-the-next-batch": """
+import signal
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+""",
+}
+"""What scripts do when they are asked to stop."""
+
+
+@pytest.mark.parametrize("stops", POLITE)
+async def test_a_task_that_is_stopped_while_it_stands_still_leaves_the_gpu_to_the_job_that_has_it(
+    agent: AgentCase, tmp_path: Path, stops: str
+):
+    pid = await waits(agent, tmp_path / "stopped.py", POLITE[stops] + TRAINS)
+    await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+    await goes_to_the_boundary(agent)
+    assert (await agent.fact(JobSuspended)).parked
+    folder = agent.task_folder("a") / "pages"
+    turn = current_turn(folder)
+    await agent.order(launch("b", "sleep", "600"))
+    assert (await agent.fact(JobStarted)).job_id == "b"
+    await agent.order(stop("a"))
+    exited = await agent.fact(JobExited)
+    assert (exited.job_id, exited.outcome, exited.exit_code) == ("a", "stopped", 143)
+    assert not lives(pid)
+    assert [page.obeyed.turn for page in pages(folder)] == [turn]  # its memory did not come back
+    assert len(losses_in(tmp_path, "stopped.py")) == 3 and not (tmp_path / "saved").exists()
+    await agent.order(stop("b"))
+    assert (await agent.fact(JobExited)).job_id == "b"
+
+
+def stop(job_id: str) -> StopTask:
+    """With a grace that is not used up."""
+    reason = Reason(code="Test", message="said by the test")
+    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=60.0, reason=reason)

@@ -178,6 +178,24 @@ def test_who_is_killed_where_it_stands_has_not_been_back(called_back: bool):
     assert isinstance(end, JobExited) and end.signal == 9
 
 
+def test_a_suspended_task_is_ended_where_it_stands():
+    case = suspended(listening(obeyed=True, parked=100))
+    case.order(STOP)
+    assert case.see(UP, 100.0).actions == [Action.END_STILL]
+    assert case.see(UP, 104.0) == Step()
+    assert case.see(UP, 105.0).actions == [Action.KILL]
+    [exited] = case.see(down(143), 105.1).facts
+    assert isinstance(exited, JobExited) and exited.outcome == "stopped"
+
+
+def test_a_task_that_has_its_gpus_back_is_ended_like_one_that_runs():
+    case = suspended(listening(obeyed=True, parked=100))
+    case.order(RESUME)
+    assert case.see(UP, 20.0).actions == [Action.THAW]
+    case.order(STOP)
+    assert case.see(listening(obeyed=False), 20.1).actions == [Action.TERMINATE]
+
+
 def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():
     case = suspended()
     assert not case.task.occupies

@@ -47,6 +47,7 @@ KEEP_ENDED_S = 3600.0
 
 SIGNALS: dict[Action, tuple[int, ...]] = {
     Action.TERMINATE: (signal.SIGTERM, signal.SIGCONT),
+    Action.END_STILL: (signal.SIGTERM, signal.SIGCONT),
     Action.KILL: (signal.SIGKILL,),
     Action.ASK: (),
     Action.FREEZE: (signal.SIGSTOP,),

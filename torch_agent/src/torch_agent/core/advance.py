@@ -35,7 +35,9 @@ class Action(StrEnum):
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
-    """SIGTERM to the task's process groups, and SIGCONT, so that a suspended task hears it."""
+    """SIGTERM to the task's process groups, which go on with their memory if they were about to stand still."""
+    END_STILL = "end where it stands"
+    """SIGTERM to the task's process groups, and SIGCONT, so that they hear it; their memory stays off the GPUs."""
     KILL = "kill"
     ASK = "ask to stand still"
     """At the next mini-batch boundary."""
@@ -196,11 +198,20 @@ def _begin(task: Task, seen: Seen, now_s: float) -> Step:
 def _stop(task: Task, now_s: float) -> Step:
     if task.stopping_since_s is None:
         task.stopping_since_s = now_s
-        # Without grace it must not take another step: a task that stands still would, on its way to a polite end.
-        return Step(actions=[Action.TERMINATE if task.grace_s > 0 else Action.KILL])
+        return Step(actions=[_first_signal(task)])
     if now_s >= task.stopping_since_s + task.grace_s:
         return Step(actions=[Action.KILL])
     return Step()
+
+
+def _first_signal(task: Task) -> Action:
+    if task.grace_s <= 0:
+        # It must not take another step: a task that stands still would, on its way to a polite end.
+        return Action.KILL
+    if task.status is Status.SUSPENDED and not _is_called_back(task):
+        # Its GPUs may be another job's by now: its memory must not come back to them.
+        return Action.END_STILL
+    return Action.TERMINATE
 
 
 def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:

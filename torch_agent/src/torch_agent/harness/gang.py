@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
+
+MEETING_LOOK_S = 0.01
+"""How often a rank looks whether the others have come."""
 
 
 def group() -> Any:
@@ -26,6 +30,33 @@ def barrier() -> None:
     distributed = group()
     if distributed is not None:
         distributed.barrier()
+
+
+def store(distributed: Any) -> Any:
+    """Where the ranks have met: they can tell each other numbers there without a device.
+
+    It is private to torch; the harness has been tried with torch 2.15.
+    """
+    return distributed.distributed_c10d._get_default_store()
+
+
+def meet_in_the_store(name: str) -> None:
+    """Wait for all ranks that have met, without a device; `name` is used once.
+
+    A rank for which the store is gone has been waited for: the first one, which keeps it, ends when all are there.
+    """
+    distributed = group()
+    if distributed is None:
+        return
+    place, key = store(distributed), f"sanjaya/meet/{name}"
+    try:
+        there = place.add(key, 1)
+        while there < distributed.get_world_size():
+            time.sleep(MEETING_LOOK_S)
+            there = place.add(key, 0)
+    except RuntimeError:  # torch's DistNetworkError and DistStoreError are such
+        if distributed.get_rank() == 0:
+            raise
 
 
 def from_the_first(thing: Any) -> Any:

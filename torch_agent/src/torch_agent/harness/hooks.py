@@ -66,11 +66,11 @@ class Harness:
             raise RuntimeError("sanjaya: a process has one Job")
         self._has_job = True
         suspender, page = self._suspending(), self._recorder.page
-        suspender.mover = mover = Mover(job, suspender.control, page)
+        suspender.mover = mover = Mover(job, suspender.control, page, leaving)
         folder = os.environ.get(RESTORES)
         if not folder:
             return False
-        mover.take_over(folder, leaving)
+        mover.take_over(folder)
         suspender.stand_by(page, leaving)
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import torch
 from . import hooks
 from .elastic.shards import Shards
 from .elastic.virtual import virtual_ranks
-from .gang import barrier, from_the_first, group, place
+from .gang import barrier, from_the_first, group, meet_in_the_store, place
 from .gradients import Gradients
 from .leaving import Leaving
 from .listening import listen_to_training
@@ -184,6 +184,17 @@ class Job:
             part.load_state_dict(state["parts"][name])
         self._position = Position(**state["position"])
         self._resumes_with = state["randomness"]
+
+    def keep(self, state: Any, parked: Mapping[int, Any]) -> None:
+        """Make a checkpoint of a state that was taken here, while the process stands still and is about to end.
+
+        Args:
+            state: as `state` had it; its tensors may be empty.
+            parked: {identity of a storage that is empty now: its bytes, on the host}.
+        """
+        if self._checkpoints is not None:
+            met = f"checkpoint/{self.batches_done}"
+            self._checkpoints.save(state, self.batches_done, parked=parked, barrier=lambda: meet_in_the_store(met))
 
     def _begin(self) -> None:
         if self._harness is not None:

@@ -1,11 +1,16 @@
-"""When a process is asked to leave (SIGTERM): it does so between two batches, together with the other ranks."""
+"""When a process is asked to leave (SIGTERM): it does so between two batches, together with the other ranks.
+
+One that stands still does so where it stands, without its memory: no line of its script runs any more.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -96,6 +101,45 @@ class Leaving:
         if self._waits_for_workers:
             self._waits_for_workers = False
             raise WorkersEnded
+
+
+class StandingStill:
+    """Listens to SIGTERM in the place of the script while the process stands still; a context manager.
+
+    The script's own handler would find tensors without memory. It hears a signal that came meanwhile when the process
+    goes on. Python handles signals on its main thread alone: on another one nothing is listened to here.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        """The signal has come since."""
+        self._before: Any = None
+        """None: the handler is no business of Python's, or this is not the main thread."""
+
+    def __enter__(self) -> StandingStill:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.getsignal(signal.SIGTERM)
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+        if self.asked and kind is None:  # else the memory may not be back
+            signal.raise_signal(signal.SIGTERM)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        _let_workers_go()
+
+
+def end_here() -> NoReturn:
+    """End the process at once: neither handlers nor `finally` of the script run, whose tensors may have no memory."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(LEFT)
 
 
 def _let_workers_go() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -40,12 +40,20 @@ class Movable(Protocol):
     def restore(self, state: Any) -> None:
         """Become the job that had this state; its tensors are on the host."""
 
+    def keep(self, state: Any, parked: Mapping[int, Any]) -> None:
+        """Make a checkpoint of this state together with the other ranks, if the job has any, without a device.
+
+        Args:
+            state: as `state` had it.
+            parked: {identity of a storage that is empty now: its bytes, on the host}.
+        """
+
 
 class Mover:
     """Of one process."""
 
-    def __init__(self, job: Movable, control: ControlReader, page: PageWriter) -> None:
-        self._job, self._control, self._page = job, control, page
+    def __init__(self, job: Movable, control: ControlReader, page: PageWriter, leaving: Leaving) -> None:
+        self._job, self._control, self._page, self._leaving = job, control, page, leaving
         self._state: Any = None
         """While the process stands still; None if it could not be collected."""
         self._file = -1
@@ -53,6 +61,11 @@ class Mover:
         self._answered = 0
         self._told = Handover()
         self._tell(movable=True, resizable=job.elastic)
+
+    @property
+    def asked_to_leave(self) -> bool:
+        """Whether the Job has been, which may have been before the process stood still."""
+        return self._leaving.asked
 
     def hold(self) -> None:
         """Collect the state, before its tensors are parked: afterwards they can only be saved."""
@@ -85,6 +98,18 @@ class Mover:
             save_s=time.perf_counter() - began,
         )
 
+    def save_to_leave(self, parker: Parker | None) -> None:
+        """Have the job make a checkpoint of the state that was collected: the process is about to end.
+
+        Args:
+            parker: has the memory; None when it is on the device.
+        """
+        try:
+            with self._on_host(parker) as parked:
+                self._job.keep(self._collected(), parked)
+        except Exception as error:
+            print(f"sanjaya: the state of this job cannot be saved: {error!r}", file=sys.stderr)
+
     def let_go(self) -> None:
         """The process goes on: what was saved is not its state any more, and what was not answered lapses."""
         self._state, self._answered = None, self._control.saves
@@ -92,7 +117,7 @@ class Mover:
             self._free()
             self._tell(save_fd=-1, save_bytes=0)
 
-    def take_over(self, folder: str, leaving: Leaving) -> None:
+    def take_over(self, folder: str) -> None:
         """Wait for this rank's state in the folder, and restore the job from it.
 
         Raises:
@@ -100,7 +125,7 @@ class Mover:
         """
         path = os.path.join(folder, f"state.rank-{self._page.rank}")
         self._tell(ready=True)
-        wait_while(lambda: not os.path.exists(path), leaving.at_once)
+        wait_while(lambda: not os.path.exists(path), self._leaving.at_once)
         began = time.perf_counter()
         try:
             self._job.restore(load(path))
@@ -110,15 +135,21 @@ class Mover:
         self._tell(restored=True, load_s=time.perf_counter() - began)
 
     def _save(self, parker: Parker | None) -> None:
-        if self._state is None:
-            raise RuntimeError("it was not collected")
+        state = self._collected()
         if self._file < 0:
             self._file = os.memfd_create("sanjaya-state", os.MFD_CLOEXEC)
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
-        on_host: AbstractContextManager[dict[int, Any]] = nullcontext({}) if parker is None else parker.on_host()
-        with on_host as parked, open(self._file, "wb", closefd=False) as file:
-            save(self._state, file, parked)
+        with self._on_host(parker) as parked, open(self._file, "wb", closefd=False) as file:
+            save(state, file, parked)
+
+    def _collected(self) -> Any:
+        if self._state is None:
+            raise RuntimeError("it was not collected")
+        return self._state
+
+    def _on_host(self, parker: Parker | None) -> AbstractContextManager[dict[int, Any]]:
+        return nullcontext({}) if parker is None else parker.on_host()
 
     def _free(self) -> None:
         if self._file >= 0:

@@ -8,6 +8,9 @@ different times: else some would wait for the others in the middle of an exchang
 boundary once somebody on every node has seen the turn. Nobody can be more than one boundary ahead of rank 0 then,
 because every mini-batch needs all ranks; so the second one from there is reached by all and passed by none.
 
+A process that is asked to leave while it stands still ends there, and its memory does not come back: another job may
+train on the device. A Job makes a checkpoint from the memory on the host before.
+
 The ranks of an elastic Job agree sooner: whether one of them has seen the turn goes along with the gradients of each
 batch, and they stand still right after it (see elastic/shards.py).
 """
@@ -20,8 +23,8 @@ import time
 from typing import Any
 
 from .control import ControlReader, suspends
-from .gang import group
-from .leaving import Leaving
+from .gang import group, store
+from .leaving import Leaving, StandingStill, end_here
 from .mover import Mover, wait_while
 from .page import Obeyed, PageWriter
 from .parking.parking import CannotPark, Parker
@@ -98,7 +101,16 @@ class Suspender:
             self.mover.hold()
         if self._parker is None:
             self._parker = Parker(self._torch)
-        parker, parked = self._parker, None
+        with StandingStill() as still:
+            unpark_s = self._park_and_wait(turn, still, self._parker, reached_s, page)
+        # Not the turn in force: it may be the next suspension already, for which a gang has to agree anew.
+        self._has_obeyed(Obeyed(turn=turn + 1, unpark_s=unpark_s), page)
+
+    def _park_and_wait(
+        self, turn: int, still: StandingStill, parker: Parker, reached_s: float, page: PageWriter
+    ) -> float:
+        """Returns how long it took to bring the memory back, in seconds."""
+        parked = None
         try:
             parked = parker.park()
         except CannotPark as error:
@@ -112,19 +124,32 @@ class Suspender:
                 parked_at_s=reached_s,
             )
         )
-        self._wait(turn, parker if parked else None)
-        unpark_s = parker.unpark() if parked else 0.0
-        # Not the turn in force: it may be the next suspension already, for which a gang has to agree anew.
-        self._has_obeyed(Obeyed(turn=turn + 1, unpark_s=unpark_s), page)
+        self._wait(turn, still, parker if parked else None)
+        return parker.unpark() if parked else 0.0
 
-    def _wait(self, turn: int, parker: Parker | None) -> None:
-        """Until another turn than this is in force; the agent stops the process in the meantime."""
+    def _wait(self, turn: int, still: StandingStill, parker: Parker | None) -> None:
+        """Until another turn than this is in force; the agent stops the process in the meantime, or ends it."""
         mover = self.mover
-        if mover is None:
-            wait_while(lambda: self.control.turn == turn, lambda: None)
+
+        def meanwhile() -> None:
+            self._leave_if_asked(turn, still, parker)
+            if mover is not None:
+                mover.save_if_asked(parker)
+
+        wait_while(lambda: self.control.turn == turn, meanwhile)
+        if mover is not None:
+            mover.let_go()
+
+    def _leave_if_asked(self, turn: int, still: StandingStill, parker: Parker | None) -> None:
+        """End the process here, unless it has its device again: then it leaves as any other that runs."""
+        asked = still.asked or (self.mover is not None and self.mover.asked_to_leave)
+        if not asked or self.control.turn != turn:
             return
-        wait_while(lambda: self.control.turn == turn, lambda: mover.save_if_asked(parker))
-        mover.let_go()
+        if self.mover is not None:
+            self.mover.save_to_leave(parker)
+        else:
+            print("sanjaya: stopped while suspended, where handlers of SIGTERM do not run", file=sys.stderr)
+        end_here()
 
     def _has_obeyed(self, what: Obeyed, page: PageWriter) -> None:
         self._obeyed, self._agreement = what.turn, None
@@ -136,7 +161,7 @@ class _Agreement:
 
     def __init__(self, distributed: Any, turn: int) -> None:
         self.turn = turn
-        self._store = distributed.distributed_c10d._get_default_store()
+        self._store = store(distributed)
         self._rank, self._key = distributed.get_rank(), f"sanjaya/turn/{turn}"
         self._at = 0
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from .loading import load
+from .saving import save
 
 PREFIX, PART = "job-", ".part"
+NOT_PARKED: Mapping[int, Any] = MappingProxyType({})
+"""Every tensor has its memory."""
 
 
 class Checkpoints:
@@ -35,23 +37,37 @@ class Checkpoints:
             return None
         return load(self._file(self._path(self._newest)))
 
-    def save(self, state: Any, batches_done: int) -> None:
-        """Make a checkpoint, together with all other ranks, and remove those before it."""
+    def save(
+        self,
+        state: Any,
+        batches_done: int,
+        *,
+        parked: Mapping[int, Any] = NOT_PARKED,
+        barrier: Callable[[], None] | None = None,
+    ) -> None:
+        """Make a checkpoint, together with all other ranks, and remove those before it.
+
+        Args:
+            state: of this rank.
+            batches_done: names it.
+            parked: {identity of a storage that is empty now: its bytes, on the host}.
+            barrier: in the place of the usual one.
+        """
         if batches_done == self._newest:
             return
         path = self._path(batches_done)
         if self._rank == 0 or not self._alike:
-            self._write(state, path + PART)
-        self._barrier()
+            self._write(state, path + PART, parked)
+        (barrier or self._barrier)()
         if self._rank == 0:
             os.replace(path + PART, path)
             self._remove_before(batches_done)
         self._newest = batches_done
 
-    def _write(self, state: Any, checkpoint: str) -> None:
+    def _write(self, state: Any, checkpoint: str, parked: Mapping[int, Any]) -> None:
         os.makedirs(checkpoint, exist_ok=True)
         with open(self._file(checkpoint), "wb") as file:
-            torch.save(state, file)
+            save(state, file, parked)
             file.flush()
             os.fsync(file.fileno())
 
