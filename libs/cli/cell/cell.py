@@ -52,7 +52,9 @@ class Cell:
         self._ended = threading.Event()
         self._work = threading.Thread(target=self._tend, name="supervisor", daemon=True)
         self._fault: BaseException | None = None
-        """What has ended the supervising thread, and with it all children."""
+        """Why the supervising thread keeps no process running any more."""
+        self._over = threading.Event()
+        """The processes are not kept running any more: the thread has failed, or they are being ended."""
         self._requests: list[tuple[Command, threading.Event]] = []
 
     def __enter__(self) -> Self:
@@ -90,6 +92,7 @@ class Cell:
     def stop(self) -> None:
         """End everything: agents first (they end their tasks and say so), then the services, then the broker."""
         self._ending.set()
+        self._over.set()
         with self._mutex:
             names = list(self.children)
             agents = [n for n in names if n.startswith("agent-")]
@@ -110,8 +113,18 @@ class Cell:
         Raises:
             CellError: they are not any more.
         """
-        self._work.join()
-        self._require_supervisor()
+        self._over.wait()
+        self.require_supervisor()
+
+    def require_supervisor(self) -> None:
+        """Make sure that processes which die are started again.
+
+        Raises:
+            CellError: the supervising thread has failed, and why.
+        """
+        if self._fault is not None:
+            what = f"{type(self._fault).__name__}: {self._fault}"
+            raise CellError(f"the supervisor of the cell has failed, and the cell is ended: {what}") from self._fault
 
     def pids(self) -> dict[str, int]:
         """{name: pid} of the processes that run now."""
@@ -155,14 +168,7 @@ class Cell:
         with self._mutex:
             self._requests.append((command, started))
         while not started.wait(TEND_EVERY_S):
-            self._require_supervisor()
-
-    def _require_supervisor(self) -> None:
-        if self._fault is not None:
-            what = f"{type(self._fault).__name__}: {self._fault}"
-            raise CellError(
-                f"the supervisor of the cell has failed, and its processes have ended with it: {what}"
-            ) from self._fault
+            self.require_supervisor()
 
     def _tend(self) -> None:
         """The supervising thread. It stays until the last child has ended: its own end would be theirs."""
@@ -172,8 +178,10 @@ class Cell:
                     if not self._ending.is_set():
                         self._start_requested()
                         self._start_again()
-        except BaseException as error:  # told to the thread that waits for the cell
+        except BaseException as error:  # raised in the thread that waits for the cell
             self._fault = error
+            self._over.set()
+            self._ended.wait()
 
     def _start_requested(self) -> None:
         while self._requests:
@@ -212,6 +220,7 @@ class Cell:
         expected = {f"n{number}" for number in range(1, self.plan.agents + 1)}
         missing = "the gateway"
         while time.monotonic() < deadline:
+            self.require_supervisor()
             with contextlib.suppress(OSError, urllib.error.URLError, ValueError):
                 self.get("/readyz")
                 here = {node["id"] for node in self.get("/v1/nodes")["items"] if node["state"] == "UP"}

@@ -71,7 +71,7 @@ def _run(plan: CellPlan, console: Console, steps: int | None) -> int:
         console.print(f"page: {cell.plan.gateway_url}")
         expected = _submit(client, steps)
         began = time.monotonic()
-        _follow(client, expected, console, news, began)
+        _follow(cell, client, expected, console, news, began)
         jobs = {job_id: client.job(job_id) for job_id in expected}
         console.print(summary(list(jobs.values()), time.monotonic() - began))
         _story(console, client, jobs)
@@ -101,12 +101,15 @@ def _submit(client: Client, steps: int | None) -> dict[str, str]:
     return {client.submit(job.request)["id"]: job.expect for job in work.jobs}
 
 
-def _follow(client: Client, expected: dict[str, str], console: Console, news: list[str], began: float) -> None:
+def _follow(
+    cell: Cell, client: Client, expected: dict[str, str], console: Console, news: list[str], began: float
+) -> None:
     """Show the cell until every job has ended; cancel those that are there to be cancelled."""
     told: dict[str, str] = {}
     cancelled: list[str] = []
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
+            cell.require_supervisor()
             jobs = [job for job in client.jobs() if job["id"] in expected][::-1]
             for job in jobs:
                 if job["labels"].get("demo") == "cancel" and job["minibatches"] and job["id"] not in cancelled:
