@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from zlib import crc32
 
 import pytest
 
@@ -57,6 +58,16 @@ def test_an_answer_to_another_question_is_nothing():
     fresh = case.give(PolicyChanged(policy="min_makespan", requested_by="op"))
     assert case.give(answer) == []
     assert only(case.heard(fresh), JobPlaced)
+
+
+def test_a_problem_whose_checksum_is_that_of_the_last_one_is_put_anew():
+    first, second = "j-xs4ibwwl", "j-adwoqc8j"
+    assert crc32(first.encode()) == crc32(second.encode())
+    case = RoundsCase(n1=1)
+    asked = only(case.submit(first), AllocationRequested)
+    case.heard(case.exit(first))
+    said = case.submit(second) + case.wake()
+    assert only(said, AllocationRequested).question != asked.question
 
 
 def turns(rounds: int, **first) -> list[tuple[str, int]]:

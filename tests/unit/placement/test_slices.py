@@ -267,3 +267,14 @@ def test_cancelling_a_suspended_job_stops_it():
     assert only(said, StopTask).job_id == "a"
     case.exit("a", code=None, signal=15, outcome="stopped")
     assert len(case.decided(JobCancelled)) == 1 and case.replica.next_wakeup is None
+
+
+def test_a_gang_runs_when_every_node_has_started_its_task():
+    case = PlacementCase(n1=2, n2=2)
+    case.give(PolicyChanged(policy="gandiva", requested_by="op"))
+    case.submit("a", 4)
+    for _ in range(2):
+        case.start("a", "n1")
+        assert case.replica.state.jobs["a"].awaited
+    case.start("a", "n2")
+    assert not case.replica.state.jobs["a"].awaited
