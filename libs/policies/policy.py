@@ -22,6 +22,9 @@ class Policy:
     """One policy."""
 
     name: str
-    kind: Kind
+    kind: str
+    """A `Kind`, or the kind of another mechanism."""
     describes: str
     """One sentence for people."""
+    moves_live: bool = True
+    """Whether jobs may be moved to other nodes while they run."""

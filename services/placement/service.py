@@ -30,12 +30,13 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.kernel.service import Service
+from services.placement.core.cell import Cell
 from services.placement.core.check import check
 from services.placement.core.machine import machine
 from services.placement.core.scheduler import next_wakeup
 from services.placement.core.state import State
 
-SERVICE = Service(
+SERVICE: Service[Cell] = Service(
     name=OWNER,
     question="Which GPUs, and when?",
     machine=machine,

@@ -43,14 +43,14 @@ ROUND_ORDER = Replacement(
 """Among rows that are owed as much the latest goes first."""
 STATE_FIELD = (
     Replacement(
-        "services/placement/core/state.py",
+        "services/placement/core/cell.py",
         "    next_seq: int = 0\n",
         "    next_seq: int = 0\n    placements: int = 0\n",
     ),
     Replacement(
         "services/placement/core/lifecycle/placing.py",
-        "    state.looked_s = now_s\n    dequeue(state, job)\n",
-        "    state.looked_s = now_s\n    state.placements += 1\n    dequeue(state, job)\n",
+        "    cell.looked_s = now_s\n    dequeue(cell, job)\n",
+        "    cell.looked_s = now_s\n    cell.placements += 1\n    dequeue(cell, job)\n",
     ),
 )
 """Placement counts; its snapshots have another schema with that."""

@@ -13,7 +13,8 @@ from libs.policies.problem import Problem, Solution
 class AllocationPolicy(Policy):
     """How much of each GPU type's time each job gets (Gavel, OSDI'20, section 4)."""
 
-    kind: Kind = Kind.SHARES
+    kind: str = Kind.SHARES
+    moves_live: bool = False
     solve: Callable[[Problem], Solution]
     """The allocation of a problem that `check_problem` lets through."""
     sees_work: bool = False

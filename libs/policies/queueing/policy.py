@@ -11,7 +11,7 @@ from libs.policies.policy import Kind, Policy
 class QueuePolicy(Policy):
     """How a pass over the queue treats a job that cannot be placed. Order: priority, then arrival."""
 
-    kind: Kind = Kind.ORDER
+    kind: str = Kind.ORDER
     later_jobs_may_pass: bool
     """Whether the walk goes on behind a job that does not fit."""
     reserves: bool

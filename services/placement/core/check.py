@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from libs.kernel.service import InvariantViolated
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Phase
-from services.placement.core.state import State
 
 
-def check(state: State) -> None:
+def check(cell: Cell) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
-    _holders(state)
-    _index(state)
-    _queue(state)
-    _reservation(state)
+    _holders(cell)
+    _index(cell)
+    _queue(cell)
+    _reservation(cell)
 
 
-def _holders(state: State) -> None:
+def _holders(cell: Cell) -> None:
     held = {
         f"{node.node_id}:{index}": sorted(gpu.holders)
-        for node in state.nodes.values()
+        for node in cell.nodes.values()
         for index, gpu in enumerate(node.gpus)
         if gpu.holders
     }
     given: dict[str, list[str]] = {}
-    for job in state.jobs.values():
+    for job in cell.jobs.values():
         gang = job.gang if job.phase is Phase.ACTIVE and not job.suspended else []
         for task in [*gang, *(job.move.gang if job.move is not None else [])]:
             for gpu_id in [f"{task.node_id}:{index}" for index in task.gpu_indices]:
@@ -33,29 +33,29 @@ def _holders(state: State) -> None:
         raise InvariantViolated(
             f"GPU {place} is held by {_names(held.get(place))}, but given to {_names(given.get(place))}"
         )
-    for job in state.jobs.values():
+    for job in cell.jobs.values():
         if job.phase is Phase.ACTIVE and job.width not in job.spec.widths:
             raise InvariantViolated(f"job {job.job_id} may have {job.spec.widths} GPUs and holds {job.width}")
 
 
-def _index(state: State) -> None:
-    if not state.index.agrees():
+def _index(cell: Cell) -> None:
+    if not cell.index.agrees():
         raise InvariantViolated("what is indexed as free is not what is free on the nodes")
 
 
-def _queue(state: State) -> None:
-    listed = [job_id for orders in state.queue.values() for _, _, job_id in orders]
-    waiting = [j.job_id for j in state.jobs.values() if j.phase is Phase.QUEUED and not j.held]
+def _queue(cell: Cell) -> None:
+    listed = [job_id for orders in cell.queue.values() for _, _, job_id in orders]
+    waiting = [j.job_id for j in cell.jobs.values() if j.phase is Phase.QUEUED and not j.held]
     if sorted(listed) != sorted(waiting):
         raise InvariantViolated(f"the queue lists {sorted(listed)}, but {sorted(waiting)} wait")
 
 
-def _reservation(state: State) -> None:
-    if state.reservation is None:
+def _reservation(cell: Cell) -> None:
+    if cell.reservation is None:
         return
-    job = state.jobs.get(state.reservation.job_id)
+    job = cell.jobs.get(cell.reservation.job_id)
     if job is None or job.phase is not Phase.QUEUED:
-        raise InvariantViolated(f"nodes are reserved for {state.reservation.job_id}, which does not wait")
+        raise InvariantViolated(f"nodes are reserved for {cell.reservation.job_id}, which does not wait")
 
 
 def _names(job_ids: list[str] | None) -> str:

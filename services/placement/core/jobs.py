@@ -96,6 +96,45 @@ class Move(msgspec.Struct, kw_only=True):
         return all(task.node_id in self.restored for task in self.gang)
 
 
+class Tasks(msgspec.Struct, kw_only=True):
+    """What the agents have said of the tasks of an attempt, by node."""
+
+    started: dict[str, None] = {}
+    """Nodes whose task has reported its start."""
+    exits: dict[str, TaskExit] = {}
+    """{node id: how its task ended}, in order of ending."""
+    movable: dict[str, None] = {}
+    """Nodes whose task can hand over its state."""
+    resizable: dict[str, None] = {}
+    """Those whose task can hand it over to more or fewer processes, too."""
+    still: dict[str, None] = {}
+    """Nodes whose task stands still."""
+
+
+class Account(msgspec.Struct, kw_only=True):
+    """The time on GPUs that a job has received."""
+
+    charged_s: float = 0.0
+    """While its attempt lasts: up to when its time on GPUs has been booked."""
+    attained_s: float = 0.0
+    """Attained service: time that it has held GPUs, up to then."""
+    steps_per_s: float = 0.0
+    """How fast it is taken to be on the GPUs that it holds, beside its companion there."""
+    steps_done: float = 0.0
+    """By its rate and the time that it held GPUs."""
+
+
+class Profile(msgspec.Struct, kw_only=True):
+    """What introspection has measured of a job that was alone on its GPUs."""
+
+    rates: dict[str, float] = {}
+    """{GPU type: steps per second}, as profiled there last."""
+    utilisation: float | None = None
+    """Part of its GPUs that it uses."""
+    memory_peak_bytes: int = 0
+    """Of one of its GPUs."""
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A job that has not ended."""
 
@@ -106,6 +145,9 @@ class Job(msgspec.Struct, kw_only=True):
     priority: int
     phase: Phase = Phase.ARRIVED
     attempt: int = 0
+    last_attempt: int = 0
+    """The highest number that has been given to an attempt for a move."""
+    arrived_s: float = 0.0
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran; counts for relaxation and reservation."""
     held: bool = False
@@ -114,50 +156,20 @@ class Job(msgspec.Struct, kw_only=True):
     wait_code: str = ""
     """Code of the last JobQueued of this attempt; empty before the first."""
     gang: list[TaskPlacement] = []
-    started: dict[str, None] = {}
-    """Nodes whose task has reported its start."""
-    exits: dict[str, TaskExit] = {}
-    """{node id: how its task ended}, in order of ending."""
+    gpu_type: str = ""
+    """Of the GPUs that it holds, or held last."""
+    tasks: Tasks = msgspec.field(default_factory=Tasks)
+    suspended: bool = False
+    """Between two of its time slices: it holds no GPUs, and its gang says where it was."""
     leaving: Reason | None = None
     """Why the attempt was preempted; its tasks are being stopped."""
     stopping: bool = False
     """Every task of the attempt is being stopped: it is cancelled or preempted, or a task has ended badly."""
-    arrived_s: float = 0.0
-    charged_s: float = 0.0
-    """While its attempt lasts: up to when its time on GPUs has been booked."""
-    attained_s: float = 0.0
-    """Time that it has held GPUs, up to then."""
-    gpu_type: str = ""
-    """Of the GPUs that it holds."""
-    pace: float = 0.0
-    """Steps per second there, with what is packed with it."""
-    steps_done: float = 0.0
-    """By its rate and the time that it held GPUs."""
-    measured: dict[str, float] = {}
-    """{GPU type: steps per second} as profiled there last."""
-    suspended: bool = False
-    """Between two of its time slices: it holds no GPUs, and its gang says where it was."""
-    served_s: float = 0.0
-    """Time on GPUs that it has had, per unit of its weight, up to when it began to run last."""
-    running_since_s: float | None = None
-    """Since when its time on GPUs counts; None while it does not."""
-    utilisation: float | None = None
-    """Part of its GPUs that it uses alone, as profiled last."""
-    memory_peak_bytes: int = 0
-    """Of one of its GPUs, as profiled last."""
-    awaited: bool = False
-    """Its agents have not said yet that it runs on the GPUs that it was given last."""
-    movable: dict[str, None] = {}
-    """Nodes whose task can hand over its state."""
-    resizable: dict[str, None] = {}
-    """Those whose task can hand it over to more or fewer processes, too."""
-    still: dict[str, None] = {}
-    """Nodes whose task stands still, as they have reported."""
     move: Move | None = None
     must_leave: Reason | None = None
     """Why it must not stay where it is, if its move fails."""
-    last_attempt: int = 0
-    """The highest number that has been given to an attempt for a move."""
+    account: Account = msgspec.field(default_factory=Account)
+    profile: Profile = msgspec.field(default_factory=Profile)
 
     @property
     def next_attempt(self) -> int:
@@ -202,4 +214,4 @@ class Job(msgspec.Struct, kw_only=True):
 
     def live_nodes(self) -> list[str]:
         """Nodes whose task has not ended."""
-        return [task.node_id for task in self.gang if task.node_id not in self.exits]
+        return [task.node_id for task in self.gang if task.node_id not in self.tasks.exits]

@@ -7,10 +7,9 @@ from services.placement.core.lifecycle import abandoning, arrivals, attempts, no
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
 from services.placement.core.lifecycle.table import machine, reactions
-from services.placement.core.mechanisms.queueing.walk import Reservations
-from services.placement.core.mechanisms.rounds.ledger import Accounts
-from services.placement.core.mechanisms.slicing.service_time import ServiceTime
+from services.placement.core.mechanisms.table import MECHANISMS
 from services.placement.core.sharing import observing
+from services.placement.core.sharing.accounts import Accounts
 from services.placement.core.sharing.packs import Packs
 
 __all__ = [
@@ -27,5 +26,7 @@ __all__ = [
     "transitions",
 ]
 
-listeners.extend((Accounts(), Packs(), ServiceTime(), Reservations()))
+# Mechanisms before accounts: the rounds charge a row's credit with what a job has received since the last booking,
+# which is nothing any more once the accounts have booked it.
+listeners.extend((*MECHANISMS.values(), Accounts(), Packs()))
 scheduler.decide_with(reactions)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from libs.contracts.base import Event
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
-from libs.policies.policy import Kind
-from libs.policies.queueing.table import QUEUE_POLICIES
 from libs.policies.table import POLICIES
-from services.placement.core.jobs import Job, Phase
-from services.placement.core.lifecycle import waiting
-from services.placement.core.lifecycle.placing import tell
-from services.placement.core.lifecycle.queue import ahead_of
+from services.placement.core.cell import Cell
+from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.table import Look, Reaction, machine, reacts
-from services.placement.core.mechanisms.queueing import walk as queueing
-from services.placement.core.mechanisms.rounds import ledger
-from services.placement.core.mechanisms.rounds import mechanism as rounds
-from services.placement.core.mechanisms.slicing import slices as slicing
-from services.placement.core.sharing.packs import unpack_all
-from services.placement.core.state import State
+from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanisms.table import MECHANISMS
 
 
 def decide_with(reactions: Mapping[type[Event], Reaction]) -> None:
@@ -29,76 +21,55 @@ def decide_with(reactions: Mapping[type[Event], Reaction]) -> None:
         machine.decides(cls)(_decide(reaction))
 
 
-def _decide(reaction: Reaction) -> Callable[[State, Event, Turn[State]], None]:
-    def decide(state: State, event: Event, turn: Turn[State]) -> None:
-        look = reaction(state, event, turn)
+def _decide(reaction: Reaction) -> Callable[[Cell, Event, Turn[Cell]], None]:
+    def decide(cell: Cell, event: Event, turn: Turn[Cell]) -> None:
+        look = reaction(cell, event, turn)
         if look is not None:
-            schedule(state, turn)
-            if look.newcomer is not None:
-                _tell_newcomer(state, look.newcomer, turn)
+            schedule(cell, look, turn)
 
     return decide
 
 
 @machine.evolves(TimerFired)
-def time_is_booked(state: State, event: TimerFired, now_s: float) -> None:
-    state.looked_s = now_s
-    ledger.book(state, now_s)
+def time_is_booked(cell: Cell, event: TimerFired, now_s: float) -> None:
+    cell.looked_s = now_s
+    for listener in listeners:
+        listener.time_passed(cell, now_s)
 
 
 @reacts(TimerFired)
-def time_has_passed(state: State, event: TimerFired, turn: Turn[State]) -> Look:
+def time_has_passed(cell: Cell, event: TimerFired, turn: Turn[Cell]) -> Look:
     """A gang may accept more servers now, or has waited long enough for a reservation; a round or a slice is over."""
     return Look()
 
 
-def next_wakeup(state: State) -> float | None:
+def next_wakeup(cell: Cell) -> float | None:
     """When the passing of time alone may change a decision.
 
     Every moment at which one may is a candidate; those that have been looked at are over. A timer too many costs one
     pass, and none has to be remembered.
     """
-    return min((moment_s for moment_s in _moments(state) if moment_s > state.looked_s), default=None)
+    moments = _in_force(cell).moments(cell)
+    return min((moment_s for moment_s in moments if moment_s > cell.looked_s), default=None)
 
 
-def _moments(state: State) -> Iterator[float]:
-    match _kind(state):
-        case Kind.ORDER:
-            return queueing.moments(state, QUEUE_POLICIES[state.policy])
-        case Kind.SHARES:
-            return rounds.moments(state)
-        case Kind.TURNS:
-            return slicing.moments(state)
-
-
-def schedule(state: State, turn: Turn[State]) -> None:
+def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
     """Give away what the policy lets start now; tell the others why they wait."""
-    kind = _kind(state)
-    # 1. What another mechanism has left behind goes first, because the one in force does not know of it:
-    #    packs, which would hold GPUs together for ever;
-    if kind is not Kind.TURNS:
-        unpack_all(state, turn)
-    #    reserved nodes, which nothing would release;
-    if kind is not Kind.ORDER:
-        queueing.drop_reservation(state, turn)
-    #    suspended jobs, which the queue does not list (rounds bring them back by their shares).
-    if kind is Kind.ORDER:
-        slicing.wind_down(state, turn)
+    in_force = _in_force(cell)
+    if look.gpus_kept and not in_force.reassigns_paused:
+        return
+    # 1. What another mechanism has left behind goes first, because the one in force does not know of it, and would
+    #    find GPUs taken that nothing uses any more.
+    for mechanism in MECHANISMS.values():
+        if mechanism is not in_force:
+            mechanism.wind_down(cell, in_force, turn)
     # 2. The mechanism in force takes its step, on what is free now.
-    match kind:
-        case Kind.ORDER:
-            queueing.walk(state, QUEUE_POLICIES[state.policy], turn)
-        case Kind.SHARES:
-            rounds.go_on(state, turn)
-        case Kind.TURNS:
-            slicing.go_on(state, turn)
+    in_force.step(cell, turn)
+    # 3. A job that has just come, and that the step had no reason to look at, is told why it waits, after it is
+    #    clear that it does.
+    if look.newcomer is not None:
+        in_force.newcomer(cell, look.newcomer, turn)
 
 
-def _tell_newcomer(state: State, job: Job, turn: Turn[State]) -> None:
-    """After a pass over the queue: a job that was not looked at, because it is behind others, is told so."""
-    if job.phase is Phase.QUEUED and not job.held and not job.wait_code and _kind(state) is Kind.ORDER:
-        tell(state, job, waiting.behind_others(job, ahead_of(state, job)), turn)
-
-
-def _kind(state: State) -> Kind:
-    return POLICIES[state.policy].kind
+def _in_force(cell: Cell) -> Mechanism:
+    return MECHANISMS[POLICIES[cell.policy].kind]

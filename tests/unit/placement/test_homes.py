@@ -149,7 +149,7 @@ def test_a_faster_type_is_open_while_all_is_done_again_within_a_round():
     assert only(said, JobPreempted).job_id == "second", "two rounds there are half a round here"
     case.stop(said)
     assert case.running == {"second": "v1"}
-    assert case.replica.state.jobs["second"].steps_done == 0.0, "it begins anew"
+    assert case.replica.state.jobs["second"].account.steps_done == 0.0, "it begins anew"
 
 
 def test_later_it_stays():
@@ -286,11 +286,11 @@ def test_gpus_kept_for_a_suspended_job_are_free_when_it_fails():
     case.give(JobPauseRequested(job_id="a", requested_by="ada"))
     state = case.replica.state
     for _ in range(50):
-        if state.rounds is not None and "gang" in state.rounds.plan:
+        if state.rounds.current is not None and "gang" in state.rounds.current.plan:
             break
         case.wake()
     case.exit("gang", code=1, at=case.now_s + 1)
-    assert state.rounds is not None and "gang" not in state.rounds.plan
+    assert state.rounds.current is not None and "gang" not in state.rounds.current.plan
 
 
 def test_what_a_crowded_home_could_not_give_is_not_collected_later():

@@ -116,7 +116,7 @@ def test_when_one_leaves_the_other_goes_on_alone():
     case = PacksCase()
     case.wake()
     case.exit("a")
-    assert case.running == ["b"] and case.replica.state.partners == {}
+    assert case.running == ["b"] and case.replica.state.book.companions == {}
 
 
 def test_another_policy_parts_them():
@@ -133,8 +133,8 @@ def test_what_is_known_of_a_pair_is_forgotten_with_its_jobs():
     case = PacksCase()
     case.wake()
     case.fail()
-    assert list(case.replica.state.misfits) == ["a + b"]
+    assert list(case.replica.state.book.incompatible) == ["a + b"]
     case.exit("c")
-    assert list(case.replica.state.misfits) == ["a + b"]
+    assert list(case.replica.state.book.incompatible) == ["a + b"]
     case.exit("a")
-    assert list(case.replica.state.misfits) == []
+    assert list(case.replica.state.book.incompatible) == []

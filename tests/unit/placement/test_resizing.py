@@ -187,7 +187,7 @@ def test_growth_that_is_under_way_is_given_up_for_a_newcomer():
     assert only(said, MoveAbandoned).reason.code == "GpusNeeded"
     assert only(said, JobPlaced).gang[0].gpu_indices == [1]
     assert case.gpus("a") == [0]
-    assert case.replica.state.jobs["a"].resizable
+    assert case.replica.state.jobs["a"].tasks.resizable
 
 
 def test_who_does_not_shrink_in_time_goes_on_and_takes_turns():

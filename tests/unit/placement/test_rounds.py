@@ -201,7 +201,7 @@ def test_what_is_seen_beside_others_counts_more_than_a_guess_and_says_nothing_of
     case.profile("a", rate_per_s=8.0)
     a, b = case.replica.state.jobs["a"], case.replica.state.jobs["b"]
     assert together(case.replica.state, a, b, ["v100"])["v100"] == pytest.approx((8.0, 9.0))
-    assert a.measured == {}
+    assert a.profile.rates == {}
     estimate = only(case.wake(), ThroughputEstimated)
     assert (estimate.configuration, estimate.evidence) == ("gru||1", 1)
 
@@ -240,12 +240,12 @@ def test_of_several_rows_each_has_its_part_of_the_lag():
     case.submit("a")
     case.submit("b")
     state = case.replica.state
-    a, b, rounds = state.jobs["a"], state.jobs["b"], state.rounds
+    a, b, rounds = state.jobs["a"], state.jobs["b"], state.rounds.current
     assert rounds is not None
     rounds.shares = [Share(jobs=("a",), time={"v100": 0.6}), Share(jobs=("a", "b"), time={"v100": 0.2})]
     rounds.rows = {"a": [0, 1], "b": [1]}
     rounds.credit = {"a": {"v100": 0.0}, "a+b": {"v100": 0.0}}
-    a.attained_s = b.attained_s = 1000 * ROUND_S
+    a.account.attained_s = b.account.attained_s = 1000 * ROUND_S
     alone, packed = claims(state, rounds, [a, b], {})
     assert alone.priority == pytest.approx(0.6 / (LAG_PART * 0.75 * 1000))
     assert packed.priority == pytest.approx(0.2 / (LAG_PART * 0.25 * 1000))  # b has all of its time in this row

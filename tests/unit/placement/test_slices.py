@@ -66,7 +66,7 @@ class SlicesCase(PlacementCase):
 
     def served(self, *job_ids: str) -> list[float]:
         """Seconds that the jobs have had."""
-        return [had(self.replica.state.jobs[job_id], self.now_s) for job_id in job_ids]
+        return [had(self.replica.state.slicing, self.replica.state.jobs[job_id], self.now_s) for job_id in job_ids]
 
 
 def test_free_gpus_are_given_at_once_and_nobody_takes_turns():
@@ -121,7 +121,7 @@ def test_only_time_on_gpus_is_booked_as_progress():
     end_s = case.now_s
     case.give(PolicyChanged(policy="min_makespan", requested_by="op"))
     case.give(case.decided(AllocationComputed)[-1])
-    steps = [case.replica.state.jobs[job_id].steps_done for job_id in "ab"]
+    steps = [case.replica.state.jobs[job_id].account.steps_done for job_id in "ab"]
     assert sum(steps) == pytest.approx(2.0 * end_s) and max(steps) <= 2.0 * (end_s / 2 + SLICE_S)
 
 
@@ -275,6 +275,6 @@ def test_a_gang_runs_when_every_node_has_started_its_task():
     case.submit("a", 4)
     for _ in range(2):
         case.start("a", "n1")
-        assert case.replica.state.jobs["a"].awaited
+        assert case.replica.state.slicing.times["a"].awaited
     case.start("a", "n2")
-    assert not case.replica.state.jobs["a"].awaited
+    assert not case.replica.state.slicing.times["a"].awaited

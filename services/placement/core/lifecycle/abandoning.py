@@ -5,16 +5,16 @@ from __future__ import annotations
 from libs.contracts.placement import MoveAbandoned, StopTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.orders import resume_orders
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.state import State
 
 DESTINATION_FAILED = "DestinationFailed"
 """Code of a move that was given up because its destination did not come up: an elastic job is not resized again."""
 
 
-def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> None:
+def abandon(job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> None:
     """End the job's move, if one is under way.
 
     Args:
@@ -34,10 +34,10 @@ def abandon(job: Job, reason: Reason, turn: Turn[State], *, goes_on: bool) -> No
 
 
 @machine.evolves(MoveAbandoned)
-def move_abandoned(state: State, event: MoveAbandoned, now_s: float) -> None:
-    job = state.jobs[event.job_id]
+def move_abandoned(cell: Cell, event: MoveAbandoned, now_s: float) -> None:
+    job = cell.jobs[event.job_id]
     if job.move is not None and job.move.migration_id == event.migration_id:
-        state.release(job, job.move.gang)
+        cell.release(job, job.move.gang)
         job.move = None
     if event.reason.code == DESTINATION_FAILED:
-        job.resizable = {}
+        job.tasks.resizable = {}

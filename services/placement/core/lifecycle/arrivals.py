@@ -9,58 +9,58 @@ from libs.contracts.placement import JobCancelled, JobQueued
 from libs.contracts.quota import QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.placing import forget
 from services.placement.core.lifecycle.queue import enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
-from services.placement.core.state import State
 
 
 @machine.evolves(JobArrived)
-def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
-    if event.job_id not in state.jobs:
+def job_arrived(cell: Cell, event: JobArrived, now_s: float) -> None:
+    if event.job_id not in cell.jobs:
         job = Job(
-            job_id=event.job_id, spec=event.spec, seq=state.next_seq, priority=event.spec.priority, arrived_s=now_s
+            job_id=event.job_id, spec=event.spec, seq=cell.next_seq, priority=event.spec.priority, arrived_s=now_s
         )
-        state.jobs[event.job_id] = job
-        state.next_seq += 1
+        cell.jobs[event.job_id] = job
+        cell.next_seq += 1
 
 
 @machine.evolves(JobAdmitted)
-def job_admitted(state: State, event: JobAdmitted, now_s: float) -> None:
-    job = state.jobs.get(event.job_id)
+def job_admitted(cell: Cell, event: JobAdmitted, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
     if job is not None and job.phase is Phase.ARRIVED:
         job.phase = Phase.WAITING
 
 
 @machine.evolves(RetryScheduled)
-def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
-    job = state.jobs.get(event.job_id)
+def retry_scheduled(cell: Cell, event: RetryScheduled, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
     if job is not None and job.phase is Phase.FAILED:
         job.phase = Phase.WAITING
 
 
 @machine.decides(JobAdmitted, RetryScheduled)
-def cancel_if_asked(state: State, event: JobAdmitted | RetryScheduled, turn: Turn[State]) -> None:
+def cancel_if_asked(cell: Cell, event: JobAdmitted | RetryScheduled, turn: Turn[Cell]) -> None:
     """A cancellation that came while another service had the word takes effect now."""
-    job = state.jobs.get(event.job_id)
+    job = cell.jobs.get(event.job_id)
     if job is not None and job.phase is Phase.WAITING and job.cancellation is not None:
         turn.emit(cancelled(job))
 
 
 @machine.evolves(QuotaGranted)
-def quota_granted(state: State, event: QuotaGranted, now_s: float) -> None:
-    job = state.jobs.get(event.job_id)
+def quota_granted(cell: Cell, event: QuotaGranted, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.WAITING or event.attempt <= job.attempt:
         return
     job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
     if not job.held:
-        enqueue(state, job)
+        enqueue(cell, job)
 
 
 @reacts(QuotaGranted)
-def place_or_queue(state: State, event: QuotaGranted, turn: Turn[State]) -> Look | None:
-    job = state.jobs.get(event.job_id)
+def place_or_queue(cell: Cell, event: QuotaGranted, turn: Turn[Cell]) -> Look | None:
+    job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.QUEUED or event.attempt != job.attempt:
         return None
     if job.held:
@@ -70,10 +70,10 @@ def place_or_queue(state: State, event: QuotaGranted, turn: Turn[State]) -> Look
 
 
 @machine.evolves(JobRejected, JobAbandoned, JobCancelled)
-def job_gone(state: State, event: JobRejected | JobAbandoned | JobCancelled, now_s: float) -> None:
-    job = state.jobs.get(event.job_id)
+def job_gone(cell: Cell, event: JobRejected | JobAbandoned | JobCancelled, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
     if job is not None:
-        forget(state, job, now_s)
+        forget(cell, job, now_s)
 
 
 def cancelled(job: Job) -> JobCancelled:

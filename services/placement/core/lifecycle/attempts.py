@@ -6,6 +6,7 @@ from libs.contracts.agent import JobExited, JobMovable, JobResumed, JobStarted, 
 from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, JobSucceeded, StopTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, TaskExit
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
@@ -20,67 +21,66 @@ from services.placement.core.lifecycle.moving.handing_over import (
 )
 from services.placement.core.lifecycle.placing import clear_attempt, forget, stop_all, withdraw
 from services.placement.core.lifecycle.table import Look, machine, reacts
-from services.placement.core.state import State
 
 
 @machine.evolves(JobStarted)
-def task_started(state: State, event: JobStarted, now_s: float) -> None:
-    job = active(state, event.job_id, event.attempt)
+def task_started(cell: Cell, event: JobStarted, now_s: float) -> None:
+    job = active(cell, event.job_id, event.attempt)
     if job is not None and event.node_id in job.live_nodes():
-        job.started[event.node_id] = None
-        if all(task.node_id in job.started for task in job.gang):
+        job.tasks.started[event.node_id] = None
+        if all(task.node_id in job.tasks.started for task in job.gang):
             for listener in listeners:
-                listener.begun(job, now_s)
-    destination_started(state, event)
+                listener.begun(cell, job, now_s)
+    destination_started(cell, event)
 
 
 @machine.evolves(JobMovable)
-def task_movable(state: State, event: JobMovable, now_s: float) -> None:
-    job = active(state, event.job_id, event.attempt)
+def task_movable(cell: Cell, event: JobMovable, now_s: float) -> None:
+    job = active(cell, event.job_id, event.attempt)
     if job is not None:
-        job.movable[event.node_id] = None
+        job.tasks.movable[event.node_id] = None
         if event.resizable:
-            job.resizable[event.node_id] = None
+            job.tasks.resizable[event.node_id] = None
 
 
 @machine.evolves(JobSuspended)
-def task_suspended(state: State, event: JobSuspended, now_s: float) -> HandOver:
-    job = active(state, event.job_id, event.attempt)
+def task_suspended(cell: Cell, event: JobSuspended, now_s: float) -> HandOver:
+    job = active(cell, event.job_id, event.attempt)
     if job is not None:
-        job.still[event.node_id] = None
+        job.tasks.still[event.node_id] = None
         if job.suspended:
             for listener in listeners:
-                listener.stands_still(job, now_s)
-    return advance(state, event.job_id)
+                listener.stands_still(cell, job, now_s)
+    return advance(cell, event.job_id)
 
 
 @machine.evolves(JobResumed)
-def task_resumed(state: State, event: JobResumed, now_s: float) -> None:
-    job = active(state, event.job_id, event.attempt)
+def task_resumed(cell: Cell, event: JobResumed, now_s: float) -> None:
+    job = active(cell, event.job_id, event.attempt)
     if job is not None:
-        job.still.pop(event.node_id, None)
+        job.tasks.still.pop(event.node_id, None)
         for listener in listeners:
-            listener.begun(job, now_s)
+            listener.begun(cell, job, now_s)
 
 
 @machine.decides(JobStarted)
-def stop_a_stranger(state: State, event: JobStarted, turn: Turn[State]) -> None:
+def stop_a_stranger(cell: Cell, event: JobStarted, turn: Turn[Cell]) -> None:
     """A task of an attempt that is over (its node was thought lost) must not go on."""
-    if not expects(state, event.node_id, event.job_id, event.attempt):
-        turn.emit(stop_stale(state, event.node_id, event.job_id, event.attempt))
+    if not expects(cell, event.node_id, event.job_id, event.attempt):
+        turn.emit(stop_stale(cell, event.node_id, event.job_id, event.attempt))
 
 
 @machine.evolves(JobExited)
-def task_exited(state: State, event: JobExited, now_s: float) -> bool:
+def task_exited(cell: Cell, event: JobExited, now_s: float) -> bool:
     """Whether the task is the first to end badly: its peers are to be stopped."""
-    destination_ended(state, event)
-    job = active(state, event.job_id, event.attempt)
+    destination_ended(cell, event)
+    job = active(cell, event.job_id, event.attempt)
     if job is None or event.node_id not in job.live_nodes():
         return False
     task_exit = TaskExit(
         exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
     )
-    job.exits[event.node_id] = task_exit
+    job.tasks.exits[event.node_id] = task_exit
     if task_exit.good or job.stopping or not job.live_nodes():
         return False
     job.stopping = True
@@ -88,54 +88,54 @@ def task_exited(state: State, event: JobExited, now_s: float) -> bool:
 
 
 @reacts(JobExited)
-def end_or_stop_peers(state: State, event: JobExited, turn: Turn[State]) -> Look | None:
+def end_or_stop_peers(cell: Cell, event: JobExited, turn: Turn[Cell]) -> Look | None:
     """The attempt ends with its last task; one that ends badly takes its peers along."""
-    if destination_failed(state, event, turn):
+    if destination_failed(cell, event, turn):
         return Look()
-    job = active(state, event.job_id, event.attempt)
-    if job is None or event.node_id not in job.exits:
+    job = active(cell, event.job_id, event.attempt)
+    if job is None or event.node_id not in job.tasks.exits:
         return None
     abandon(job, Reason(code="Ended", message="it has ended where it was"), turn, goes_on=False)
     if not job.live_nodes():
-        end_attempt(state, job, turn)
+        end_attempt(cell, job, turn)
         return Look()
     if turn.changed:
         reason = Reason(code="PeerFailed", message=f"the task on {event.node_id} ended badly")
-        stop_all(state, job, state.stop_grace_s, reason, turn)
+        stop_all(cell, job, cell.settings.stop_grace_s, reason, turn)
     return None
 
 
 @machine.evolves(JobPreempted)
-def job_preempted(state: State, event: JobPreempted, now_s: float) -> None:
-    job = state.jobs[event.job_id]
+def job_preempted(cell: Cell, event: JobPreempted, now_s: float) -> None:
+    job = cell.jobs[event.job_id]
     job.leaving, job.stopping = event.reason, True
 
 
 @machine.evolves(JobSucceeded)
-def job_succeeded(state: State, event: JobSucceeded, now_s: float) -> None:
-    forget(state, state.jobs[event.job_id], now_s)
+def job_succeeded(cell: Cell, event: JobSucceeded, now_s: float) -> None:
+    forget(cell, cell.jobs[event.job_id], now_s)
 
 
 @machine.evolves(AttemptFailed)
-def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
-    job = state.jobs[event.job_id]
-    withdraw(state, job)
-    clear_attempt(state, job, now_s)
+def attempt_failed(cell: Cell, event: AttemptFailed, now_s: float) -> None:
+    job = cell.jobs[event.job_id]
+    withdraw(cell, job)
+    clear_attempt(cell, job, now_s)
     job.phase = Phase.FAILED
 
 
-def stop_stale(state: State, node_id: str, job_id: str, attempt: int) -> StopTask:
+def stop_stale(cell: Cell, node_id: str, job_id: str, attempt: int) -> StopTask:
     """The order against a task of an attempt that is over."""
     reason = Reason(code="AttemptIsOver", message=f"attempt {attempt} of {job_id} does not hold GPUs here any more")
-    return StopTask(node_id=node_id, job_id=job_id, attempt=attempt, grace_s=state.stop_grace_s, reason=reason)
+    return StopTask(node_id=node_id, job_id=job_id, attempt=attempt, grace_s=cell.settings.stop_grace_s, reason=reason)
 
 
-def end_attempt(state: State, job: Job, turn: Turn[State]) -> None:
+def end_attempt(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
     """Every task has ended: say what that means for the job.
 
     A job that did all its work has succeeded, even when it was about to be cancelled or moved.
     """
-    if all(task_exit.good for task_exit in job.exits.values()):
+    if all(task_exit.good for task_exit in job.tasks.exits.values()):
         turn.emit(JobSucceeded(job_id=job.job_id, attempt=job.attempt))
     elif job.cancellation is not None:
         turn.emit(cancelled(job))
@@ -148,7 +148,7 @@ def end_attempt(state: State, job: Job, turn: Turn[State]) -> None:
 
 def _failure(job: Job) -> AttemptFailed:
     """Blame the first task that ended badly by itself."""
-    bad = [(node_id, e) for node_id, e in job.exits.items() if not e.good]
+    bad = [(node_id, e) for node_id, e in job.tasks.exits.items() if not e.good]
     node_id, task_exit = next(((n, e) for n, e in bad if e.outcome != "stopped"), bad[0])
     how = f"signal {task_exit.signal}" if task_exit.signal is not None else f"exit code {task_exit.exit_code}"
     return AttemptFailed(

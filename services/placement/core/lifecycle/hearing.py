@@ -7,47 +7,50 @@ the order of `listeners`: before a change what still holds is booked, after it w
 from __future__ import annotations
 
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.state import State
 
 
 class Listener:
     """Does nothing about anything; a subclass overrides what it wants to hear. `now_s` is the time of the event."""
 
-    def placed(self, state: State, job: Job, now_s: float) -> None:
+    def placed(self, cell: Cell, job: Job, now_s: float) -> None:
         """The attempt has just been given its GPUs."""
 
-    def suspending(self, state: State, job: Job, now_s: float) -> None:
+    def suspending(self, cell: Cell, job: Job, now_s: float) -> None:
         """The attempt is about to give its GPUs up, and to stand still on its servers."""
 
-    def resumed(self, state: State, job: Job, now_s: float) -> None:
+    def resumed(self, cell: Cell, job: Job, now_s: float) -> None:
         """The attempt goes on on these GPUs of its servers."""
 
-    def moving(self, state: State, job: Job, now_s: float) -> None:
+    def moving(self, cell: Cell, job: Job, now_s: float) -> None:
         """The job is about to go on on these GPUs after having stood still, or on others."""
 
-    def moved(self, state: State, job: Job, now_s: float) -> None:
+    def moved(self, cell: Cell, job: Job, now_s: float) -> None:
         """The job goes on with the GPUs of its next attempt, which has taken over its state."""
 
-    def leaving(self, state: State, job: Job, now_s: float) -> None:
+    def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
         """The attempt is about to end, whatever it holds."""
 
-    def ended(self, state: State, job: Job) -> None:
+    def ended(self, cell: Cell, job: Job) -> None:
         """The job has ended: it is about to be forgotten."""
 
-    def begun(self, job: Job, now_s: float) -> None:
+    def begun(self, cell: Cell, job: Job, now_s: float) -> None:
         """The job's tasks run: all have been started, or one goes on."""
 
-    def stands_still(self, job: Job, now_s: float) -> None:
+    def stands_still(self, cell: Cell, job: Job, now_s: float) -> None:
         """A task of a job that is being suspended has come to a stop."""
 
-    def withdrawn(self, state: State, job: Job) -> None:
+    def withdrawn(self, cell: Cell, job: Job) -> None:
         """The job does not want a place that may have been kept for it."""
 
-    def unqueued(self, state: State, job: Job, code: str, turn: Turn[State]) -> None:
+    def unqueued(self, cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
         """Decide: the job is about to leave the queue otherwise than by being placed; `code` says why."""
 
-    def policy_changing(self, state: State, policy: str, now_s: float) -> None:
+    def time_passed(self, cell: Cell, now_s: float) -> None:
+        """A timer has fired."""
+
+    def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         """Another policy, or the same with other options, is about to be in force."""
 
 

@@ -7,6 +7,7 @@ from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.jobs import Job, Phase, TaskExit
 from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
@@ -14,19 +15,18 @@ from services.placement.core.lifecycle.current import expects
 from services.placement.core.lifecycle.moving.handing_over import give_up
 from services.placement.core.lifecycle.placing import preempt
 from services.placement.core.lifecycle.table import Look, machine, reacts
-from services.placement.core.state import State
 
 LOST = TaskExit(exit_code=None, signal=None, outcome="lost")
 
 
 @machine.evolves(NodeJoined)
-def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
+def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
     """Holders and drain survive a restart of the agent, as its tasks do.
 
     A task that was launched but has not reported its start may still be on its way to the agent: only one
     that had started and is not there any more is lost. A GPU that has vanished stays on the books, unhealthy.
     """
-    known = state.nodes.get(event.node_id)
+    known = cell.nodes.get(event.node_id)
     gpus = [Gpu(gpu_type=info.gpu_type, memory_bytes=info.memory_bytes) for info in event.gpus]
     for index, old in enumerate(known.gpus if known is not None else ()):
         if index < len(gpus):
@@ -36,7 +36,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     healthy: dict[str, list[int]] = {}
     for index, info in enumerate(event.gpus):
         healthy.setdefault(info.gpu_type, []).append(index)
-    state.nodes[event.node_id] = Node(
+    cell.nodes[event.node_id] = Node(
         node_id=event.node_id,
         incarnation=event.incarnation,
         address=event.address,
@@ -49,110 +49,110 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
         remaps=event.remaps,
         state_port=event.state_port,
     )
-    state.changed(event.node_id)
+    cell.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
-    for job in state.jobs.values():
+    for job in cell.jobs.values():
         if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
             job.move.gone[event.node_id] = None
-    for job in _active_on(state, event.node_id):
-        if event.node_id in job.started and (job.job_id, job.attempt) not in there:
-            job.exits[event.node_id] = LOST
+    for job in _active_on(cell, event.node_id):
+        if event.node_id in job.tasks.started and (job.job_id, job.attempt) not in there:
+            job.tasks.exits[event.node_id] = LOST
 
 
 @reacts(NodeJoined)
-def settle_tasks(state: State, event: NodeJoined, turn: Turn[State]) -> Look:
+def settle_tasks(cell: Cell, event: NodeJoined, turn: Turn[Cell]) -> Look:
     """Stop what the agent should not have; queue again what it should have and has lost."""
     for ref in event.tasks:
-        if not expects(state, event.node_id, ref.job_id, ref.attempt):
-            turn.emit(stop_stale(state, event.node_id, ref.job_id, ref.attempt))
+        if not expects(cell, event.node_id, ref.job_id, ref.attempt):
+            turn.emit(stop_stale(cell, event.node_id, ref.job_id, ref.attempt))
     reason = Reason(code="TaskLost", message=f"the agent of {event.node_id} restarted and its task is gone")
-    _requeue_losers(state, event.node_id, reason, turn)
+    _requeue_losers(cell, event.node_id, reason, turn)
     return Look()
 
 
 @machine.evolves(NodeLost, NodeLeft)
-def node_gone(state: State, event: NodeLost | NodeLeft, now_s: float) -> None:
+def node_gone(cell: Cell, event: NodeLost | NodeLeft, now_s: float) -> None:
     """Unless the agent has started anew since: then the report is about its former life."""
-    node = state.nodes.get(event.node_id)
+    node = cell.nodes.get(event.node_id)
     if node is None or event.incarnation < node.incarnation:
         return
     node.present = False
-    state.changed(event.node_id)
-    for job in _active_on(state, event.node_id):
-        job.exits[event.node_id] = LOST
-    for job in state.jobs.values():
+    cell.changed(event.node_id)
+    for job in _active_on(cell, event.node_id):
+        job.tasks.exits[event.node_id] = LOST
+    for job in cell.jobs.values():
         if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
             job.move.gone[event.node_id] = None
 
 
 @reacts(NodeLost, NodeLeft)
-def lose_tasks(state: State, event: NodeLost | NodeLeft, turn: Turn[State]) -> Look | None:
-    node = state.nodes.get(event.node_id)
+def lose_tasks(cell: Cell, event: NodeLost | NodeLeft, turn: Turn[Cell]) -> Look | None:
+    node = cell.nodes.get(event.node_id)
     if node is None or node.present:
         return None
     silent = f"silent for {event.silent_s:.0f} s" if isinstance(event, NodeLost) else "has left"
     reason = Reason(code=type(event).__name__, message=f"node {event.node_id} {silent}")
-    _requeue_losers(state, event.node_id, reason, turn)
+    _requeue_losers(cell, event.node_id, reason, turn)
     return Look()
 
 
 @machine.evolves(NodeDrainRequested)
-def drain_requested(state: State, event: NodeDrainRequested, now_s: float) -> None:
-    if event.node_id in state.nodes:
-        state.nodes[event.node_id].draining = True
-        state.changed(event.node_id)
+def drain_requested(cell: Cell, event: NodeDrainRequested, now_s: float) -> None:
+    if event.node_id in cell.nodes:
+        cell.nodes[event.node_id].draining = True
+        cell.changed(event.node_id)
 
 
 @machine.evolves(NodeUndrainRequested)
-def undrain_requested(state: State, event: NodeUndrainRequested, now_s: float) -> None:
-    if event.node_id in state.nodes:
-        state.nodes[event.node_id].draining = False
-        state.changed(event.node_id)
+def undrain_requested(cell: Cell, event: NodeUndrainRequested, now_s: float) -> None:
+    if event.node_id in cell.nodes:
+        cell.nodes[event.node_id].draining = False
+        cell.changed(event.node_id)
 
 
 @machine.evolves(GpuUnhealthy)
-def gpu_unhealthy(state: State, event: GpuUnhealthy, now_s: float) -> None:
-    _set_health(state, event.node_id, event.index, healthy=False)
+def gpu_unhealthy(cell: Cell, event: GpuUnhealthy, now_s: float) -> None:
+    _set_health(cell, event.node_id, event.index, healthy=False)
 
 
 @machine.evolves(GpuRecovered)
-def gpu_recovered(state: State, event: GpuRecovered, now_s: float) -> None:
-    _set_health(state, event.node_id, event.index, healthy=True)
+def gpu_recovered(cell: Cell, event: GpuRecovered, now_s: float) -> None:
+    _set_health(cell, event.node_id, event.index, healthy=True)
 
 
 @reacts(NodeDrainRequested, NodeUndrainRequested, GpuUnhealthy, GpuRecovered)
 def look_again(
-    state: State,
+    cell: Cell,
     event: NodeDrainRequested | NodeUndrainRequested | GpuUnhealthy | GpuRecovered,
-    turn: Turn[State],
+    turn: Turn[Cell],
 ) -> Look:
     return Look()
 
 
-def _active_on(state: State, node_id: str) -> list[Job]:
+def _active_on(cell: Cell, node_id: str) -> list[Job]:
     """Jobs with a task on the node that has not ended."""
-    return [j for j in state.jobs.values() if j.phase is Phase.ACTIVE and node_id in j.live_nodes()]
+    return [j for j in cell.jobs.values() if j.phase is Phase.ACTIVE and node_id in j.live_nodes()]
 
 
-def _requeue_losers(state: State, node_id: str, reason: Reason, turn: Turn[State]) -> None:
+def _requeue_losers(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) -> None:
     """Jobs that have lost their task on the node: the rest of the gang is stopped, the job queued again.
 
     Who was about to move there stays where it is, if it may.
     """
-    for job in [job for job in state.jobs.values() if job.move is not None and node_id in job.move.gone]:
-        give_up(state, job, reason, turn)
-    active_jobs = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
+    for job in [job for job in cell.jobs.values() if job.move is not None and node_id in job.move.gone]:
+        give_up(cell, job, reason, turn)
+    active_jobs = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
     for job in active_jobs:
-        if job.exits.get(node_id) != LOST:
+        if job.tasks.exits.get(node_id) != LOST:
             continue
         if job.leaving is None and job.cancellation is None:
-            preempt(state, job, reason, turn)
+            preempt(cell, job, reason, turn)
         if not job.live_nodes():
-            end_attempt(state, job, turn)
+            end_attempt(cell, job, turn)
 
 
-def _set_health(state: State, node_id: str, index: int, *, healthy: bool) -> None:
-    node = state.nodes.get(node_id)
+def _set_health(cell: Cell, node_id: str, index: int, *, healthy: bool) -> None:
+    node = cell.nodes.get(node_id)
     if node is not None and index < len(node.gpus):
         node.set_health(index, healthy=healthy)
-        state.changed(node_id)
+        cell.changed(node_id)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
-from services.placement.core.state import State
 
 
 def launch_orders(
-    state: State,
+    cell: Cell,
     job: Job,
     gang: list[TaskPlacement],
     attempt: int,
@@ -26,7 +26,7 @@ def launch_orders(
         packed_with: jobs that may hold the same GPUs at the same time.
         restores: the tasks are to wait for the state of an earlier attempt.
     """
-    first = state.nodes[gang[0].node_id]
+    first = cell.nodes[gang[0].node_id]
     spread = len(gang) > 1
     return [
         LaunchTask(
@@ -74,17 +74,17 @@ def resume_orders(job: Job) -> list[ResumeTask]:
     return [
         ResumeTask(node_id=task.node_id, job_id=job.job_id, attempt=job.attempt, gpu_indices=task.gpu_indices)
         for task in job.gang
-        if task.node_id not in job.exits
+        if task.node_id not in job.tasks.exits
     ]
 
 
-def restore_orders(state: State, job: Job, move: Move) -> list[RestoreTask]:
+def restore_orders(cell: Cell, job: Job, move: Move) -> list[RestoreTask]:
     """Every task of the destination learns where the states of all ranks are, and takes those of its own."""
     sources = [
         StateSource(
             node_id=task.node_id,
-            address=state.nodes[task.node_id].address,
-            port=state.nodes[task.node_id].state_port,
+            address=cell.nodes[task.node_id].address,
+            port=cell.nodes[task.node_id].state_port,
             first_rank=task.first_rank,
         )
         for task in job.gang

@@ -6,28 +6,28 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.state import State
 
 
-def enqueue(state: State, job: Job) -> None:
+def enqueue(cell: Cell, job: Job) -> None:
     """Put a job on the queue."""
-    insort(state.queue.setdefault(job.shape, []), job.order)
+    insort(cell.queue.setdefault(job.shape, []), job.order)
 
 
-def dequeue(state: State, job: Job) -> None:
+def dequeue(cell: Cell, job: Job) -> None:
     """Take a job off the queue; nothing happens when it is not there."""
-    orders = state.queue.get(job.shape, [])
+    orders = cell.queue.get(job.shape, [])
     place = bisect_left(orders, job.order)
     if place < len(orders) and orders[place] == job.order:
         del orders[place]
         if not orders:
-            del state.queue[job.shape]
+            del cell.queue[job.shape]
 
 
-def ahead_of(state: State, job: Job) -> int:
+def ahead_of(cell: Cell, job: Job) -> int:
     """How many jobs of the same shape go before this one."""
-    return bisect_left(state.queue.get(job.shape, []), job.order)
+    return bisect_left(cell.queue.get(job.shape, []), job.order)
 
 
 class HeadsInOrder:
@@ -37,15 +37,15 @@ class HeadsInOrder:
     a job was not placed, nobody of its shape can be: the shape is left out for the rest of the walk.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._heads = [(orders[0], shape) for shape, orders in state.queue.items()]
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._heads = [(orders[0], shape) for shape, orders in cell.queue.items()]
         heapify(self._heads)
 
     def __iter__(self) -> Iterator[Job]:
         while self._heads:
             (_, _, job_id), shape = heappop(self._heads)
-            yield self._state.jobs[job_id]
-            orders = self._state.queue.get(shape)
+            yield self._cell.jobs[job_id]
+            orders = self._cell.queue.get(shape)
             if orders and orders[0][2] != job_id:
                 heappush(self._heads, (orders[0], shape))

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from libs.contracts.base import Event
 from libs.contracts.placement import OWNER
 from libs.kernel.machine import Machine, Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.state import State
 
-machine: Machine[State] = Machine(OWNER)
+machine: Machine[Cell] = Machine(OWNER)
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,11 @@ class Look:
 
     newcomer: Job | None = None
     """A job that is to be told why it waits, if it does."""
+    gpus_kept: bool = False
+    """A job was paused and keeps its GPUs: nothing has changed unless others may have them meanwhile."""
 
 
-Reaction = Callable[[State, Any, Turn[State]], Look | None]
+Reaction = Callable[[Cell, Any, Turn[Cell]], Look | None]
 R = TypeVar("R", bound=Reaction)
 
 reactions: dict[type[Event], Reaction] = {}

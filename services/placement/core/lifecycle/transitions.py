@@ -39,9 +39,9 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaGranted
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.state import State
 
 
 class Standing(StrEnum):
@@ -195,7 +195,7 @@ CHANGES = (
 )
 
 
-def _cells() -> Iterator[tuple[tuple[type[Event], Standing, Attempt], Row]]:
+def _entries() -> Iterator[tuple[tuple[type[Event], Standing, Attempt], Row]]:
     for row in TABLE:
         for cls in row.events:
             for standing in row.at:
@@ -203,7 +203,7 @@ def _cells() -> Iterator[tuple[tuple[type[Event], Standing, Attempt], Row]]:
                     yield (cls, standing, attempt), row
 
 
-CELLS: dict[tuple[type[Event], Standing, Attempt], Row] = dict(_cells())
+ENTRIES: dict[tuple[type[Event], Standing, Attempt], Row] = dict(_entries())
 """{(event type, state of the job, attempt): row}."""
 JUDGED: dict[type[Event], None] = dict.fromkeys(cls for row in TABLE for cls in row.events)
 """The event types that the table is about."""
@@ -235,15 +235,15 @@ def attempt_of(job: Job | None, event: Event) -> Attempt:
 
 
 @machine.judges
-def impossible(state: State, event: Event) -> str | None:
+def impossible(cell: Cell, event: Event) -> str | None:
     """Why the event cannot be, as a sentence; None: it can."""
     if type(event) not in JUDGED:
         return None
-    job = state.jobs.get(event.subject)
-    cell = type(event), standing(job), attempt_of(job, event)
-    if cell in CELLS:
+    job = cell.jobs.get(event.subject)
+    entry = type(event), standing(job), attempt_of(job, event)
+    if entry in ENTRIES:
         return None
-    _, state_of_job, attempt = cell
+    _, state_of_job, attempt = entry
     number = getattr(event, "attempt", None)
     about = "" if number is None else f" (attempt {number}, {attempt})"
     now = f", attempt {job.attempt}" if job is not None and job.attempt else ""
@@ -256,7 +256,7 @@ def impossible(state: State, event: Event) -> str | None:
 def _expected(cls: type[Event]) -> str:
     """Where events of a type may be, in words."""
     found: dict[Attempt, list[str]] = {}
-    for event_type, at, of in CELLS:
+    for event_type, at, of in ENTRIES:
         if event_type is cls:
             found.setdefault(of, []).append(at.value)
     return "; ".join(

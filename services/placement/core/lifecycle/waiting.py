@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.placing import tell
-from services.placement.core.state import State
 
 
-def tell_why(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None, turn: Turn[State]) -> None:
+def tell_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, turn: Turn[Cell]) -> None:
     """Tell the job why it waits, if that is another cause than before.
 
     Args:
@@ -19,42 +19,42 @@ def tell_why(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | Non
         fit: a place that was found but is not accepted yet, or None.
     """
     # The cause first: at most events it is the one before, and the numbers of all servers are not asked for.
-    if cause_to_wait(state, job, open_servers, fit) != job.wait_code:
-        tell(state, job, reason_to_wait(state, job, open_servers, fit, turn.now_s), turn)
+    if cause_to_wait(cell, job, open_servers, fit) != job.wait_code:
+        tell(cell, job, reason_to_wait(cell, job, open_servers, fit, turn.now_s), turn)
 
 
-def cause_to_wait(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
+def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
     """The first cause that holds, in the order of `PendingReason`; arguments as for `tell_why`."""
     request = job.spec.gpus
     if fit is not None:
         return PendingReason.LOCALITY_RELAXING
-    if gangs.capacity(request, state.servers()) < request.count:
+    if gangs.capacity(request, cell.servers()) < request.count:
         return PendingReason.HEALTHY_GPUS_MISSING
-    if state.reservation is not None and gangs.best_fit(request, state.servers()) is not None:
+    if cell.reservation is not None and gangs.best_fit(request, cell.servers()) is not None:
         return PendingReason.FAIR_SHARE
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
     return PendingReason.GANG_FRAGMENTED
 
 
-def reason_to_wait(state: State, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
+def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
     """The cause with what was compared; arguments as for `tell_why`."""
-    request, usable = job.spec.gpus, state.servers()
+    request, usable = job.spec.gpus, cell.servers()
     free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
-    cause = cause_to_wait(state, job, open_servers, fit)
+    cause = cause_to_wait(cell, job, open_servers, fit)
     if fit is not None:
-        return _relaxing(state, job, fit, numbers, now_s)
+        return _relaxing(cell, job, fit, numbers, now_s)
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
         healthy = gangs.capacity(request, usable)
         message = f"needs {wanted} GPUs of one type; {healthy} are on nodes that are up, healthy and not draining"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
-    if cause == PendingReason.FAIR_SHARE and state.reservation is not None:
+    if cause == PendingReason.FAIR_SHARE and cell.reservation is not None:
         return Reason(
             code=cause,
             message=(
-                f"the GPUs that it could use are held for {state.reservation.job_id}, which goes first, "
-                f"on {', '.join(state.reservation.node_ids)}"
+                f"the GPUs that it could use are held for {cell.reservation.job_id}, which goes first, "
+                f"on {', '.join(cell.reservation.node_ids)}"
             ),
             numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
         )
@@ -74,8 +74,8 @@ def behind_others(job: Job, ahead: int) -> Reason:
     )
 
 
-def _relaxing(state: State, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:
-    left_s = max(0.0, job.queued_since_s + state.locality_relax_s - now_s)
+def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:
+    left_s = max(0.0, job.queued_since_s + cell.settings.locality_relax_s - now_s)
     return Reason(
         code=PendingReason.LOCALITY_RELAXING,
         message=f"fits on {fit.nodes} nodes now; waits {left_s:.0f} s more for fewer",

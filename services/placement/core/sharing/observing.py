@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from libs.contracts.gateway import ThroughputsProvided
 from libs.contracts.introspection import JobProfiled
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Phase
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.sharing.estimates import saw_beside
 from services.placement.core.sharing.pairs import partner_of
 from services.placement.core.sharing.rates import learn_colocated, learn_isolated
-from services.placement.core.state import State
 
 NEWS_RATIO = 0.1
 """A rate that differs by less from the one known is the same rate."""
 
 
 @machine.evolves(ThroughputsProvided)
-def throughputs_provided(state: State, event: ThroughputsProvided, now_s: float) -> None:
+def throughputs_provided(cell: Cell, event: ThroughputsProvided, now_s: float) -> None:
     for row in event.isolated:
-        learn_isolated(state, row)
+        learn_isolated(cell, row)
     for pair in event.colocated:
-        learn_colocated(state, pair)
-    state.knowledge += 1
+        learn_colocated(cell, pair)
+    cell.known.version += 1
 
 
 @machine.evolves(JobProfiled)
-def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
+def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
     """Alone on its GPUs or beside another; only what is news: every change is a new allocation."""
-    job = state.jobs.get(event.job_id)
+    job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt:
         return
-    partner = partner_of(state, job)
+    partner = partner_of(cell, job)
     if partner is not None:
-        saw_beside(state, job, partner, event.rate_per_s)
+        saw_beside(cell, job, partner, event.rate_per_s)
         return
-    if job.job_id in state.partners:
+    if cell.book.packed(job.job_id) is not None:
         return
-    job.utilisation, job.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
+    job.profile.utilisation, job.profile.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
     if event.rate_per_s > 0 and not job.spec.throughputs:
-        before = job.measured.get(job.gpu_type, 0.0)
+        before = job.profile.rates.get(job.gpu_type, 0.0)
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:
-            job.measured[job.gpu_type] = event.rate_per_s
-            state.knowledge += 1
+            job.profile.rates[job.gpu_type] = event.rate_per_s
+            cell.known.version += 1

@@ -12,23 +12,24 @@ from libs.contracts.introspection import PackFailed, PackSucceeded
 from libs.contracts.placement import JobPacked, JobUnpacked
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from services.placement.core.book import Grounds
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.hearing import Listener
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
 from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.sharing.rates import configuration_of
-from services.placement.core.state import State
 
 JOIN = " + "
 
 
-def pack_two(state: State, domain: Domain, turn: Turn[State]) -> None:
+def pack_two(cell: Cell, domain: Domain, turn: Turn[Cell]) -> None:
     """Begin a trial, unless one is under way here: two at a time could not be told apart."""
-    if any(job.job_id in state.trials for job in domain.residents):
+    if any(cell.book.on_trial(job.job_id) for job in domain.residents):
         return
-    single = [job for job in domain.residents if _may_share(state, job)]
-    for a, b in combinations(sorted(single, key=lambda job: (job.utilisation, job.seq)), 2):
-        if _fit_together(state, a, b):
+    single = [job for job in domain.residents if _may_share(cell, job)]
+    for a, b in combinations(sorted(single, key=lambda job: (job.profile.utilisation, job.seq)), 2):
+        if _fit_together(cell, a, b):
             host, guest = (b, a) if a.suspended and not b.suspended else (a, b)
             turn.emit(
                 JobPacked(
@@ -36,55 +37,55 @@ def pack_two(state: State, domain: Domain, turn: Turn[State]) -> None:
                     attempt=host.attempt,
                     with_job=guest.job_id,
                     with_attempt=guest.attempt,
-                    trial_ends_s=turn.now_s + state.pack_trial_s,
+                    trial_ends_s=turn.now_s + cell.settings.pack_trial_s,
                     reason=_why(host, guest),
                 )
             )
             return
 
 
-def unpack_all(state: State, turn: Turn[State]) -> None:
+def unpack_all(cell: Cell, turn: Turn[Cell]) -> None:
     """The policy in force does not pack in this way."""
-    reason = Reason(code="PolicyChanged", message=f"{state.policy} gives each GPU to one job, or packs otherwise")
-    for host, guest in list(state.partners.items()):
-        if state.partners.get(host) == guest:
-            turn.emit(JobUnpacked(job_id=host, with_job=guest, reason=reason))
+    reason = Reason(code="PolicyChanged", message=f"{cell.policy} gives each GPU to one job, or packs otherwise")
+    for host, guest in list(cell.book.packs()):
+        turn.emit(JobUnpacked(job_id=host, with_job=guest, reason=reason))
 
 
-def crew_of(state: State, job: Job, takers: dict[str, Job]) -> list[Job]:
+def crew_of(cell: Cell, job: Job, takers: dict[str, Job]) -> list[Job]:
     """The jobs that run when this one does, who is at home on the GPUs first."""
-    partner = takers.get(state.partners.get(job.job_id, ""))
+    partner = takers.get(cell.book.packed(job.job_id) or "")
     if partner is None:
         return [job]
     return [job, partner] if job.suspended <= partner.suspended else [partner, job]
 
 
-def crowded(state: State, domain: Domain) -> bool:
+def crowded(cell: Cell, domain: Domain) -> bool:
     """Whether jobs hold the same GPU that are not packed (any more)."""
     return any(
-        a != b and state.partners.get(a) != b
+        a != b and cell.book.packed(a) != b
         for node in domain.nodes
         for gpu in node.gpus
         for a, b in combinations(gpu.holders, 2)
     )
 
 
-def _may_share(state: State, job: Job) -> bool:
-    return takes_part(job) and len(job.gang) == 1 and job.job_id not in state.partners and job.utilisation is not None
+def _may_share(cell: Cell, job: Job) -> bool:
+    alone = cell.book.packed(job.job_id) is None
+    return alone and takes_part(job) and len(job.gang) == 1 and job.profile.utilisation is not None
 
 
-def _fit_together(state: State, a: Job, b: Job) -> bool:
+def _fit_together(cell: Cell, a: Job, b: Job) -> bool:
     task, other = a.gang[0], b.gang[0]
-    node = state.nodes[task.node_id]
+    node = cell.nodes[task.node_id]
     if task.node_id != other.node_id or a.width != b.width or a.priority != b.priority:
         return False
     if not node.remaps and task.gpu_indices != other.gpu_indices:
         return False
     memory = min(node.gpus[index].memory_bytes for index in task.gpu_indices)
     return (
-        (a.utilisation or 0.0) + (b.utilisation or 0.0) < state.pack_utilisation
-        and a.memory_peak_bytes + b.memory_peak_bytes <= memory
-        and _pair(a, b) not in state.misfits
+        (a.profile.utilisation or 0.0) + (b.profile.utilisation or 0.0) < cell.settings.pack_utilisation
+        and a.profile.memory_peak_bytes + b.profile.memory_peak_bytes <= memory
+        and _pair(a, b) not in cell.book.incompatible
     )
 
 
@@ -99,62 +100,52 @@ def _name(job: Job) -> str:
 
 def _why(host: Job, guest: Job) -> Reason:
     numbers: dict[str, Number] = {
-        f"utilisation.{job.job_id}": round(job.utilisation or 0.0, 4) for job in (host, guest)
+        f"utilisation.{job.job_id}": round(job.profile.utilisation or 0.0, 4) for job in (host, guest)
     }
-    words = " and ".join(f"{job.job_id} uses {job.utilisation or 0.0:.0%}" for job in (host, guest))
+    words = " and ".join(f"{job.job_id} uses {job.profile.utilisation or 0.0:.0%}" for job in (host, guest))
     return Reason(code="LeastUtilisation", message=f"{words} of a GPU, the least of those that wait", numbers=numbers)
 
 
 @machine.evolves(JobPacked)
-def job_packed(state: State, event: JobPacked, now_s: float) -> None:
-    state.partners |= {event.job_id: event.with_job, event.with_job: event.job_id}
-    state.trials |= {event.job_id: None, event.with_job: None}
+def job_packed(cell: Cell, event: JobPacked, now_s: float) -> None:
+    cell.book.pair(event.job_id, event.with_job, Grounds.TRIAL)
 
 
 @machine.evolves(JobUnpacked)
-def job_unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
-    part(state, event.job_id)
-    jobs = [state.jobs[job_id] for job_id in (event.job_id, event.with_job) if job_id in state.jobs]
+def job_unpacked(cell: Cell, event: JobUnpacked, now_s: float) -> None:
+    cell.book.part(event.job_id)
+    jobs = [cell.jobs[job_id] for job_id in (event.job_id, event.with_job) if job_id in cell.jobs]
     if event.reason.code in FAILURES and len(jobs) > 1:
-        state.misfits[_pair(*jobs)] = None
+        cell.book.incompatible[_pair(*jobs)] = None
 
 
 class Packs(Listener):
     """A job whose attempt ends shares its GPUs with no other any more; what is known of an ended job is forgotten."""
 
-    def leaving(self, state: State, job: Job, now_s: float) -> None:
-        part(state, job.job_id)
+    def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
+        cell.book.part(job.job_id)
 
-    def ended(self, state: State, job: Job) -> None:
+    def ended(self, cell: Cell, job: Job) -> None:
         name = _name(job)
         if name == job.job_id:  # what is known of a configuration holds for the jobs that come
-            gone = [pair for pair in state.misfits if name in pair.split(JOIN)]
+            gone = [pair for pair in cell.book.incompatible if name in pair.split(JOIN)]
             for pair in gone:
-                del state.misfits[pair]
-
-
-def part(state: State, job_id: str) -> None:
-    """The job shares its GPUs with nobody any more."""
-    partner = state.partners.pop(job_id, None)
-    if partner is not None:
-        state.partners.pop(partner, None)
-        state.trials.pop(partner, None)
-    state.trials.pop(job_id, None)
+                del cell.book.incompatible[pair]
 
 
 @reacts(PackFailed)
-def undo_the_pack(state: State, event: PackFailed, turn: Turn[State]) -> Look | None:
+def undo_the_pack(cell: Cell, event: PackFailed, turn: Turn[Cell]) -> Look | None:
     """They take turns again, unless they have been parted meanwhile."""
-    if state.partners.get(event.job_id) != event.with_job:
+    if cell.book.packed(event.job_id) != event.with_job:
         return None
     turn.emit(JobUnpacked(job_id=event.job_id, with_job=event.with_job, reason=event.reason))
     return Look()
 
 
 @machine.evolves(PackSucceeded)
-def pack_succeeded(state: State, event: PackSucceeded, now_s: float) -> None:
+def pack_succeeded(cell: Cell, event: PackSucceeded, now_s: float) -> None:
     for job_id in (event.job_id, event.with_job):
-        state.trials.pop(job_id, None)
+        cell.book.judge(job_id)
 
 
 FAILURES = ("SlowerThanByTurns", "NoProgress")

@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.sharing.rates import configuration_of, rates
-from services.placement.core.state import State
 
 
-def together(state: State, a: Job, b: Job, gpu_types: list[str]) -> dict[str, tuple[float, float]]:
+def together(cell: Cell, a: Job, b: Job, gpu_types: list[str]) -> dict[str, tuple[float, float]]:
     """{GPU type: steps per second of both}; types where nothing is known are left out; 0: they do not fit.
 
     What operators measured comes first. Else each is taken to keep the part of its own speed that it was seen to
     keep, or that the configuration which it is like keeps.
     """
-    known = state.pair_rates.get(configuration_of(a), {}).get(configuration_of(b))
+    known = cell.known.pairs.get(configuration_of(a), {}).get(configuration_of(b))
     if known is not None:
         return known
-    own, others = rates(state, a, gpu_types), rates(state, b, gpu_types)
+    own, others = rates(cell, a, gpu_types), rates(cell, b, gpu_types)
     found = {}
-    for gpu_type, (part, other_part) in _parts(state, configuration_of(a), configuration_of(b)).items():
+    for gpu_type, (part, other_part) in _parts(cell, configuration_of(a), configuration_of(b)).items():
         if gpu_type in own and gpu_type in others:
             found[gpu_type] = own[gpu_type] * part, others[gpu_type] * other_part
     return found
 
 
-def _parts(state: State, a: str, b: str) -> dict[str, tuple[float, float]]:
+def _parts(cell: Cell, a: str, b: str) -> dict[str, tuple[float, float]]:
     """{GPU type: parts of their own speeds that both keep}, from what they are like and what was seen of them."""
-    like_a, like_b = _stand_in(state, a), _stand_in(state, b)
-    found = parts(state, like_a, like_b)
+    like_a, like_b = _stand_in(cell, a), _stand_in(cell, b)
+    found = parts(cell, like_a, like_b)
     for gpu_type, (part, other_part) in list(found.items()):
         found[gpu_type] = (
-            state.packed.get(a, {}).get(b, {}).get(gpu_type, part),
-            state.packed.get(b, {}).get(a, {}).get(gpu_type, other_part),
+            cell.known.beside.get(a, {}).get(b, {}).get(gpu_type, part),
+            cell.known.beside.get(b, {}).get(a, {}).get(gpu_type, other_part),
         )
     return found
 
 
-def _stand_in(state: State, configuration: str) -> str:
-    return configuration if configuration in state.pair_rates else state.alike.get(configuration, "")
+def _stand_in(cell: Cell, configuration: str) -> str:
+    return configuration if configuration in cell.known.pairs else cell.known.alike.get(configuration, "")
 
 
-def parts(state: State, a: str, b: str) -> dict[str, tuple[float, float]]:
+def parts(cell: Cell, a: str, b: str) -> dict[str, tuple[float, float]]:
     """{GPU type: parts of their own speeds that two configurations of the operators' tables keep together}."""
-    alone_a, alone_b = state.rates.get(a, {}), state.rates.get(b, {})
+    alone_a, alone_b = cell.known.rates.get(a, {}), cell.known.rates.get(b, {})
     return {
         gpu_type: (rate_a / alone_a[gpu_type], rate_b / alone_b[gpu_type])
-        for gpu_type, (rate_a, rate_b) in state.pair_rates.get(a, {}).get(b, {}).items()
+        for gpu_type, (rate_a, rate_b) in cell.known.pairs.get(a, {}).get(b, {}).items()
         if alone_a.get(gpu_type, 0.0) > 0 and alone_b.get(gpu_type, 0.0) > 0
     }
 
 
-def partner_of(state: State, job: Job) -> Job | None:
+def partner_of(cell: Cell, job: Job) -> Job | None:
     """The job that shares its GPUs in this round."""
-    if state.rounds is None:
-        return None
-    partner = state.jobs.get(state.rounds.packs.get(job.job_id, ""))
+    partner = cell.jobs.get(cell.book.paired(job.job_id) or "")
     return partner if partner is not None and partner.gang == job.gang else None

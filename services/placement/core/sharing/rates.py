@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from libs.contracts.gateway import ColocatedRate, IsolatedRate
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.state import State
 
 UNKNOWN = 1.0
 """Rate of a job of which nothing is known: the same everywhere, so that all types are equal to it."""
@@ -21,29 +21,29 @@ def configuration_of(job: Job) -> str:
     return configuration(spec.model, spec.batch_size, spec.gpus.count) if spec.model else ""
 
 
-def rates(state: State, job: Job, gpu_types: list[str]) -> dict[str, float]:
+def rates(cell: Cell, job: Job, gpu_types: list[str]) -> dict[str, float]:
     """{GPU type: steps per second}; a type on which the job cannot or must not run is left out.
 
     What its user says comes first, then the operators' tables, then what was measured; a type that has not been
     tried yet counts like the best one that has.
     """
     acceptable = job.spec.gpus.acceptable(gpu_types)
-    known = job.spec.throughputs or state.rates.get(configuration_of(job))
+    known = job.spec.throughputs or cell.known.rates.get(configuration_of(job))
     if known:
         return {t: rate for t in acceptable if (rate := known.get(t, 0.0)) > 0}
-    untried = max(job.measured.values(), default=UNKNOWN)
-    return {t: job.measured.get(t, untried) for t in acceptable}
+    untried = max(job.profile.rates.values(), default=UNKNOWN)
+    return {t: job.profile.rates.get(t, untried) for t in acceptable}
 
 
-def learn_isolated(state: State, row: IsolatedRate) -> None:
+def learn_isolated(cell: Cell, row: IsolatedRate) -> None:
     """Remember a row of an operator's table."""
-    state.rates[configuration(row.model, row.batch_size, row.gpus)] = row.steps_per_s
+    cell.known.rates[configuration(row.model, row.batch_size, row.gpus)] = row.steps_per_s
 
 
-def learn_colocated(state: State, row: ColocatedRate) -> None:
+def learn_colocated(cell: Cell, row: ColocatedRate) -> None:
     """Remember a pair, from both sides."""
     a = configuration(row.a_model, row.a_batch_size, row.gpus)
     b = configuration(row.b_model, row.b_batch_size, row.gpus)
     both = (row.a_steps_per_s, row.b_steps_per_s)
-    state.pair_rates.setdefault(a, {}).setdefault(b, {})[row.gpu_type] = both
-    state.pair_rates.setdefault(b, {}).setdefault(a, {})[row.gpu_type] = (both[1], both[0])
+    cell.known.pairs.setdefault(a, {}).setdefault(b, {})[row.gpu_type] = both
+    cell.known.pairs.setdefault(b, {}).setdefault(a, {})[row.gpu_type] = (both[1], both[0])

@@ -15,28 +15,28 @@ from libs.contracts.agent import JobExited, JobReady, JobRestored, JobStarted, J
 from libs.contracts.placement import JobMoved, JobResized
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from services.placement.core.jobs import Job, Move
+from services.placement.core.cell import Cell
+from services.placement.core.jobs import Job, Move, Tasks
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import restore_orders, resume_orders, stop_orders, suspend_orders
 from services.placement.core.lifecycle.placing import preempt
 from services.placement.core.lifecycle.table import Look, machine, reacts
-from services.placement.core.state import State
 
 
-def move_to(state: State, job_id: str, attempt: int) -> Move | None:
+def move_to(cell: Cell, job_id: str, attempt: int) -> Move | None:
     """The job's move, if this attempt is the one that is to take over."""
-    job = state.jobs.get(job_id)
+    job = cell.jobs.get(job_id)
     move = job.move if job is not None else None
     return move if move is not None and move.attempt == attempt else None
 
 
-def give_up(state: State, job: Job, reason: Reason, turn: Turn[State]) -> None:
+def give_up(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
     """The live move has failed: the job goes on where it is, or is stopped and queued if it must not stay."""
     leaving = job.must_leave if job.lasts and job.cancellation is None else None
     abandon(job, reason, turn, goes_on=leaving is None)
     if leaving is not None:
-        preempt(state, job, leaving, turn)
+        preempt(cell, job, leaving, turn)
 
 
 class HandOver(NamedTuple):
@@ -48,78 +48,78 @@ class HandOver(NamedTuple):
     """The destination is to fetch the state of the source, which stands still."""
 
 
-def advance(state: State, job_id: str) -> HandOver:
+def advance(cell: Cell, job_id: str) -> HandOver:
     """When the destination waits, the source is halted; when that stands still, its state is fetched."""
-    job = state.jobs.get(job_id)
+    job = cell.jobs.get(job_id)
     if job is None or job.move is None or job.move.fetching or not job.move.is_ready:
         return HandOver()
     halts = not (job.move.halted or job.suspended or job.held)
     job.move.halted = job.move.halted or halts
     # Agents say nothing when they are told to suspend what has not gone on since: then it stands still already.
-    job.move.fetching = all(task.node_id in job.still for task in job.gang)
+    job.move.fetching = all(task.node_id in job.tasks.still for task in job.gang)
     return HandOver(halts, job.move.fetching)
 
 
 @machine.evolves(JobReady)
-def destination_ready(state: State, event: JobReady, now_s: float) -> HandOver:
-    move = move_to(state, event.job_id, event.attempt)
+def destination_ready(cell: Cell, event: JobReady, now_s: float) -> HandOver:
+    move = move_to(cell, event.job_id, event.attempt)
     if move is not None:
         move.ready[event.node_id] = None
-    return advance(state, event.job_id)
+    return advance(cell, event.job_id)
 
 
 @machine.evolves(JobRestored)
-def destination_restored(state: State, event: JobRestored, now_s: float) -> None:
-    move = move_to(state, event.job_id, event.attempt)
+def destination_restored(cell: Cell, event: JobRestored, now_s: float) -> None:
+    move = move_to(cell, event.job_id, event.attempt)
     if move is not None:
         move.restored[event.node_id] = None
 
 
-def destination_started(state: State, event: JobStarted) -> None:
+def destination_started(cell: Cell, event: JobStarted) -> None:
     """Note the start of a task that is to take over, if it is one."""
-    move = move_to(state, event.job_id, event.attempt)
+    move = move_to(cell, event.job_id, event.attempt)
     if move is not None:
         move.started[event.node_id] = None
 
 
-def destination_ended(state: State, event: JobExited) -> None:
+def destination_ended(cell: Cell, event: JobExited) -> None:
     """Note the end of a task that was to take over, if it was one."""
-    move = move_to(state, event.job_id, event.attempt)
+    move = move_to(cell, event.job_id, event.attempt)
     if move is not None:
         move.gone[event.node_id] = None
 
 
-def destination_failed(state: State, event: JobExited, turn: Turn[State]) -> bool:
+def destination_failed(cell: Cell, event: JobExited, turn: Turn[Cell]) -> bool:
     """Give the move up if the task was to take over; whether it was."""
-    if move_to(state, event.job_id, event.attempt) is None:
+    if move_to(cell, event.job_id, event.attempt) is None:
         return False
     why = event.stderr_tail.strip().splitlines()[-1:] or [event.outcome]
     message = f"the new task on {event.node_id} has ended: {why[0]}"
-    give_up(state, state.jobs[event.job_id], Reason(code=DESTINATION_FAILED, message=message), turn)
+    give_up(cell, cell.jobs[event.job_id], Reason(code=DESTINATION_FAILED, message=message), turn)
     return True
 
 
 @machine.decides(JobReady, JobSuspended)
-def hand_over(state: State, event: JobReady | JobSuspended, turn: Turn[State]) -> None:
+def hand_over(cell: Cell, event: JobReady | JobSuspended, turn: Turn[Cell]) -> None:
     step: HandOver = turn.changed
-    job = state.jobs.get(event.job_id)
+    job = cell.jobs.get(event.job_id)
     if job is None or job.move is None:
         return
     if step.halts:
         for suspend in suspend_orders(job):
             turn.emit(suspend)
     if step.fetches:
-        for restore in restore_orders(state, job, job.move):
+        for restore in restore_orders(cell, job, job.move):
             turn.emit(restore)
 
 
 @reacts(JobRestored)
-def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> Look | None:
+def switch_over(cell: Cell, event: JobRestored, turn: Turn[Cell]) -> Look | None:
     """The last task of the destination has its state: from here on the job is there."""
-    move = move_to(state, event.job_id, event.attempt)
+    move = move_to(cell, event.job_id, event.attempt)
     if move is None or not move.is_restored:
         return None
-    job = state.jobs[event.job_id]
+    job = cell.jobs[event.job_id]
     before = job.attempt
     where = ", ".join(task.node_id for task in move.gang)
     reason = Reason(code="StateTakenOver", message=f"goes on on {where} with the state of attempt {before}")
@@ -148,17 +148,20 @@ def switch_over(state: State, event: JobRestored, turn: Turn[State]) -> Look | N
 
 
 @machine.evolves(JobMoved)
-def job_moved(state: State, event: JobMoved, now_s: float) -> None:
+def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
     """The destination's GPUs are the job's since they were reserved; the source's are free."""
-    job = state.jobs[event.job_id]
+    job = cell.jobs[event.job_id]
     for listener in listeners:
-        listener.moving(state, job, now_s)
+        listener.moving(cell, job, now_s)
     if not job.suspended:
-        state.release(job, job.gang)
+        cell.release(job, job.gang)
     nodes = [task.node_id for task in event.gang]
-    job.resizable = dict.fromkeys(nodes) if job.resizable else {}
+    job.tasks = Tasks(
+        started=dict.fromkeys(nodes),
+        still=dict.fromkeys(nodes),
+        movable=dict.fromkeys(nodes),
+        resizable=dict.fromkeys(nodes) if job.tasks.resizable else {},
+    )
     job.attempt, job.gang, job.suspended, job.move, job.must_leave = event.attempt, event.gang, False, None, None
-    job.exits = {}
-    job.started, job.still, job.movable = dict.fromkeys(nodes), dict.fromkeys(nodes), dict.fromkeys(nodes)
     for listener in listeners:
-        listener.moved(state, job, now_s)
+        listener.moved(cell, job, now_s)

@@ -6,17 +6,17 @@ from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import DestinationReserved
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import launch_orders
 from services.placement.core.lifecycle.placing import use_port
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.state import State
 
 
-def reserve(state: State, job: Job, migration_id: str, gang: list[TaskPlacement], code: str, turn: Turn[State]) -> None:
+def reserve(cell: Cell, job: Job, migration_id: str, gang: list[TaskPlacement], code: str, turn: Turn[Cell]) -> None:
     """Have the job's next attempt started there; `code` says why."""
     attempt = job.next_attempt
-    orders = launch_orders(state, job, gang, attempt, restores=True)
+    orders = launch_orders(cell, job, gang, attempt, restores=True)
     gpus = width_of(gang)
     numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(gang), "nodes_before": len(job.gang)}
     where = ", ".join(task.node_id for task in gang)
@@ -39,8 +39,8 @@ def reserve(state: State, job: Job, migration_id: str, gang: list[TaskPlacement]
 
 
 @machine.evolves(DestinationReserved)
-def destination_reserved(state: State, event: DestinationReserved, now_s: float) -> None:
-    job = state.jobs[event.job_id]
+def destination_reserved(cell: Cell, event: DestinationReserved, now_s: float) -> None:
+    job = cell.jobs[event.job_id]
     job.move = Move(
         migration_id=event.migration_id,
         attempt=event.attempt,
@@ -49,5 +49,5 @@ def destination_reserved(state: State, event: DestinationReserved, now_s: float)
         reason=event.reason,
     )
     job.last_attempt = event.attempt
-    state.hold(job, event.gang)
-    use_port(state, event.gang)
+    cell.hold(job, event.gang)
+    use_port(cell, event.gang)

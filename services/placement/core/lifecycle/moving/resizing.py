@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import PendingReason, Reason
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.state import State
 
 
-def why_not(state: State, job: Job, gpus: int) -> Reason | None:
+def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
     """What stands against so many GPUs; None: nothing."""
-    if len(job.gang) != 1 or not job.resizable:
+    if len(job.gang) != 1 or not job.tasks.resizable:
         return Reason(code="NotResizable", message="its processes do not go on in another number, or on other servers")
     if job.suspended:
         return Reason(code="Suspended", message="it waits for its turn")
@@ -22,33 +22,33 @@ def why_not(state: State, job: Job, gpus: int) -> Reason | None:
         return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
     if gpus not in job.spec.widths:
         return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
-    if gpus > job.width and (waiting := _who_waits(state, job)):
+    if gpus > job.width and (waiting := _who_waits(cell, job)):
         return Reason(code="OthersWait", message=f"{waiting} waits for GPUs")
     return None
 
 
-def place_with(state: State, job: Job, gpus: int) -> list[TaskPlacement] | None:
+def place_with(cell: Cell, job: Job, gpus: int) -> list[TaskPlacement] | None:
     """Where it would be; None when its server has no such room."""
     [task] = job.gang
-    own, node = task.gpu_indices, state.nodes[task.node_id]
+    own, node = task.gpu_indices, cell.nodes[task.node_id]
     if gpus <= len(own):
         return [TaskPlacement(node_id=task.node_id, gpu_indices=own[:gpus], first_rank=0)]
-    reserved = state.reservation.node_ids if state.reservation is not None else ()
+    reserved = cell.reservation.node_ids if cell.reservation is not None else ()
     more = node.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
     if not node.usable or task.node_id in reserved or len(own) + len(more) < gpus:
         return None
     return [TaskPlacement(node_id=task.node_id, gpu_indices=sorted([*own, *more]), first_rank=0)]
 
 
-def _who_waits(state: State, job: Job) -> str:
+def _who_waits(cell: Cell, job: Job) -> str:
     """A job that could use what this one would grow onto: on the queue, or for its turn on the same server."""
-    queued = [order for orders in state.queue.values() for order in orders]
+    queued = [order for orders in cell.queue.values() for order in orders]
     if queued:
         return min(queued)[2]
     home = job.gang[0].node_id
     suspended = (
         other.job_id
-        for other in state.jobs.values()
+        for other in cell.jobs.values()
         if other.suspended and other.lasts and not other.held and other.gang[0].node_id == home
     )
     return next(suspended, "")

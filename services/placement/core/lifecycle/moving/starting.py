@@ -7,8 +7,8 @@ from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import MoveAbandoned
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from libs.policies.queueing.table import QUEUE_POLICIES
-from libs.policies.slicing.table import SLICING_POLICIES
+from libs.policies.table import POLICIES
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
@@ -18,22 +18,21 @@ from services.placement.core.lifecycle.moving.reserving import reserve
 from services.placement.core.lifecycle.moving.resizing import place_with, why_not
 from services.placement.core.lifecycle.placing import preempt
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.state import State
 
 
 @machine.decides(MigrationStarted)
-def move_or_preempt(state: State, event: MigrationStarted, turn: Turn[State]) -> None:
-    job = active(state, event.job_id, event.attempt)
+def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> None:
+    job = active(cell, event.job_id, event.attempt)
     if job is None or not job.lasts or job.cancellation is not None:
         return
     if job.move is not None and event.must_leave:
         abandon(job, event.reason, turn, goes_on=True)
-    obstacle = _obstacle(state, job, event)
-    gang = None if obstacle else _destination(state, job, event)
+    obstacle = _obstacle(cell, job, event)
+    gang = None if obstacle else _destination(cell, job, event)
     if gang is not None:
-        reserve(state, job, event.migration_id, gang, event.reason.code, turn)
+        reserve(cell, job, event.migration_id, gang, event.reason.code, turn)
     elif event.must_leave:
-        preempt(state, job, event.reason, turn)
+        preempt(cell, job, event.reason, turn)
     else:
         reason = obstacle or Reason(code="NoRoom", message="there are no free GPUs for it where it was to go")
         turn.emit(
@@ -41,26 +40,27 @@ def move_or_preempt(state: State, event: MigrationStarted, turn: Turn[State]) ->
         )
 
 
-def _obstacle(state: State, job: Job, event: MigrationStarted) -> Reason | None:
+def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
     """Why the job cannot be moved live, wherever to."""
     if job.move is not None:
         return Reason(code="BeingResized", message=f"it is about to have {job.move.width} GPUs")
-    if state.policy not in (*SLICING_POLICIES, *QUEUE_POLICIES):
-        return Reason(code="RoundsMoveJobs", message=f"under {state.policy} jobs change places between rounds")
-    if job.job_id in state.partners:
-        return Reason(code="Packed", message=f"it shares its GPUs with {state.partners[job.job_id]}")
-    if any(task.node_id not in job.movable for task in job.gang):
+    if not POLICIES[cell.policy].moves_live:
+        return Reason(code="RoundsMoveJobs", message=f"under {cell.policy} jobs change places between rounds")
+    companion = cell.book.packed(job.job_id)
+    if companion is not None:
+        return Reason(code="Packed", message=f"it shares its GPUs with {companion}")
+    if any(task.node_id not in job.tasks.movable for task in job.gang):
         return Reason(code="NotMovable", message="its processes do not hand over their state")
-    return why_not(state, job, event.gpus) if event.gpus is not None else None
+    return why_not(cell, job, event.gpus) if event.gpus is not None else None
 
 
-def _destination(state: State, job: Job, event: MigrationStarted) -> list[TaskPlacement] | None:
+def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlacement] | None:
     if event.gpus is not None:
-        return place_with(state, job, event.gpus)
-    reserved = state.reservation.node_ids if state.reservation is not None else ()
+        return place_with(cell, job, event.gpus)
+    reserved = cell.reservation.node_ids if cell.reservation is not None else ()
     nodes = [
         node
-        for node in state.nodes.values()
+        for node in cell.nodes.values()
         if node.usable
         and node.node_id not in reserved
         and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
@@ -70,8 +70,8 @@ def _destination(state: State, job: Job, event: MigrationStarted) -> list[TaskPl
 
 
 @machine.evolves(MigrationStarted)
-def must_leave(state: State, event: MigrationStarted, now_s: float) -> None:
+def must_leave(cell: Cell, event: MigrationStarted, now_s: float) -> None:
     """Noted for the case that the live move fails."""
-    job = active(state, event.job_id, event.attempt)
+    job = active(cell, event.job_id, event.attempt)
     if job is not None:
         job.must_leave = event.reason if event.must_leave else None

@@ -10,12 +10,12 @@ from libs.contracts.placement import ResumeTask, SuspendTask, TimeSliceStarted
 from libs.contracts.placement import SliceSeat as Resumed
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell, Slice
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import suspend_orders
 from services.placement.core.lifecycle.suspending.domains import Domain, domains
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.state import Slice, State
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Seat:
     packed_with: list[str]
 
 
-def slice_of(state: State, domain: Domain) -> Slice:
+def slice_of(cell: Cell, domain: Domain) -> Slice:
     """The latest turn on these servers."""
-    return state.slices.get(domain.name, Slice())
+    return cell.slices.get(domain.name, Slice())
 
 
 def change_places(
-    state: State,
+    cell: Cell,
     domain: Domain,
     *,
     running: Sequence[Job],
@@ -42,12 +42,12 @@ def change_places(
     started: Sequence[Job] = (),
     ends_s: float,
     reason: Reason,
-    turn: Turn[State],
+    turn: Turn[Cell],
 ) -> None:
     """Say it and order it. The agent lets nobody in before who is to leave has left.
 
     Args:
-        state: for how often that has happened here.
+        cell: says how often that has happened here.
         domain: the servers.
         running: jobs that go on where they are.
         suspended: jobs that stand still.
@@ -61,7 +61,7 @@ def change_places(
         TimeSliceStarted(
             server=domain.name,
             nodes=[node.node_id for node in domain.nodes],
-            number=slice_of(state, domain).number + 1,
+            number=slice_of(cell, domain).number + 1,
             ends_s=ends_s,
             running=[job.job_id for job in running],
             resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
@@ -75,20 +75,20 @@ def change_places(
 
 
 def resume(
-    state: State,
+    cell: Cell,
     job: Job,
     gang: list[TaskPlacement],
     packed_with: list[str],
     *,
     ends_s: float,
     reason: Reason,
-    turn: Turn[State],
+    turn: Turn[Cell],
 ) -> None:
     """Give a suspended job these GPUs of its servers."""
-    domain = next(domain for domain in domains(state) if job in domain.residents)
+    domain = next(domain for domain in domains(cell) if job in domain.residents)
     running = [other for other in domain.residents if other.stays]
     seat = Seat(job, gang, packed_with)
-    change_places(state, domain, running=running, resumed=[seat], ends_s=ends_s, reason=reason, turn=turn)
+    change_places(cell, domain, running=running, resumed=[seat], ends_s=ends_s, reason=reason, turn=turn)
 
 
 def _orders(suspended: Sequence[Job], resumed: Sequence[Seat]) -> Iterator[SuspendTask | ResumeTask]:
@@ -106,26 +106,26 @@ def _orders(suspended: Sequence[Job], resumed: Sequence[Seat]) -> Iterator[Suspe
 
 
 @machine.evolves(TimeSliceStarted)
-def places_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
-    state.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
+def places_changed(cell: Cell, event: TimeSliceStarted, now_s: float) -> None:
+    cell.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
     for job_id in event.suspended:
-        job = state.jobs[job_id]
+        job = cell.jobs[job_id]
         for listener in listeners:
-            listener.suspending(state, job, now_s)
-        state.release(job, job.gang)
+            listener.suspending(cell, job, now_s)
+        cell.release(job, job.gang)
         job.suspended = True
         if job.move is not None:
             job.move.halted = True
     for seat in event.resumed:
-        job = state.jobs[seat.job_id]
-        state.release(job, job.gang)
+        job = cell.jobs[seat.job_id]
+        cell.release(job, job.gang)
     for seat in event.resumed:
-        job = state.jobs[seat.job_id]
+        job = cell.jobs[seat.job_id]
         for listener in listeners:
-            listener.moving(state, job, now_s)
+            listener.moving(cell, job, now_s)
         job.gang, job.suspended = seat.gang, False
         if job.move is not None:
             job.move.halted = False
-        state.hold(job, job.gang)
+        cell.hold(job, job.gang)
         for listener in listeners:
-            listener.resumed(state, job, now_s)
+            listener.resumed(cell, job, now_s)

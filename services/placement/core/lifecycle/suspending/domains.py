@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.state import State
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def takes_part(job: Job) -> bool:
     return job.lasts and not job.held and job.move is None
 
 
-def domains(state: State) -> list[Domain]:
+def domains(cell: Cell) -> list[Domain]:
     """All usable servers, grouped, in the order in which they joined."""
-    residents = [job for job in state.jobs.values() if job.phase is Phase.ACTIVE]
+    residents = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
     leaders = _leaders(job for job in residents if len(job.gang) > 1)
     grouped: dict[str, Domain] = {}
-    for node in state.nodes.values():
+    for node in cell.nodes.values():
         if node.present:
             name = leaders.get(node.node_id, node.node_id)
             grouped.setdefault(name, Domain([], [])).nodes.append(node)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from libs.contracts.placement import Share
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.mechanisms.rounds.homes import needs, open_rates, open_types
+from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.selection import NOTHING, Claim, Wish
-from services.placement.core.state import Rounds, State
 
 LAG_ROUNDS, LAG_PART = 1.0, 0.05
 """How far a row may be from its share before somebody moves: so many rounds, or this part of the time that its job has
@@ -16,7 +17,7 @@ had. To a young job a round matters, and to one with a deadline; an old one with
 same fractions of its time."""
 
 
-def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
+def claims(cell: Cell, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
     """The rows that are owed time on a type, and those that run there and have not had too much yet.
 
     A row's priority is what it will be owed at the end of the round, in units of its lag; one more where it runs.
@@ -25,7 +26,7 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
         staying: those of the jobs that hold GPUs and may keep them, by id.
     """
     competing = {job.job_id: job for job in jobs}
-    round_s = state.round_s
+    round_s = cell.settings.round_s
     found = []
     for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
         row = share.jobs
@@ -37,20 +38,20 @@ def claims(state: State, rounds: Rounds, jobs: list[Job], staying: Mapping[str, 
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
         coming_s = round_s * rounds.crowded.get(row[0], 1.0)
-        possible = share.time if first.spec.restartable else open_types(state, first, list(share.time))
+        possible = share.time if first.spec.restartable else open_types(cell, first, list(share.time))
         for gpu_type, fraction in share.time.items():
             priority = (credit[gpu_type] + fraction * coming_s) / lag_s
             if both_stay and gpu_type == first.gpu_type:
                 priority += 1.0
             if priority > 0 and gpu_type in possible:
-                rooms = NOTHING if first.spec.restartable else needs(state, first, gpu_type)
+                rooms = NOTHING if first.spec.restartable else needs(cell, first, gpu_type)
                 found.append(Claim(row, gpu_type, first.spec.gpus.count, rooms, priority, first.seq))
     return found
 
 
 def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
     """How far a row of the job may be from its share: of several rows each has its part of the job's time."""
-    least_s, lag_s = LAG_ROUNDS * round_s, LAG_PART * job.attained_s
+    least_s, lag_s = LAG_ROUNDS * round_s, LAG_PART * job.account.attained_s
     if lag_s <= least_s or job.spec.deadline_s is not None:
         return least_s
     rows = rounds.rows[job.job_id]
@@ -66,19 +67,19 @@ def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-sum(rounds.credit.get(job.job_id, {}).values()), job.order))
 
 
-def wish(state: State, job: Job, types: list[str]) -> Wish:
+def wish(cell: Cell, job: Job, types: list[str]) -> Wish:
     """What the job does with a GPU that is left."""
-    known = seen(state, job, types)
+    known = seen(cell, job, types)
     return Wish(
         job_id=job.job_id,
         width=job.spec.gpus.count,
         rates=known,
         running_on=job.gpu_type if job.stays else "",
-        needs={} if job.spec.restartable else {t: needs(state, job, t) for t in known},
+        needs={} if job.spec.restartable else {t: needs(cell, job, t) for t in known},
     )
 
 
-def seen(state: State, job: Job, types: list[str]) -> dict[str, float]:
+def seen(cell: Cell, job: Job, types: list[str]) -> dict[str, float]:
     """The job's rates as the policy sees them: an agnostic one sees no difference between types."""
-    known = open_rates(state, job, types)
-    return known if state.options.heterogeneity_aware else dict.fromkeys(known, 1.0)
+    known = open_rates(cell, job, types)
+    return known if cell.options.heterogeneity_aware else dict.fromkeys(known, 1.0)

@@ -14,21 +14,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import Lease
+from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import ACTIVE, Job, Phase
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import type_of
+from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.selection import Room, Rooms
 from services.placement.core.sharing.rates import rates
-from services.placement.core.state import Rounds, State
 
 HostRooms = dict[str, int]
 """{server: GPUs' worth of jobs that its memory still takes; suspended processes are kept there}."""
 
 
-def has_home(state: State, job: Job) -> bool:
+def has_home(cell: Cell, job: Job) -> bool:
     """Whether the job has begun, and can go on where it is."""
-    return job.lasts and job.as_asked and all(_may_return(state.nodes[task.node_id], task) for task in job.gang)
+    return job.lasts and job.as_asked and all(_may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
 
 def _may_return(node: Node, task: TaskPlacement) -> bool:
@@ -40,37 +42,37 @@ def _may_return(node: Node, task: TaskPlacement) -> bool:
     return all(node.is_healthy(index) for index in task.gpu_indices)
 
 
-def open_types(state: State, job: Job, types: list[str]) -> list[str]:
+def open_types(cell: Cell, job: Job, types: list[str]) -> list[str]:
     """Of these GPU types, those on which the job may get its next round."""
-    if not has_home(state, job):
+    if not has_home(cell, job):
         return types
-    known = rates(state, job, types)
-    here = rates(state, job, [job.gpu_type]).get(job.gpu_type, 0.0)
-    return [t for t in types if t == job.gpu_type or _gains(job, here, known.get(t, 0.0), state.round_s)]
+    known = rates(cell, job, types)
+    here = rates(cell, job, [job.gpu_type]).get(job.gpu_type, 0.0)
+    return [t for t in types if t == job.gpu_type or _gains(job, here, known.get(t, 0.0), cell.settings.round_s)]
 
 
-def open_rates(state: State, job: Job, types: list[str]) -> dict[str, float]:
+def open_rates(cell: Cell, job: Job, types: list[str]) -> dict[str, float]:
     """`rates` of any job on those of these GPU types that are open to it."""
-    return rates(state, job, types if job.spec.restartable else open_types(state, job, types))
+    return rates(cell, job, types if job.spec.restartable else open_types(cell, job, types))
 
 
 def _gains(job: Job, here: float, there: float, round_s: float) -> bool:
     """Whether the job loses little by beginning anew at another rate, and ends sooner."""
-    little = 0 < here < there and job.attained_s * here <= round_s * there
+    little = 0 < here < there and job.account.attained_s * here <= round_s * there
     total = job.spec.total_steps
-    return little and (total is None or total / there < (total - job.steps_done) / here)
+    return little and (total is None or total / there < (total - job.account.steps_done) / here)
 
 
-def resting(state: State) -> list[Job]:
+def resting(cell: Cell) -> list[Job]:
     """Suspended jobs that would go on if they had GPUs."""
-    if not state.slices:
+    if not cell.slices:
         return []
-    return [job for job in state.jobs.values() if job.suspended and takes_part(job)]
+    return [job for job in cell.jobs.values() if job.suspended and takes_part(job)]
 
 
-def gives_way(state: State, job: Job) -> bool:
+def gives_way(cell: Cell, job: Job) -> bool:
     """Whether a paused job is suspended by the next round, so that it does not keep others from their home."""
-    return job.stays and not job.spec.restartable and has_home(state, job)
+    return job.stays and not job.spec.restartable and has_home(cell, job)
 
 
 def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, int], most: Mapping[str, int]) -> Rooms:
@@ -90,13 +92,13 @@ def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, i
     return found
 
 
-def needs(state: State, job: Job, gpu_type: str) -> Rooms:
+def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
     """The rooms that the job needs beside GPUs of the type."""
-    if job.gpu_type != gpu_type or not has_home(state, job):
+    if job.gpu_type != gpu_type or not has_home(cell, job):
         return {("", gpu_type): job.spec.gpus.count}
     found: Rooms = {}
     for task in job.gang:
-        node = state.nodes[task.node_id]
+        node = cell.nodes[task.node_id]
         if node.remaps:
             found[node.node_id, gpu_type] = len(task.gpu_indices)
         else:
@@ -104,51 +106,52 @@ def needs(state: State, job: Job, gpu_type: str) -> Rooms:
     return found
 
 
-def crowded(state: State, rounds: Rounds) -> dict[str, float]:
+def crowded(cell: Cell, rounds: Rounds) -> dict[str, float]:
     """{job: part of its share that its home can give}, of the jobs at home where not everybody can have all.
 
     The policy knows GPU types, not servers. What nobody could be given is not owed either: else debts would grow for
     as long as it is crowded, and be collected from others afterwards.
     """
-    jobs = [job for job in state.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
-    homes = {job.job_id: needs(state, job, job.gpu_type) for job in jobs if has_home(state, job)}
+    jobs = [job for job in cell.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
+    homes = {job.job_id: needs(cell, job, job.gpu_type) for job in jobs if has_home(cell, job)}
     promised: dict[Room, float] = {}
     for job_id, home in homes.items():
-        time = sum(rounds.shares[row].time.get(state.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
+        time = sum(rounds.shares[row].time.get(cell.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
         for room, gpus in home.items():
             promised[room] = promised.get(room, 0.0) + time * gpus
     parts = {
-        job_id: min((_size(state, room) / max(promised[room], 1e-12) for room in home), default=1.0)
+        job_id: min((_size(cell, room) / max(promised[room], 1e-12) for room in home), default=1.0)
         for job_id, home in homes.items()
     }
     return {job_id: part for job_id, part in parts.items() if part < 1.0}
 
 
-def _size(state: State, room: Room) -> int:
+def _size(cell: Cell, room: Room) -> int:
     """GPUs of a (server, type); one of a (server, index)."""
     node_id, what = room
-    return state.nodes[node_id].capacity(what) if isinstance(what, str) else 1
+    return cell.nodes[node_id].capacity(what) if isinstance(what, str) else 1
 
 
-def host_rooms(state: State) -> HostRooms:
+def host_rooms(cell: Cell, plan: Mapping[str, Lease]) -> HostRooms:
     """Room for jobs that begin and are at home there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
-    jobs = [job for job in state.jobs.values() if not job.spec.restartable]
+    jobs = [job for job in cell.jobs.values() if not job.spec.restartable]
     if not jobs:
         return {}
     found = {
-        node_id: int(state.max_height * sum(map(len, node.healthy.values()))) for node_id, node in state.nodes.items()
+        node_id: int(cell.settings.max_height * sum(map(len, node.healthy.values())))
+        for node_id, node in cell.nodes.items()
     }
     for job in jobs:
-        for task in _taken_by(state, job):
+        for task in _taken_by(job, plan):
             found[task.node_id] -= len(task.gpu_indices)
     return {node_id: max(0, gpus) for node_id, gpus in found.items()}
 
 
-def _taken_by(state: State, job: Job) -> Sequence[TaskPlacement]:
+def _taken_by(job: Job, plan: Mapping[str, Lease]) -> Sequence[TaskPlacement]:
     """Where the job has begun, or is about to."""
     if job.phase is ACTIVE:
         return job.gang
-    lease = state.rounds.plan.get(job.job_id) if state.rounds is not None and job.phase is Phase.QUEUED else None
+    lease = plan.get(job.job_id) if job.phase is Phase.QUEUED else None
     return lease.gang if lease is not None else ()
 
 

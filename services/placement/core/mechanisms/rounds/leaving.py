@@ -4,51 +4,52 @@ from __future__ import annotations
 
 from libs.contracts.placement import Lease
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.placing import preempt
 from services.placement.core.lifecycle.suspending.changes import change_places
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.mechanisms.rounds.homes import gives_way, has_home
+from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.places import Plan, Present
 from services.placement.core.mechanisms.rounds.why import why_it_leaves, why_it_moves, why_some_leave
-from services.placement.core.state import Rounds, State
 
 
-def make_way(state: State, rounds: Rounds, present: Present, plan: Plan, turn: Turn[State]) -> None:
+def make_way(cell: Cell, rounds: Rounds, present: Present, plan: Plan, turn: Turn[Cell]) -> None:
     """Free the GPUs of everybody whose lease is not renewed, and end the processes of who goes on elsewhere."""
     renewed = dict.fromkeys(plan.renewed)
     leases = {lease.job_id: lease for lease in plan.leases}
-    suspended = {job.job_id: job for job in state.jobs.values() if job.held and gives_way(state, job)}
+    suspended = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue
-        if job.spec.restartable or not has_home(state, job) or _goes_elsewhere(state, job, leases.get(job_id)):
-            _stop(state, rounds, job, leases.get(job_id), turn)
+        if job.spec.restartable or not has_home(cell, job) or _goes_elsewhere(cell, job, leases.get(job_id)):
+            _stop(cell, rounds, job, leases.get(job_id), turn)
         else:
             suspended[job_id] = job
     for job_id, job in present.suspended.items():
-        if _goes_elsewhere(state, job, leases.get(job_id)):
-            _stop(state, rounds, job, leases[job_id], turn)
+        if _goes_elsewhere(cell, job, leases.get(job_id)):
+            _stop(cell, rounds, job, leases[job_id], turn)
     if suspended:
-        _suspend(state, rounds, suspended, turn)
+        _suspend(cell, rounds, suspended, turn)
 
 
-def _goes_elsewhere(state: State, job: Job, lease: Lease | None) -> bool:
+def _goes_elsewhere(cell: Cell, job: Job, lease: Lease | None) -> bool:
     """Whether its place in this round is one that its processes cannot go to."""
-    return lease is not None and not can_return(state.nodes, job, lease.gang)
+    return lease is not None and not can_return(cell.nodes, job, lease.gang)
 
 
-def _stop(state: State, rounds: Rounds, job: Job, lease: Lease | None, turn: Turn[State]) -> None:
-    preempt(state, job, why_it_leaves(rounds, job) if lease is None else why_it_moves(rounds, job, lease), turn)
+def _stop(cell: Cell, rounds: Rounds, job: Job, lease: Lease | None, turn: Turn[Cell]) -> None:
+    preempt(cell, job, why_it_leaves(rounds, job) if lease is None else why_it_moves(rounds, job, lease), turn)
 
 
-def _suspend(state: State, rounds: Rounds, leaving: dict[str, Job], turn: Turn[State]) -> None:
-    for domain in domains(state):
+def _suspend(cell: Cell, rounds: Rounds, leaving: dict[str, Job], turn: Turn[Cell]) -> None:
+    for domain in domains(cell):
         suspended = [job for job in domain.residents if job.job_id in leaving]
         if suspended:
             change_places(
-                state,
+                cell,
                 domain,
                 running=[job for job in domain.residents if job.stays and job not in suspended],
                 suspended=suspended,

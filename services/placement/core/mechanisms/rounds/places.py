@@ -9,13 +9,13 @@ from operator import attrgetter
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.rounds.homes import HostRooms, has_home, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
 from services.placement.core.mechanisms.rounds.selection import Seat
-from services.placement.core.state import State
 
 
 @dataclass
@@ -42,9 +42,9 @@ class Board:
     """The GPUs that may be given away, as they will be when everybody without a lease has left."""
 
     def __init__(
-        self, state: State, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
+        self, cell: Cell, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
     ) -> None:
-        self._state, self.gpu_type = state, gpu_type
+        self._cell, self.gpu_type = cell, gpu_type
         self._free = {node_id: set(indices) for node_id, indices in offered.items()}
         self._largest = max(map(len, self._free.values()), default=1)
         self._hosts = dict(hosts)
@@ -76,7 +76,7 @@ class Board:
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
-        free = [(self._state.nodes[node_id], indices) for node_id, indices in self.left.items()]
+        free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
         if not job.spec.restartable:
             free = with_host_room(free, self._hosts)
         return gangs.best_of_type(job.spec.gpus, self.gpu_type, free)
@@ -85,14 +85,14 @@ class Board:
         """Where a suspended job goes on, if it can go on on GPUs of this type."""
         if job.gpu_type != self.gpu_type or not job.as_asked:
             return None
-        return place_again(self._state.nodes, job, self.left)
+        return place_again(self._cell.nodes, job, self.left)
 
     def ideal_nodes(self, width: int) -> int:
         """On how few servers of the common size so many GPUs fit."""
         return -(-width // self._largest)
 
 
-def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
+def assign(cell: Cell, chosen: Sequence[Seat], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
     """Places for the chosen rows."""
     plan = Plan()
     by_type: dict[str, list[Seat]] = {}
@@ -102,10 +102,10 @@ def assign(state: State, chosen: Sequence[Seat], present: Present, gpus: Offered
         seats = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
         if hosts and any(seat.needs for seat in seats):
-            board = Board(state, gpu_type, offered, hosts)
-            seats, offered = _seat_at_home(state, plan, board, _largest_first(seats), present), board.left
-        board_of = partial(Board, state, gpu_type, offered, hosts)
-        part = _renewing(state, board_of(), seats, present) or _anew(state, board_of(), seats, present)
+            board = Board(cell, gpu_type, offered, hosts)
+            seats, offered = _seat_at_home(cell, plan, board, _largest_first(seats), present), board.left
+        board_of = partial(Board, cell, gpu_type, offered, hosts)
+        part = _renewing(cell, board_of(), seats, present) or _anew(cell, board_of(), seats, present)
         plan.renewed += part.renewed
         plan.leases += part.leases
         plan.begun |= part.begun
@@ -118,7 +118,7 @@ def _largest_first(seats: list[Seat]) -> list[Seat]:
     return sorted(sorted(seats, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
 
 
-def _seat_at_home(state: State, plan: Plan, board: Board, seats: list[Seat], present: Present) -> list[Seat]:
+def _seat_at_home(cell: Cell, plan: Plan, board: Board, seats: list[Seat], present: Present) -> list[Seat]:
     """Rows of jobs that can only go on on their servers come first, those that run before all. Returns the others.
 
     `select` has counted what there is for them.
@@ -126,8 +126,8 @@ def _seat_at_home(state: State, plan: Plan, board: Board, seats: list[Seat], pre
     others: list[Seat] = []
     suspended: list[tuple[Seat, Job]] = []
     for seat in seats:
-        job = state.jobs[seat.jobs[0]]
-        if not seat.needs or job.gpu_type != seat.gpu_type or not has_home(state, job):
+        job = cell.jobs[seat.jobs[0]]
+        if not seat.needs or job.gpu_type != seat.gpu_type or not has_home(cell, job):
             others.append(seat)
         elif job.job_id in present.running and board.has(job.gang):
             _seat(plan, seat, job.gang, board, present)
@@ -140,7 +140,7 @@ def _seat_at_home(state: State, plan: Plan, board: Board, seats: list[Seat], pre
     return others
 
 
-def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -> Plan | None:
+def _renewing(cell: Cell, board: Board, seats: list[Seat], present: Present) -> Plan | None:
     """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
     plan, others = Plan(), []
     for seat in seats:
@@ -152,18 +152,18 @@ def _renewing(state: State, board: Board, seats: list[Seat], present: Present) -
         else:
             _seat(plan, seat, stayer.gang, board, present)
     for seat in _largest_first(others):
-        gang = _new_gang(state, seat, present, board)
+        gang = _new_gang(cell, seat, present, board)
         if gang is None or len(gang) > board.ideal_nodes(seat.width):
             return None
         _seat(plan, seat, gang, board, present)
     return plan
 
 
-def _anew(state: State, board: Board, seats: list[Seat], present: Present) -> Plan:
+def _anew(cell: Cell, board: Board, seats: list[Seat], present: Present) -> Plan:
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
     for seat in _largest_first(seats):
-        stayer, gang = _who_stays(seat, present, board), _new_gang(state, seat, present, board)
+        stayer, gang = _who_stays(seat, present, board), _new_gang(cell, seat, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
@@ -197,12 +197,12 @@ def _who_stays(seat: Seat, present: Present, board: Board) -> Job | None:
     return None
 
 
-def _new_gang(state: State, seat: Seat, present: Present, board: Board) -> list[TaskPlacement] | None:
+def _new_gang(cell: Cell, seat: Seat, present: Present, board: Board) -> list[TaskPlacement] | None:
     """Where one of the row's jobs is suspended, else the best place among what is left."""
     for job_id in seat.jobs:
         job = present.suspended.get(job_id)
         gang = board.again(job) if job is not None else None
         if gang is not None:
             return gang
-    fit = board.best(state.jobs[seat.jobs[0]])
+    fit = board.best(cell.jobs[seat.jobs[0]])
     return fit.gang if fit is not None else None

@@ -9,11 +9,11 @@ from libs.policies.allocation.policy import AllocationPolicy
 from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.policies.problem import Entity, GpuPool, KindPair, Pair, Problem
 from libs.policies.problem import Job as ProblemJob
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.mechanisms.rounds.homes import gives_way, has_home, open_rates, open_types
 from services.placement.core.sharing.pairs import together
 from services.placement.core.sharing.rates import configuration_of, rates
-from services.placement.core.state import State
 
 Offered = dict[str, dict[str, list[int]]]
 """{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
@@ -23,16 +23,16 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 """How much earlier than its deadline a job is to be done: so many rounds, at most this part of the whole time."""
 
 
-def competitors(state: State) -> list[Job]:
+def competitors(cell: Cell) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that somebody wants gone or paused."""
-    return [job for job in state.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
+    return [job for job in cell.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
 
 
-def offered(state: State) -> Offered:
+def offered(cell: Cell) -> Offered:
     """The healthy GPUs that no paused job keeps, on usable nodes."""
-    paused = {job.job_id: None for job in state.jobs.values() if job.held and job.gang and not gives_way(state, job)}
+    paused = {job.job_id: None for job in cell.jobs.values() if job.held and job.gang and not gives_way(cell, job)}
     found: Offered = {}
-    for node_id, node in state.nodes.items():
+    for node_id, node in cell.nodes.items():
         if node.usable:
             for gpu_type, indices in node.healthy.items():
                 if paused:
@@ -47,37 +47,37 @@ def totals(gpus: Offered) -> dict[str, int]:
     return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in gpus.items()}
 
 
-def fingerprint(state: State, jobs: list[Job], gpus: dict[str, int]) -> str:
+def fingerprint(cell: Cell, jobs: list[Job], gpus: dict[str, int]) -> str:
     """Changes when a reset event has happened: other jobs or homes, other GPUs, another policy, other rates."""
-    options = state.options
-    parts = [state.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
+    options = cell.options
+    parts = [cell.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [job.job_id for job in jobs]
-    at_home = [job for job in jobs if not job.spec.restartable and has_home(state, job)]
-    parts += [f"{job.job_id}@{','.join(open_types(state, job, list(gpus)))}" for job in at_home]
-    parts += [str(state.knowledge), str(state.tenant_weights), str(state.cost_per_hour)]
+    at_home = [job for job in jobs if not job.spec.restartable and has_home(cell, job)]
+    parts += [f"{job.job_id}@{','.join(open_types(cell, job, list(gpus)))}" for job in at_home]
+    parts += [str(cell.known.version), str(cell.tenant_weights), str(cell.cost_per_hour)]
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def question(state: State, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
+def question(cell: Cell, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Problem:
     """The whole problem; `jobs` in order of arrival."""
     types = list(gpus)
-    policy = ALLOCATION_POLICIES[state.policy]
-    listed = [_job(state, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
-    by_kind = _kind_pairs(state, jobs, types) if state.options.space_sharing else []
+    policy = ALLOCATION_POLICIES[cell.policy]
+    listed = [_job(cell, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
+    by_kind = _kind_pairs(cell, jobs, types) if cell.options.space_sharing else []
     return Problem(
-        policy=state.policy,
-        options=state.options,
-        cluster={t: GpuPool(gpus=n, cost_per_hour=state.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
+        policy=cell.policy,
+        options=cell.options,
+        cluster={t: GpuPool(gpus=n, cost_per_hour=cell.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
         jobs=listed,
         pairs=_job_pairs(listed, by_kind) if policy.pairs_jobs else [],
         kind_pairs=[] if policy.pairs_jobs else by_kind,
-        entities=_entities(state, jobs) if policy.sees_entities else {},
+        entities=_entities(cell, jobs) if policy.sees_entities else {},
     )
 
 
 def _job(
-    state: State,
+    cell: Cell,
     policy: AllocationPolicy,
     job: Job,
     types: list[str],
@@ -85,19 +85,20 @@ def _job(
     jobs: int,
     now_s: float,
 ) -> ProblemJob:
-    throughputs = open_rates(state, job, types)
+    throughputs = open_rates(cell, job, types)
     row = ProblemJob(
         id=job.job_id,
         throughputs=throughputs,
         scale_factor=job.spec.gpus.count,
         weight=job.spec.weight,
         entity=job.spec.tenant if policy.sees_entities else None,
-        kind=configuration_of(job) if state.options.space_sharing and job.spec.restartable else "",
+        kind=configuration_of(job) if cell.options.space_sharing and job.spec.restartable else "",
     )
     if not policy.sees_work:
         return row
-    left = max(1.0, (job.spec.total_steps or 0.0) - job.steps_done)
+    left = max(1.0, (job.spec.total_steps or 0.0) - job.account.steps_done)
     elapsed_s = now_s - job.arrived_s
+    isolated_rate_per_s = isolated_rate(rates(cell, job, types), gpus, row.scale_factor, jobs)
     return ProblemJob(
         id=row.id,
         kind=row.kind,
@@ -106,8 +107,8 @@ def _job(
         weight=row.weight,
         steps_remaining=left,
         elapsed_s=elapsed_s,
-        isolated_elapsed_s=job.steps_done / isolated_rate(rates(state, job, types), gpus, row.scale_factor, jobs),
-        slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, state.round_s),
+        isolated_elapsed_s=job.account.steps_done / isolated_rate_per_s,
+        slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, cell.settings.round_s),
     )
 
 
@@ -128,7 +129,7 @@ def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: in
     return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
 
 
-def _kind_pairs(state: State, jobs: list[Job], types: list[str]) -> list[KindPair]:
+def _kind_pairs(cell: Cell, jobs: list[Job], types: list[str]) -> list[KindPair]:
     """Every pair of the jobs' configurations of which anything is known or guessed."""
     kinds: dict[str, Job] = {}
     for job in jobs:
@@ -138,7 +139,7 @@ def _kind_pairs(state: State, jobs: list[Job], types: list[str]) -> list[KindPai
     for number, (a, job_a) in enumerate(kinds.items()):
         for b, job_b in list(kinds.items())[number:]:
             if job_a.spec.gpus.count == job_b.spec.gpus.count:
-                known = together(state, job_a, job_b, types)
+                known = together(cell, job_a, job_b, types)
                 if known:
                     found.append(KindPair(kinds=(a, b), throughputs=known))
     return found
@@ -158,6 +159,6 @@ def _job_pairs(jobs: list[ProblemJob], by_kind: list[KindPair]) -> list[Pair]:
     return found
 
 
-def _entities(state: State, jobs: list[Job]) -> dict[str, Entity]:
+def _entities(cell: Cell, jobs: list[Job]) -> dict[str, Entity]:
     tenants = dict.fromkeys(job.spec.tenant for job in jobs)
-    return {tenant: Entity(weight=state.tenant_weights.get(tenant, 1.0)) for tenant in tenants}
+    return {tenant: Entity(weight=cell.tenant_weights.get(tenant, 1.0)) for tenant in tenants}

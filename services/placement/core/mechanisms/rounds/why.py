@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from libs.contracts.placement import Lease
 from libs.contracts.reasons import Number, PendingReason, Reason
 from services.placement.core.jobs import Job
-from services.placement.core.state import Rounds
+from services.placement.core.mechanisms.rounds.memory import Rounds
 
 
 def why_here(rounds: Rounds, job: Job, lease: Lease) -> Reason:

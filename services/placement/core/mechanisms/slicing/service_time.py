@@ -7,78 +7,54 @@ counts, so that a job that never starts does not keep its GPUs.
 
 from __future__ import annotations
 
-from libs.policies.slicing.table import SLICING_POLICIES
+from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE, Job
-from services.placement.core.lifecycle.hearing import Listener
-from services.placement.core.state import State
+from services.placement.core.mechanisms.slicing.memory import Memory, ServiceTime
 
 
-def had(job: Job, now_s: float) -> float:
+def had(memory: Memory, job: Job, now_s: float) -> float:
     """Seconds until now, per unit of weight."""
-    running_s = 0.0 if job.running_since_s is None else now_s - job.running_since_s
-    return job.served_s + running_s / job.spec.weight
+    time = memory.time(job)
+    running_s = 0.0 if time.running_since_s is None else now_s - time.running_since_s
+    return time.served_s + running_s / job.spec.weight
 
 
-def begins(job: Job, now_s: float) -> None:
+def begins(memory: Memory, job: Job, now_s: float) -> None:
     """It was given GPUs."""
-    if job.running_since_s is None:
-        job.running_since_s, job.awaited = now_s, True
+    time = memory.time(job)
+    if time.running_since_s is None:
+        memory.times[job.job_id] = ServiceTime(served_s=time.served_s, running_since_s=now_s, awaited=True)
 
 
-def has_begun(job: Job, now_s: float) -> None:
+def has_begun(memory: Memory, job: Job, now_s: float) -> None:
     """All of its tasks run now."""
-    if job.awaited:
-        job.running_since_s, job.awaited = now_s, False
+    time = memory.time(job)
+    if time.awaited:
+        memory.times[job.job_id] = ServiceTime(served_s=time.served_s, running_since_s=now_s)
 
 
-def ends(job: Job, now_s: float) -> None:
+def ends(memory: Memory, job: Job, now_s: float) -> None:
     """One of its tasks does not run any more."""
-    job.served_s, job.running_since_s, job.awaited = had(job, now_s), None, False
+    if job.job_id in memory.times:
+        memory.times[job.job_id] = ServiceTime(served_s=had(memory, job, now_s))
 
 
-class ServiceTime(Listener):
-    """Counts it, under every mechanism: it is asked for where jobs take turns."""
-
-    def placed(self, state: State, job: Job, now_s: float) -> None:
-        if state.policy in SLICING_POLICIES:
-            joins(state, job, now_s)
-            begins(job, now_s)
-
-    def resumed(self, state: State, job: Job, now_s: float) -> None:
-        begins(job, now_s)
-
-    def moved(self, state: State, job: Job, now_s: float) -> None:
-        if state.policy in SLICING_POLICIES:
-            ends(job, now_s)
-            begins(job, now_s)
-
-    def leaving(self, state: State, job: Job, now_s: float) -> None:
-        ends(job, now_s)
-
-    def begun(self, job: Job, now_s: float) -> None:
-        has_begun(job, now_s)
-
-    def stands_still(self, job: Job, now_s: float) -> None:
-        ends(job, now_s)
-
-    def policy_changing(self, state: State, policy: str, now_s: float) -> None:
-        if policy in SLICING_POLICIES and state.policy not in SLICING_POLICIES:
-            begin_anew(state, now_s)
-
-
-def begin_anew(state: State, now_s: float) -> None:
+def begin_anew(cell: Cell, memory: Memory, now_s: float) -> None:
     """A policy with slices begins: what jobs have had under another is not counted."""
-    for job in state.jobs.values():
-        running = job.phase is ACTIVE and not job.suspended
-        job.served_s, job.running_since_s, job.awaited = 0.0, now_s if running else None, False
+    running = [job.job_id for job in cell.jobs.values() if job.phase is ACTIVE and not job.suspended]
+    memory.times = {job_id: ServiceTime(running_since_s=now_s) for job_id in running}
 
 
-def joins(state: State, job: Job, now_s: float) -> None:
-    """A newcomer has had as much as who has had least where it is now: else it would have to be let catch up."""
+def joins(cell: Cell, memory: Memory, job: Job, now_s: float) -> None:
+    """A newcomer has had as much as the job that has had least where it is now: else it would have to catch up."""
     homes = {task.node_id: None for task in job.gang}
     others = [
-        had(other, now_s)
-        for other in state.jobs.values()
+        had(memory, other, now_s)
+        for other in cell.jobs.values()
         if other is not job and any(task.node_id in homes for task in other.gang)
     ]
-    job.served_s = max(job.served_s, min(others, default=0.0))
+    time, least_s = memory.time(job), min(others, default=0.0)
+    if least_s > time.served_s:
+        memory.times[job.job_id] = ServiceTime(
+            served_s=least_s, running_since_s=time.running_since_s, awaited=time.awaited
+        )

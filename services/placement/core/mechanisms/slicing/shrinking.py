@@ -9,6 +9,7 @@ from libs.contracts.placement import OWNER
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import move_id
 from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
@@ -16,7 +17,6 @@ from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.lifecycle.moving.reserving import reserve
 from services.placement.core.lifecycle.moving.resizing import place_with, why_not
-from services.placement.core.state import State
 
 PATIENCE_S = 120.0
 """How long others wait for a job to shrink: its new processes start meanwhile."""
@@ -35,7 +35,7 @@ class _Server:
     """Free, or about to be, and promised to nobody."""
 
 
-def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[str, str]:
+def make_room(cell: Cell, queued: Sequence[Job], turn: Turn[Cell]) -> dict[str, str]:
     """Have elastic jobs shrink for those that wait.
 
     Args:
@@ -44,37 +44,37 @@ def make_room(state: State, queued: Sequence[Job], turn: Turn[State]) -> dict[st
     Returns:
         {job that gets its GPUs in this way, now or soon: the server}.
     """
-    elastic = _elastic_jobs(state)
+    elastic = _elastic_jobs(cell)
     _give_up_hopeless(elastic, turn)
-    servers = _servers(state, elastic) if queued else []
+    servers = _servers(cell, elastic) if queued else []
     promised = {}
     for job in queued:
         for server in servers:
             accepted = gangs.accepted_types(job.spec.gpus, Listed([server.node]))
-            if server.gpu_type in accepted and _make_room_on(state, server, job, turn):
+            if server.gpu_type in accepted and _make_room_on(cell, server, job, turn):
                 server.room -= job.spec.gpus.count
                 promised[job.job_id] = server.node.node_id
                 break
     return promised
 
 
-def next_end_s(state: State) -> float | None:
+def next_end_s(cell: Cell) -> float | None:
     """When patience with somebody who is to shrink ends."""
-    resizes = (_resize_of(job) for job in state.jobs.values())
+    resizes = (_resize_of(job) for job in cell.jobs.values())
     return min((resize.since_s + PATIENCE_S for resize in resizes if resize is not None), default=None)
 
 
-def _elastic_jobs(state: State) -> list[Job]:
+def _elastic_jobs(cell: Cell) -> list[Job]:
     """Those that hold GPUs of one server, and keep them."""
-    return [job for job in state.jobs.values() if job.spec.elastic is not None and len(job.gang) == 1 and job.stays]
+    return [job for job in cell.jobs.values() if job.spec.elastic is not None and len(job.gang) == 1 and job.stays]
 
 
-def _servers(state: State, elastic: Sequence[Job]) -> list[_Server]:
+def _servers(cell: Cell, elastic: Sequence[Job]) -> list[_Server]:
     """Those with an elastic job, in the order in which their first one has arrived."""
     found: dict[tuple[str, str], _Server] = {}
     for job in elastic:
         [task] = job.gang
-        node = state.nodes[task.node_id]
+        node = cell.nodes[task.node_id]
         gpu_type = node.gpus[task.gpu_indices[0]].gpu_type
         if node.usable:
             fresh = _Server(node, gpu_type, [], len(node.free(gpu_type)))
@@ -89,13 +89,13 @@ def _comes_free(job: Job) -> int:
     return max(0, job.width - job.move.width) if job.move is not None else 0
 
 
-def _make_room_on(state: State, server: _Server, job: Job, turn: Turn[State]) -> bool:
+def _make_room_on(cell: Cell, server: _Server, job: Job, turn: Turn[Cell]) -> bool:
     """Whether there is or will be room for the job; starts what that takes, if it is possible at all."""
     missing = job.spec.gpus.count - server.room
     if missing <= 0:
         return True
     steps: list[tuple[Job, int]] = []
-    givers = [other for other in server.jobs if _may_shrink(state, other) and _least(other, job) < _lent(other)]
+    givers = [other for other in server.jobs if _may_shrink(cell, other) and _least(other, job) < _lent(other)]
     for other in sorted(givers, key=lambda each: (each.width, each.seq), reverse=True):
         if missing > 0:
             step = _smaller(other, job, missing)
@@ -105,15 +105,15 @@ def _make_room_on(state: State, server: _Server, job: Job, turn: Turn[State]) ->
         return False
     for other, gpus in steps:
         server.room += _lent(other) - gpus
-        _shrink(state, other, gpus, job, turn)
+        _shrink(cell, other, gpus, job, turn)
     return True
 
 
-def _may_shrink(state: State, job: Job) -> bool:
+def _may_shrink(cell: Cell, job: Job) -> bool:
     """Whether it could give something back: it grows, and has not come far yet; or it could do with less."""
     if job.move is not None:
         return job.move.width > job.width and not job.move.fetching
-    return job.job_id not in state.partners and why_not(state, job, job.spec.widths[0]) is None
+    return cell.book.packed(job.job_id) is None and why_not(cell, job, job.spec.widths[0]) is None
 
 
 def _lent(job: Job) -> int:
@@ -136,18 +136,18 @@ def _smaller(job: Job, other: Job, missing: int) -> int:
     return next((width for width in reversed(possible) if job.width - width >= missing), possible[0])
 
 
-def _shrink(state: State, job: Job, gpus: int, other: Job, turn: Turn[State]) -> None:
+def _shrink(cell: Cell, job: Job, gpus: int, other: Job, turn: Turn[Cell]) -> None:
     if job.move is not None:
         reason = Reason(code=NEEDED, message=f"{other.job_id} needs the GPUs that it was to grow onto")
         abandon(job, reason, turn, goes_on=True)
         return
-    gang = place_with(state, job, gpus)
+    gang = place_with(cell, job, gpus)
     assert gang is not None
     resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{turn.cause_id}")
-    reserve(state, job, resize_id, gang, NEEDED, turn)
+    reserve(cell, job, resize_id, gang, NEEDED, turn)
 
 
-def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[State]) -> None:
+def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[Cell]) -> None:
     """Who cannot be resized in time goes on as it is, and takes turns."""
     for job in elastic:
         resize = _resize_of(job)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.changes import Seat
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.mechanisms.slicing.memory import Memory
 from services.placement.core.mechanisms.slicing.service_time import had
 from services.placement.core.sharing.packs import crew_of
-from services.placement.core.state import State
 
 FreeGpus = dict[str, list[int]]
 """{node id: indices}, those that are best given away first."""
@@ -21,11 +22,14 @@ Crew = list[Job]
 """One job, or two that are packed."""
 
 
-def choose(state: State, domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool) -> list[Seat]:
+def choose(
+    cell: Cell, memory: Memory, domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool
+) -> list[Seat]:
     """Who runs from now on, and where.
 
     Args:
-        state: for who is packed with whom.
+        cell: says which jobs are packed with which.
+        memory: says how much each job has had.
         domain: whose GPUs are given away.
         newcomers: queued jobs that may begin here, in queue order.
         now_s: the time.
@@ -38,7 +42,7 @@ def choose(state: State, domain: Domain, newcomers: Sequence[Job], now_s: float,
         Gandiva section 4.2), then who waits, then in order of arrival. A job that does not fit is passed over: having
         had least, it is first again until it does. Packed jobs run together.
     """
-    ranked = sorted(_crews(state, domain, newcomers), key=lambda crew: _order(state, crew, now_s, anew=anew))
+    ranked = sorted(_crews(cell, domain, newcomers), key=lambda crew: _order(cell, memory, crew, now_s, anew=anew))
     free = _free(domain, ranked)
     seats = []
     for crew in ranked:
@@ -56,22 +60,24 @@ def runs(job: Job) -> bool:
     return bool(job.gang) and not job.suspended
 
 
-def _crews(state: State, domain: Domain, newcomers: Sequence[Job]) -> list[Crew]:
+def _crews(cell: Cell, domain: Domain, newcomers: Sequence[Job]) -> list[Crew]:
     takers = {job.job_id: job for job in domain.residents if takes_part(job)}
     crews: list[Crew] = []
     seen: dict[str, None] = {}
     for job in takers.values():
         if job.job_id not in seen:
-            crews.append(crew_of(state, job, takers))
+            crews.append(crew_of(cell, job, takers))
             seen.update(dict.fromkeys(member.job_id for member in crews[-1]))
     return [*crews, *([job] for job in newcomers)]
 
 
-def _order(state: State, crew: Crew, now_s: float, *, anew: bool) -> tuple[int, bool, bool, bool, float, bool, int]:
+def _order(
+    cell: Cell, memory: Memory, crew: Crew, now_s: float, *, anew: bool
+) -> tuple[int, bool, bool, bool, float, bool, int]:
     first = crew[0]
-    served_s = sum(had(job, now_s) for job in crew) / len(crew)
+    served_s = sum(had(memory, job, now_s) for job in crew) / len(crew)
     stays = not anew and runs(first)
-    on_trial = first.job_id in state.trials
+    on_trial = cell.book.on_trial(first.job_id)
     return (-first.priority, not on_trial, not stays, bool(first.gang), served_s, runs(first), first.seq)
 
 

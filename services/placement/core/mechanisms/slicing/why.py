@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from libs.contracts.reasons import Number, PendingReason, Reason
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.suspending.domains import Domain
-from services.placement.core.state import State
 
 
 def why_here(job: Job, fit: gangs.Fit) -> Reason:
@@ -43,7 +43,7 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
-def why_it_waits(state: State, job: Job, turn_on: str | None, promised_on: str | None, now_s: float) -> Reason:
+def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | None, now_s: float) -> Reason:
     """Why the queued job has no GPUs.
 
     Args:
@@ -57,10 +57,10 @@ def why_it_waits(state: State, job: Job, turn_on: str | None, promised_on: str |
             numbers={"gpus": job.spec.gpus.count},
         )
     if turn_on is not None:
-        ends_s = state.slices[turn_on].ends_s if turn_on in state.slices else now_s
+        ends_s = cell.slices[turn_on].ends_s if turn_on in cell.slices else now_s
         return Reason(
             code=PendingReason.FAIR_SHARE,
             message=f"its turn on {turn_on} comes when a slice is over",
             numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
         )
-    return waiting.reason_to_wait(state, job, state.servers(), None, now_s)
+    return waiting.reason_to_wait(cell, job, cell.servers(), None, now_s)

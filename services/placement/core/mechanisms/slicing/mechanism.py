@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heapreplace
 
 from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Turn
+from libs.policies.policy import Kind
+from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
@@ -19,69 +21,118 @@ from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.queue import HeadsInOrder
 from services.placement.core.lifecycle.suspending.changes import change_places, slice_of
 from services.placement.core.lifecycle.suspending.domains import Domain, domains
+from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanisms.slicing.memory import of
+from services.placement.core.mechanisms.slicing.service_time import begin_anew, begins, ends, has_begun, joins
 from services.placement.core.mechanisms.slicing.shrinking import make_room, next_end_s
 from services.placement.core.mechanisms.slicing.turns import choose, runs
 from services.placement.core.mechanisms.slicing.why import why_here, why_it_waits, why_its_turn, why_now
-from services.placement.core.sharing.packs import crowded, pack_two
-from services.placement.core.state import State
+from services.placement.core.sharing.packs import crowded, pack_two, unpack_all
 
 
-def go_on(state: State, turn: Turn[State]) -> None:
-    """After any event."""
-    _go_on_where_possible(state, turn)
-    if state.queue:
-        _place_on_free_gpus(state, turn)
-    promised = make_room(state, _queued(state), turn)
-    if promised:
-        _place_on_free_gpus(state, turn)  # what somebody was to grow onto is free at once
-    coming = _assign(state, promised) if state.queue else {}
-    for domain in domains(state):
-        newcomers = coming.get(domain.name, [])
-        if _is_over(state, domain, turn.now_s) and (domain.suspended or newcomers):
-            _rearrange(state, domain, newcomers, turn, anew=True)
-        elif newcomers:
-            _rearrange(state, domain, _urgent(domain, newcomers), turn, anew=False)
-    _tell_why(state, coming, promised, turn)
+class SlicingMechanism(Mechanism):
+    """No job waits for long: where there are more jobs than GPUs, they take turns."""
+
+    kind = Kind.TURNS
+    brings_back = True
+    reassigns_paused = True
+
+    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
+        # 1. Suspended jobs first: what has become free on their servers needs no turn, and may be theirs alone.
+        _go_on_where_possible(cell, turn)
+        # 2. Free GPUs next, because a job that gets some need not share a server's turns.
+        if cell.queue:
+            _place_on_free_gpus(cell, turn)
+        # 3. Elastic jobs shrink before any job has to take turns; what one was to grow onto is free at once.
+        promised = make_room(cell, _queued(cell), turn)
+        if promised:
+            _place_on_free_gpus(cell, turn)
+        # 4. The others are assigned to servers, and begin there when a slice is over.
+        coming = _assign(cell, promised) if cell.queue else {}
+        for domain in domains(cell):
+            newcomers = coming.get(domain.name, [])
+            if _is_over(cell, domain, turn.now_s) and (domain.suspended or newcomers):
+                _rearrange(cell, domain, newcomers, turn, anew=True)
+            elif newcomers:
+                _rearrange(cell, domain, _urgent(domain, newcomers), turn, anew=False)
+        # 5. Last what is said to the jobs that still wait, as it is true only now.
+        _tell_why(cell, coming, promised, turn)
+
+    def moments(self, cell: Cell) -> Iterator[float]:
+        """When slices end while a job waits for one, and when patience with a job that is to shrink ends."""
+        if cell.queue or any(job.suspended for job in cell.jobs.values()):
+            yield from (current.ends_s for current in cell.slices.values())
+        if (end_s := next_end_s(cell)) is not None:
+            yield end_s
+
+    def wind_down(self, cell: Cell, in_force: Mechanism, turn: Turn[Cell]) -> None:
+        """Part packs, which would last for ever; let suspended jobs go on as soon as their GPUs are free."""
+        unpack_all(cell, turn)
+        if cell.slices and not in_force.brings_back:
+            _go_on_where_possible(cell, turn)
+
+    def placed(self, cell: Cell, job: Job, now_s: float) -> None:
+        if self.realises(cell.policy):
+            joins(cell, of(cell), job, now_s)
+            begins(of(cell), job, now_s)
+
+    def resumed(self, cell: Cell, job: Job, now_s: float) -> None:
+        begins(of(cell), job, now_s)
+
+    def moved(self, cell: Cell, job: Job, now_s: float) -> None:
+        if self.realises(cell.policy):
+            ends(of(cell), job, now_s)
+            begins(of(cell), job, now_s)
+
+    def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
+        ends(of(cell), job, now_s)
+
+    def ended(self, cell: Cell, job: Job) -> None:
+        of(cell).times.pop(job.job_id, None)
+
+    def begun(self, cell: Cell, job: Job, now_s: float) -> None:
+        has_begun(of(cell), job, now_s)
+
+    def stands_still(self, cell: Cell, job: Job, now_s: float) -> None:
+        ends(of(cell), job, now_s)
+
+    def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
+        if self.realises(policy) and not self.realises(cell.policy):
+            begin_anew(cell, of(cell), now_s)
 
 
-def _tell_why(state: State, coming: Mapping[str, list[Job]], promised: Mapping[str, str], turn: Turn[State]) -> None:
+def _tell_why(cell: Cell, coming: Mapping[str, list[Job]], promised: Mapping[str, str], turn: Turn[Cell]) -> None:
     """Tell the jobs on the queue why they wait, where the cause is news."""
     turns = {job.job_id: name for name, jobs in coming.items() for job in jobs}
     causes: dict[str, str] = {}
-    for job in _queued(state):
+    for job in _queued(cell):
         if job.job_id in promised:
             cause: str = PendingReason.INSUFFICIENT_GPUS
         elif job.job_id in turns:
             cause = PendingReason.FAIR_SHARE
         else:  # of all jobs of a shape the same
             if job.shape not in causes:
-                causes[job.shape] = waiting.cause_to_wait(state, job, state.servers(), None)
+                causes[job.shape] = waiting.cause_to_wait(cell, job, cell.servers(), None)
             cause = causes[job.shape]
         if cause != job.wait_code:
-            reason = why_it_waits(state, job, turns.get(job.job_id), promised.get(job.job_id), turn.now_s)
-            tell(state, job, reason, turn)
+            reason = why_it_waits(cell, job, turns.get(job.job_id), promised.get(job.job_id), turn.now_s)
+            tell(cell, job, reason, turn)
 
 
-def wind_down(state: State, turn: Turn[State]) -> None:
-    """Under a policy that suspends nobody, who is suspended still goes on as soon as its GPUs are free."""
-    if state.slices:
-        _go_on_where_possible(state, turn)
-
-
-def _go_on_where_possible(state: State, turn: Turn[State]) -> None:
+def _go_on_where_possible(cell: Cell, turn: Turn[Cell]) -> None:
     """Suspended jobs take GPUs that became free; jobs that were packed part."""
-    for domain in domains(state):
-        if domain.suspended or crowded(state, domain):
-            _rearrange(state, domain, [], turn, anew=False)
+    for domain in domains(cell):
+        if domain.suspended or crowded(cell, domain):
+            _rearrange(cell, domain, [], turn, anew=False)
 
 
-def _place_on_free_gpus(state: State, turn: Turn[State]) -> None:
-    homes = domains(state)
-    for job in HeadsInOrder(state):
+def _place_on_free_gpus(cell: Cell, turn: Turn[Cell]) -> None:
+    homes = domains(cell)
+    for job in HeadsInOrder(cell):
         fit = _free_place(homes, job)
         if fit is not None:
-            place(state, job, fit.gang, why_here(job, fit), turn)
-            homes = domains(state)
+            place(cell, job, fit.gang, why_here(job, fit), turn)
+            homes = domains(cell)
 
 
 def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
@@ -95,18 +146,18 @@ def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
     return None
 
 
-def _assign(state: State, promised: Collection[str]) -> dict[str, list[Job]]:
+def _assign(cell: Cell, promised: Collection[str]) -> dict[str, list[Job]]:
     """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
 
     Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
     ones make room for need no turn.
     """
-    homes = domains(state)
+    homes = domains(cell)
     load = {home.name: home.load for home in homes}
-    limits = {home.name: state.max_height * home.gpus for home in homes}
+    limits = {home.name: cell.settings.max_height * home.gpus for home in homes}
     candidates: dict[str, _Candidates] = {}
     coming: dict[str, list[Job]] = {}
-    for job in _queued(state):
+    for job in _queued(cell):
         if job.job_id in promised:
             continue
         if job.shape not in candidates:
@@ -151,14 +202,14 @@ class _Candidates:
         return None
 
 
-def _queued(state: State) -> list[Job]:
-    orders = sorted(order for orders in state.queue.values() for order in orders)
-    return [state.jobs[job_id] for _, _, job_id in orders]
+def _queued(cell: Cell) -> list[Job]:
+    orders = sorted(order for orders in cell.queue.values() for order in orders)
+    return [cell.jobs[job_id] for _, _, job_id in orders]
 
 
-def _is_over(state: State, domain: Domain, now_s: float) -> bool:
+def _is_over(cell: Cell, domain: Domain, now_s: float) -> bool:
     """Whether the slice has lasted its time."""
-    current = state.slices.get(domain.name)
+    current = cell.slices.get(domain.name)
     return current is None or now_s >= current.ends_s
 
 
@@ -168,11 +219,11 @@ def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
     return [job for job in newcomers if job.priority > lowest]
 
 
-def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[State], *, anew: bool) -> None:
+def _rearrange(cell: Cell, domain: Domain, newcomers: list[Job], turn: Turn[Cell], *, anew: bool) -> None:
     """Say who runs from now on, if that changes anything or a new slice begins."""
     if anew:
-        pack_two(state, domain, turn)
-    seats = choose(state, domain, newcomers, turn.now_s, anew=anew)
+        pack_two(cell, domain, turn)
+    seats = choose(cell, of(cell), domain, newcomers, turn.now_s, anew=anew)
     resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
     started = [seat for seat in seats if not seat.job.gang]
     seated = {seat.job.job_id: None for seat in seats}
@@ -180,23 +231,15 @@ def _rearrange(state: State, domain: Domain, newcomers: list[Job], turn: Turn[St
     if not anew and not (resumed or started or suspended):
         return
     change_places(
-        state,
+        cell,
         domain,
         running=[seat.job for seat in seats if seat not in resumed and seat not in started],
         suspended=suspended,
         resumed=resumed,
         started=[seat.job for seat in started],
-        ends_s=turn.now_s + state.slice_s if anew else max(slice_of(state, domain).ends_s, turn.now_s),
+        ends_s=turn.now_s + cell.settings.slice_s if anew else max(slice_of(cell, domain).ends_s, turn.now_s),
         reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
         turn=turn,
     )
     for seat in started:
-        place(state, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
-
-
-def moments(state: State) -> Iterator[float]:
-    """When slices end while a job waits for one, and when patience with a job that is to shrink ends."""
-    if state.queue or any(job.suspended for job in state.jobs.values()):
-        yield from (current.ends_s for current in state.slices.values())
-    if (end_s := next_end_s(state)) is not None:
-        yield end_s
+        place(cell, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
