@@ -33,7 +33,7 @@ POLICY_NAMES = (
     "gandiva_packing",
     "gandiva",
 )
-"""The placement policies that an operator can choose; `libs/policies/table.py` says what each is."""
+"""The names of `libs/policies/table.py`, for placement until it reads that table itself."""
 
 
 @event("job.arrived.v1", owner=OWNER, subject="job_id")

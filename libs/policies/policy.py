@@ -25,3 +25,7 @@ class Policy:
     kind: Kind
     describes: str
     """One sentence for people."""
+    moves_to_improve: bool = False
+    """Whether running jobs are moved for no other reason than to be better off elsewhere."""
+    packs_on_trial: bool = False
+    """Whether jobs are put on the GPUs of others on trial; which ones follows from how busy their GPUs are."""
