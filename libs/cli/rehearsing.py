@@ -71,13 +71,14 @@ def _described(policy: str | None, changed: list[str]) -> str:
 
 
 def _changes(policy: str | None, changed: list[str]) -> list[Event]:
-    from libs.contracts.gateway import POLICY_NAMES, PolicyChanged
+    from libs.contracts.gateway import PolicyChanged
+    from libs.policies.table import POLICIES
 
     changes: list[Event] = [_setting(text) for text in changed]
     if policy is not None:
-        if policy not in POLICY_NAMES:
-            near = nearest(policy, POLICY_NAMES)
-            meant = f"did you mean {near!r}?" if near else f"expected one of {', '.join(POLICY_NAMES)}"
+        if policy not in POLICIES:
+            near = nearest(policy, POLICIES)
+            meant = f"did you mean {near!r}?" if near else f"expected one of {', '.join(POLICIES)}"
             fail(f"--policy {policy!r}: no such policy, {meant}", USAGE)
         changes.append(PolicyChanged(policy=policy, requested_by="rehearsal"))
     return changes

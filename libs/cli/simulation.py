@@ -15,10 +15,10 @@ from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.gateway import POLICY_NAMES, PolicyChanged, SettingChanged
+from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
-from libs.policies.slicing.table import SLICING_POLICIES
+from libs.policies.table import POLICIES
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn
@@ -89,7 +89,7 @@ def simulation_of(
 
 def _profile_every_s(choice: Choice) -> float | None:
     """How often running jobs are measured: where something follows from it."""
-    if choice.policy in SLICING_POLICIES:
+    if POLICIES[choice.policy].packs_on_trial:
         return choice.slice_s / 3 if choice.utilisations else None
     return None if choice.references is None else choice.round_s / 2
 
@@ -103,8 +103,8 @@ def document_of(simulation: Simulation, choice: Choice, wall_s: float) -> dict[s
 
 def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: Path | None, watch: Watch) -> None:
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
-    if choice.policy not in POLICY_NAMES:
-        fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICY_NAMES)}", USAGE)
+    if choice.policy not in POLICIES:
+        fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICIES)}", USAGE)
     for path in (out, log) if log is not None else (out,):
         check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS

@@ -15,26 +15,6 @@ from libs.contracts.upcast import upcasts
 
 OWNER = "gateway"
 
-POLICY_NAMES = (
-    "backfill",
-    "strict_fifo",
-    "max_min_fairness",
-    "finish_time_fairness",
-    "min_makespan",
-    "fifo",
-    "shortest_job_first",
-    "max_throughput",
-    "min_cost",
-    "min_cost_slo",
-    "max_throughput_slo",
-    "hierarchical",
-    "allox",
-    "isolated",
-    "gandiva_packing",
-    "gandiva",
-)
-"""The placement policies that an operator can choose; `libs/policies/table.py` says what each is."""
-
 
 @event("job.arrived.v1", owner=OWNER, subject="job_id")
 class JobArrived(Event, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a policy answers, and so which mechanism realises it."""
+    """What a policy answers, and so which mechanism realises it; each mechanism says of which kind it is."""
 
     ORDER = "order"
     """Which job is placed next; a job that is placed keeps its GPUs to its end."""
@@ -28,3 +28,7 @@ class Policy:
     """One sentence for people."""
     moves_live: bool = True
     """Whether jobs may be moved to other nodes while they run."""
+    moves_to_improve: bool = False
+    """Whether running jobs are moved for no other reason than to be better off elsewhere."""
+    packs_on_trial: bool = False
+    """Whether jobs are put on the GPUs of others on trial; which ones follows from how busy their GPUs are."""

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from libs.contracts.gateway import (
-    POLICY_NAMES,
     ColocatedRate,
     IsolatedRate,
     PolicyChanged,
     SettingChanged,
     ThroughputsProvided,
 )
+from libs.policies.table import POLICIES
 from libs.sim.clusters import Cluster, cluster_of
 from libs.sim.options import FailureModel, FaultKind
 from libs.testing.builders import Scenario, Spec
@@ -140,7 +140,7 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva") -> Scenario:
         value = draw(st.sampled_from(values))
         scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
     if draw(st.booleans()):
-        scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(POLICY_NAMES)), requested_by="op"))
+        scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(tuple(POLICIES))), requested_by="op"))
     for _ in range(draw(st.integers(0, 3))):
         scenario.fault(
             draw(st.sampled_from(FaultKind)), draw(st.sampled_from(nodes)), at=draw(early), for_s=draw(spans)
@@ -158,7 +158,7 @@ def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
     scenario.plan(0.0, round_s).plan(0.0, slice_s).plan(0.0, pairs_of_two_models())
     for _ in range(draw(st.integers(0, 2))):
         policy = PolicyChanged(
-            policy=draw(st.sampled_from(POLICY_NAMES)),
+            policy=draw(st.sampled_from(tuple(POLICIES))),
             requested_by="op",
             space_sharing=draw(st.booleans()),
             heterogeneity_aware=draw(st.booleans()),

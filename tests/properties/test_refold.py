@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.contracts.gateway import POLICY_NAMES
 from libs.inspect.refolding import Joined
 from libs.inspect.replay import refold
 from libs.kernel.replica import Replica
+from libs.policies.table import POLICIES
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario
 from libs.testing.strategies import crowded_cells, scenarios
 from services.roster import SERVICES
 from tests.properties.effort import few_examples, whole_system
 
-any_policy = st.sampled_from(POLICY_NAMES).flatmap(
+any_policy = st.sampled_from(tuple(POLICIES)).flatmap(
     lambda policy: st.one_of(scenarios(policy=policy), crowded_cells(policy=policy))
 )
 

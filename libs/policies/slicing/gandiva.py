@@ -6,4 +6,6 @@ GANDIVA = Policy(
     name="gandiva",
     kind=Kind.TURNS,
     describes="No job waits for long: jobs take turns, share GPUs, and move to where there is room.",
+    moves_to_improve=True,
+    packs_on_trial=True,
 )

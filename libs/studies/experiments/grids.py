@@ -27,7 +27,7 @@ import msgspec
 import yaml
 
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import POLICY_NAMES
+from libs.policies.table import POLICIES
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn, finite, open_input, warn_on_stderr
 from libs.studies.experiments.runs import RunSpec
@@ -103,9 +103,9 @@ def _listed(document: dict[str, Any], key: str, name: str) -> list[Any]:
 def _choice(each: Any, where: str) -> dict[str, Any]:
     """A policy by name, or with options of its own."""
     choice = {"policy": each} if isinstance(each, str) else each
-    if not isinstance(choice, dict) or choice.get("policy") not in POLICY_NAMES:
-        seen = choice.get("policy") if isinstance(choice, dict) else each
-        raise BadInput(where, repr(seen), f"one of {', '.join(POLICY_NAMES)}")
+    seen = choice.get("policy") if isinstance(choice, dict) else each
+    if not isinstance(choice, dict) or not isinstance(seen, str) or seen not in POLICIES:
+        raise BadInput(where, repr(seen), f"one of {', '.join(POLICIES)}")
     _known(choice, _CHOICES, where)
     return choice
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts import settings as known_settings
-from libs.contracts.gateway import POLICY_NAMES
 from libs.contracts.read_models import (
     GpuRow,
     JobRow,
@@ -15,6 +14,7 @@ from libs.contracts.read_models import (
     SettingRow,
     TenantRow,
 )
+from libs.policies.table import DEFAULT_POLICY, POLICIES
 from services.gateway.models.answers import Job
 
 
@@ -135,8 +135,8 @@ def policy(rows: Sequence[SettingRow]) -> dict[str, Any]:
     """The fields of a `Policy` answer."""
     changed = next((row for row in rows if (row.service, row.name) == ("placement", "policy")), None)
     return {
-        "policy": str(changed.value) if changed else POLICY_NAMES[0],
-        "available": list(POLICY_NAMES),
+        "policy": str(changed.value) if changed else DEFAULT_POLICY,
+        "available": list(POLICIES),
         "changed_by": changed.changed_by if changed else None,
         "changed_s": changed.changed_s if changed else None,
         "note": changed.note if changed else "",

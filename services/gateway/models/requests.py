@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
-from libs.contracts.gateway import POLICY_NAMES
+from libs.policies.table import POLICIES
 from services.gateway.models.job_request import MAX_GPUS, GpuType, Seconds, Strict
 
 Note = Annotated[str, Field(max_length=1000)]
@@ -65,7 +65,7 @@ class PolicyRequest(Strict):
         extra="forbid", json_schema_extra={"examples": [{"policy": "strict_fifo", "note": "RFC 12"}]}
     )
 
-    policy: Literal[POLICY_NAMES]  # type: ignore[valid-type]
+    policy: Literal[tuple(POLICIES)]  # type: ignore[valid-type]
     note: Note = ""
     space_sharing: bool = Field(False, description="Two jobs may share GPUs.")
     heterogeneity_aware: bool = Field(True, description="False: decide as if all GPU types were equally fast.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
-from libs.policies.slicing.table import SLICING_POLICIES
+from libs.policies.table import POLICIES
 from services.migration.core.room import Room
 from services.migration.core.seats import gpu_type_of
 from services.migration.core.starting import start
@@ -64,8 +64,9 @@ def improve(state: State, event: TimerFired, turn: Turn[State]) -> None:
 
 
 def next_wakeup(state: State) -> float | None:
-    """When to look; never under a policy by which nobody is moved to be better off."""
-    return state.look_at_s if state.policy in SLICING_POLICIES else None
+    """When to look; never under a policy that moves no job to be better off."""
+    policy = POLICIES.get(state.policy)  # none before the first PolicyChanged, and of one that is no more
+    return state.look_at_s if policy is not None and policy.moves_to_improve else None
 
 
 def _best(state: State, room: Room, now_s: float) -> Proposal | None:

@@ -14,6 +14,7 @@ from libs.contracts import settings
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import OWNER
 from libs.policies.problem import PolicyOptions
+from libs.policies.table import DEFAULT_POLICY
 from services.placement.core.book import Book
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index, Servers
@@ -77,7 +78,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     slices: dict[str, Slice] = {}
     """{first server of a domain: its latest time slice}."""
     known: Knowledge = msgspec.field(default_factory=Knowledge)
-    policy: str = "backfill"
+    policy: str = DEFAULT_POLICY
     options: PolicyOptions = PolicyOptions()
     cost_per_hour: dict[str, float] = {}
     tenant_weights: dict[str, float] = {}

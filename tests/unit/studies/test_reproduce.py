@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libs.cli.executing import execute
-from libs.contracts.gateway import POLICY_NAMES
+from libs.policies.table import POLICIES
 from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.gavel import GavelWorkload
 from libs.studies.report.page import page
@@ -140,7 +140,7 @@ def test_every_claim_has_runs_or_says_why_not(size: Size):
     for claim in whole.claims:
         assert claim.runs or claim.note, claim.claim_id
         assert claim.statement.endswith((".", "h.", "priority.")), claim.claim_id
-    assert all(spec.policy in POLICY_NAMES for spec in whole.runs)
+    assert all(spec.policy in POLICIES for spec in whole.runs)
     assert len({spec.cell_id for spec in whole.runs}) == len(whole.runs)
 
 
