@@ -25,7 +25,7 @@ class GpuPool(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     cost_per_hour: float = 0.0
     shares_gpus_with: str | None = None
-    """Another type whose GPUs these are as well: consolidated and spread GPUs of one kind are two types with
+    """Another type that these GPUs are of as well: consolidated and spread GPUs of one kind are two types with
     one capacity (paper, section 3.1). The pool named here must not share itself."""
 
 
@@ -102,6 +102,6 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     objective: float
     allocation: list[Share]
     infeasible: list[str] = []
-    """Jobs whose SLO cannot be met whatever the others get, or together with the SLOs of those before them."""
+    """Jobs with an SLO that cannot be met whatever the others get, or together with the SLOs of those before them."""
     iterations: int = 0
     """Simplex iterations of all LPs together: the deterministic measure of the work done."""

@@ -1,1 +1,1 @@
-"""Quota: whose share is it?"""
+"""Quota: which tenant's share is it?"""

@@ -9,7 +9,7 @@ from services.quota.core.state import State, check
 
 SERVICE = Service(
     name=OWNER,
-    question="Whose share is it?",
+    question="Which tenant's share is it?",
     machine=machine,
     state_type=State,
     emits=(QuotaGranted, QuotaDeferred),

@@ -101,7 +101,7 @@ SlopesOf = Callable[[Ints, NDArray[np.bool_]], Floats]
 
 
 def fill_levels(classes: Classes, slopes_of: SlopesOf) -> Found:
-    """Raise the levels of all classes at their slopes; who cannot rise any more stays, the others go on.
+    """Raise the levels of all classes at their slopes; a class that cannot rise any more stays, the others go on.
 
     Each stage is one LP: the largest rise z with normalised_c >= level_c + slope_c * z. A positive dual of a class's
     constraint says that it is tight in every optimum, so the class is bottlenecked; at least one is.

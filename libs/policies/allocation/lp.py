@@ -55,7 +55,7 @@ class Rows:
         return number
 
     def reserve(self, lower: Sequence[float], upper: Sequence[float]) -> int:
-        """So many constraints whose coefficients come with `add_block`; returns the number of the first."""
+        """So many constraints; their coefficients come with `add_block`; returns the number of the first."""
         first = len(self.lower)
         self.lower += lower
         self.upper += upper
@@ -76,7 +76,7 @@ class _Way(NamedTuple):
 
 
 _idle: dict[_Way, list[Any]] = {}
-"""Instances of HiGHS that nobody uses now: to make one takes as long as to solve a small problem."""
+"""Instances of HiGHS that are not in use now: to make one takes as long as to solve a small problem."""
 
 
 def _solver(way: _Way) -> Any:

@@ -10,7 +10,7 @@ from libs.policies.allocation.result import expand
 from libs.policies.problem import Problem, Solution
 
 OfClasses = Callable[[Problem, Classes], Found | tuple[Found, list[int]]]
-"""The allocation of the classes; with deadlines also the classes whose deadline cannot be met."""
+"""The allocation of the classes; with deadlines also the classes with a deadline that cannot be met."""
 Sees = Callable[[Problem], Key]
 """What distinguishes jobs beside rates, scale factor and weight."""
 

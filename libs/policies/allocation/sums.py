@@ -45,7 +45,7 @@ def with_deadlines(classes: Classes, *, by_cost: bool) -> tuple[Found, list[int]
     """As the policy without deadlines, but thr >= steps / slo for the jobs that have one.
 
     Returns:
-        The allocation, and the classes whose deadline cannot be met: alone, or beside those that came before.
+        The allocation, and the classes with a deadline that cannot be met: alone, or beside those that came before.
     """
     model = Model(classes)
     need = np.array([_needed(job.steps_remaining, job.slo_s) for job in classes.firsts])

@@ -2,7 +2,7 @@
 
 Each GPU has a queue; a job that is the k-th from the end of a queue delays k jobs, itself included, by its processing
 time there. Matching jobs to (GPU, k) at the cost k * time minimises the sum of completion times. What runs may be
-moved, and nobody is kept from starving: the paper's filter that lets only the longest waiting jobs take part is off
+moved, and no job is kept from starving: the paper's filter that lets only the longest waiting jobs take part is off
 (alpha = 1), as the order by size alone is what it is compared for.
 
 AlloX knows jobs on one GPU. One on more is matched by its GPU time, as if it ran on one GPU for so much longer, and

@@ -31,7 +31,7 @@ def gandiva_packing(problem: Problem) -> Solution:
 
 
 def _packs(pairs: list[Pair], jobs: dict[str, Job], own: dict[str, int], excess: int) -> list[Pair]:
-    """Pairs that have helped, tried in an order like chance, until nobody is in excess."""
+    """Pairs that have helped, tried in an order like chance, until no job is in excess."""
     order = sorted(pairs, key=lambda pair: (crc32("+".join(sorted(pair.jobs)).encode()), pair.jobs))
     taken: dict[str, None] = {}
     packs: list[Pair] = []

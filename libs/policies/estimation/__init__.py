@@ -1,1 +1,1 @@
-"""How jobs that nobody has measured together would share GPUs: the Gavel paper's throughput estimator (section 6)."""
+"""How jobs share GPUs that were not measured together: the Gavel paper's throughput estimator (section 6)."""

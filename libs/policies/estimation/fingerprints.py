@@ -42,7 +42,7 @@ class Likeness:
 
 
 def nearest(sample: Sample, references: Mapping[str, Sample], gpu_types: Sequence[str]) -> Likeness | None:
-    """The reference whose completed fingerprint is nearest; None: there are none.
+    """The reference with the nearest completed fingerprint; None: there are none.
 
     A fingerprint is, per GPU type, the rate alone as a part of the best type's, and for each reference the parts of
     their own speed that both keep when they share GPUs.

@@ -4,7 +4,7 @@ from libs.policies.queueing.policy import QueuePolicy
 
 STRICT_FIFO = QueuePolicy(
     name="strict_fifo",
-    describes="In order; nobody passes a job that does not fit yet.",
+    describes="In order; no job passes one that does not fit yet.",
     later_jobs_may_pass=False,
     reserves=False,
 )

@@ -67,7 +67,7 @@ class Folding:
         return self._held.position(partition, next_offset)
 
     def drop(self, partition: int) -> None:
-        """Forget a partition: somebody else reads it from now on."""
+        """Forget a partition: another process reads it from now on."""
         for job_id in [job_id for job_id, where in self._partition.items() if where == partition]:
             for number in self._jobs[job_id].open:
                 self._held.release(_key(job_id, self._jobs[job_id].attempt, number))

@@ -31,7 +31,7 @@ class Watch(msgspec.Struct, kw_only=True):
 
 machine: Machine[Watch] = Machine(f"{OWNER}/telemetry")
 """Decides nothing. Not named as the service: JobProfiled and NodeLost are observed by the shells, and read back here
-like anybody else's facts."""
+like the facts of other services."""
 
 
 @machine.evolves(NodeJoined)

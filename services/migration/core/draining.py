@@ -20,7 +20,7 @@ def drain_requested(state: State, event: NodeDrainRequested, now_s: float) -> No
 
 @machine.decides(NodeDrainRequested)
 def empty_the_node(state: State, event: NodeDrainRequested, turn: Turn[State]) -> None:
-    for job_id in [job_id for job_id, seat in state.seats.items() if event.node_id in seat.nodes]:
+    for job_id in [job_id for job_id, assignment in state.assignments.items() if event.node_id in assignment.nodes]:
         _leave(state, job_id, event.node_id, turn)
     report_empty(state, turn)
 
@@ -43,13 +43,13 @@ def look_whether_empty(state: State, event: JobExited | NodeJoined | NodeLost | 
 
 def leave_drained_nodes(state: State, job_id: str, turn: Turn[State]) -> None:
     """A job that came to a node in ignorance of the drain moves on."""
-    for node_id in state.seats[job_id].nodes:
+    for node_id in state.assignments[job_id].nodes:
         if node_id in state.drains:
             _leave(state, job_id, node_id, turn)
 
 
 def report_empty(state: State, turn: Turn[State]) -> None:
-    """Say which nodes have nobody left."""
+    """Say which nodes no job is left on."""
     for node_id, drain in state.drains.items():
         if not drain.empty and not state.jobs_on(node_id):
             turn.emit(NodeDrained(node_id=node_id, moved_jobs=drain.moved_jobs))
@@ -61,6 +61,6 @@ def _leave(state: State, job_id: str, node_id: str, turn: Turn[State]) -> None:
     reason = Reason(
         code="NodeDrained",
         message=f"node {node_id} is drained: {state.drains[node_id].note}",
-        numbers={"attempt": state.seats[job_id].attempt},
+        numbers={"attempt": state.assignments[job_id].attempt},
     )
     start(state, job_id, reason, turn, to_nodes=[], must_leave=True)

@@ -1,4 +1,4 @@
-"""Who would be better off elsewhere (Gandiva, OSDI'18, sections 4.2 and 4.3), under a policy with time slices.
+"""Which jobs would be better off elsewhere (Gandiva, OSDI'18, sections 4.2 and 4.3), under a policy with time slices.
 
 A while after anything has changed, so that placement has had its turn: free GPUs that are still free are used by jobs
 that wait for their turn elsewhere, then by jobs that are spread or slowed down, then to empty servers; and what has
@@ -14,10 +14,10 @@ from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from libs.policies.table import POLICIES
+from services.migration.core.assignments import gpu_type_of
 from services.migration.core.room import Room
-from services.migration.core.seats import gpu_type_of
 from services.migration.core.starting import start
-from services.migration.core.state import Seat, State
+from services.migration.core.state import Assignment, State
 from services.migration.core.table import machine
 
 
@@ -34,11 +34,11 @@ class Proposal:
 
 @machine.evolves(TimerFired)
 def looked(state: State, event: TimerFired, now_s: float) -> None:
-    rests = [seat.rests_until_s for seat in state.seats.values()]
+    rests = [assignment.rests_until_s for assignment in state.assignments.values()]
     grows = [
-        state.servers[seat.nodes[0]].changed_s + state.grow_after_s
-        for job_id, seat in state.seats.items()
-        if job_id in state.widths and seat.nodes[0] in state.servers
+        state.servers[assignment.nodes[0]].changed_s + state.grow_after_s
+        for job_id, assignment in state.assignments.items()
+        if job_id in state.widths and assignment.nodes[0] in state.servers
     ]
     state.look_at_s = min((time_s for time_s in [*rests, *grows] if time_s > now_s), default=None)
 
@@ -51,7 +51,7 @@ def improve(state: State, event: TimerFired, turn: Turn[State]) -> None:
         proposal = _best(state, room, turn.now_s)
         if proposal is None:
             break
-        room.plan(state.seats[proposal.job_id], proposal.to_node, proposal.gpus)
+        room.plan(state.assignments[proposal.job_id], proposal.to_node, proposal.gpus)
         start(
             state,
             proposal.job_id,
@@ -71,7 +71,9 @@ def next_wakeup(state: State) -> float | None:
 
 def _best(state: State, room: Room, now_s: float) -> Proposal | None:
     candidates = {
-        job_id: seat for job_id, seat in state.seats.items() if job_id not in state.moves and _may_move(seat, now_s)
+        job_id: assignment
+        for job_id, assignment in state.assignments.items()
+        if job_id not in state.moves and _may_move(assignment, now_s)
     }
     for rule in RULES:
         proposal = rule(state, candidates, room)
@@ -80,48 +82,51 @@ def _best(state: State, room: Room, now_s: float) -> Proposal | None:
     return None
 
 
-def _may_move(seat: Seat, now_s: float) -> bool:
-    still_there = not seat.exited and all(node_id in seat.movable for node_id in seat.nodes)
-    return still_there and not seat.packed and now_s >= seat.rests_until_s
+def _may_move(assignment: Assignment, now_s: float) -> bool:
+    still_there = not assignment.exited and all(node_id in assignment.movable for node_id in assignment.nodes)
+    return still_there and not assignment.packed and now_s >= assignment.rests_until_s
 
 
-def _go_on(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
-    """Who waits for its turn goes on where GPUs are free, the one that has waited longest first."""
-    since = {job_id: s for job_id, seat in candidates.items() if (s := seat.suspended_since_s) is not None}
+def _go_on(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
+    """A job that waits for its turn goes on where GPUs are free, the one that has waited longest first."""
+    since = {job_id: s for job_id, assignment in candidates.items() if (s := assignment.suspended_since_s) is not None}
     for job_id in sorted(since, key=lambda job_id: (since[job_id], job_id)):
-        seat = candidates[job_id]
-        for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
-            message = f"it waits for its turn, and {seat.width} GPUs of {node_id} are free"
+        assignment = candidates[job_id]
+        for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
+            message = f"it waits for its turn, and {assignment.width} GPUs of {node_id} are free"
             return Proposal(job_id, node_id, Reason(code="GpusVacated", message=message))
     return None
 
 
-def _come_together(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+def _come_together(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
     """A gang that is spread over servers comes together on one."""
-    for job_id, seat in candidates.items():
-        if seat.holds and len(seat.gang) > 1:
-            for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=[]):
-                numbers: dict[str, Number] = {"servers": len(seat.gang)}
-                message = f"it is spread over {len(seat.gang)} servers, and {node_id} has room for all of it"
+    for job_id, assignment in candidates.items():
+        if assignment.holds and len(assignment.gang) > 1:
+            for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=[]):
+                numbers: dict[str, Number] = {"servers": len(assignment.gang)}
+                message = f"it is spread over {len(assignment.gang)} servers, and {node_id} has room for all of it"
                 return Proposal(job_id, node_id, Reason(code="Spread", message=message, numbers=numbers))
     return None
 
 
-def _get_apart(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+def _get_apart(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
     """A job that its neighbours slow down goes to an empty server."""
-    for job_id, seat in candidates.items():
-        slow = 0 < seat.rate_per_s < state.interference * seat.best_per_s
-        if not (slow and seat.holds and len(seat.gang) == 1 and len(state.jobs_on(seat.nodes[0])) > 1):
+    for job_id, assignment in candidates.items():
+        slow = 0 < assignment.rate_per_s < state.interference * assignment.best_per_s
+        if not (
+            slow and assignment.holds and len(assignment.gang) == 1 and len(state.jobs_on(assignment.nodes[0])) > 1
+        ):
             continue
-        for node_id in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
+        for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
             if not state.jobs_on(node_id) and node_id not in room.filled:
-                numbers: dict[str, Number] = {"rate_per_s": seat.rate_per_s, "best_per_s": seat.best_per_s}
-                message = f"beside others it does {seat.rate_per_s:.3g} of the {seat.best_per_s:.3g} mini-batches/s"
+                rate_per_s, best_per_s = assignment.rate_per_s, assignment.best_per_s
+                numbers: dict[str, Number] = {"rate_per_s": rate_per_s, "best_per_s": best_per_s}
+                message = f"beside others it does {rate_per_s:.3g} of the {best_per_s:.3g} mini-batches/s"
                 return Proposal(job_id, node_id, Reason(code="Interference", message=message, numbers=numbers))
     return None
 
 
-def _defragment(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
+def _defragment(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
     """A job leaves the server with most free GPUs for a fuller one, so that large gangs find whole servers.
 
     Only to servers that are no emptier: then the free GPUs are in fewer places after every move, and it ends.
@@ -132,10 +137,10 @@ def _defragment(state: State, candidates: dict[str, Seat], room: Room) -> Propos
         gpus = len(state.servers[node_id].gpus)
         if not gpus or free < state.defrag_ratio * gpus or node_id in room.emptied or node_id in room.filled:
             continue
-        for job_id, seat in candidates.items():
-            if seat.nodes != [node_id] or not seat.holds:
+        for job_id, assignment in candidates.items():
+            if assignment.nodes != [node_id] or not assignment.holds:
                 continue
-            for other in room.servers_with(gpu_type_of(state, seat), seat.width, but=seat.nodes):
+            for other in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
                 if state.jobs_on(other) and room.free_gpus(other) <= free:
                     numbers: dict[str, Number] = {"free_gpus": free, "gpus": gpus}
                     message = f"{free} of {gpus} GPUs of {node_id} are free, and {other} has room"
@@ -143,30 +148,30 @@ def _defragment(state: State, candidates: dict[str, Seat], room: Room) -> Propos
     return None
 
 
-def _grow(state: State, candidates: dict[str, Seat], room: Room) -> Proposal | None:
-    """An elastic job grows onto GPUs of its server that nobody has wanted for a while, the narrowest job first."""
+def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
+    """An elastic job grows onto GPUs of its server that have been idle for a while, the narrowest job first."""
     if state.queued:
         return None
-    for job_id, seat in sorted(candidates.items(), key=lambda item: item[1].width):
-        wider = [width for width in state.widths.get(job_id, ()) if width > seat.width]
-        if not (wider and seat.resizable and seat.holds and len(seat.gang) == 1):
+    for job_id, assignment in sorted(candidates.items(), key=lambda item: item[1].width):
+        wider = [width for width in state.widths.get(job_id, ()) if width > assignment.width]
+        if not (wider and assignment.resizable and assignment.holds and len(assignment.gang) == 1):
             continue
-        [node_id] = seat.nodes
-        idle = room.free.get(node_id, {}).get(gpu_type_of(state, seat), 0)
-        fitting = [width for width in wider if width - seat.width <= idle]
+        [node_id] = assignment.nodes
+        idle = room.free.get(node_id, {}).get(gpu_type_of(state, assignment), 0)
+        fitting = [width for width in wider if width - assignment.width <= idle]
         if not fitting or room.unchanged_s(node_id) < state.grow_after_s or _somebody_waits_on(state, node_id):
             continue
-        numbers: dict[str, Number] = {"gpus": fitting[-1], "gpus_before": seat.width, "idle_gpus": idle}
+        numbers: dict[str, Number] = {"gpus": fitting[-1], "gpus_before": assignment.width, "idle_gpus": idle}
         message = f"{idle} GPUs of {node_id} have been idle for {room.unchanged_s(node_id):.0f} s"
         return Proposal(job_id, node_id, Reason(code="IdleGpus", message=message, numbers=numbers), fitting[-1])
     return None
 
 
 def _somebody_waits_on(state: State, node_id: str) -> bool:
-    return any(not seat.holds and node_id in seat.nodes for seat in state.seats.values())
+    return any(not assignment.holds and node_id in assignment.nodes for assignment in state.assignments.values())
 
 
-RULES: tuple[Callable[[State, dict[str, Seat], Room], Proposal | None], ...] = (
+RULES: tuple[Callable[[State, dict[str, Assignment], Room], Proposal | None], ...] = (
     _go_on,
     _come_together,
     _get_apart,

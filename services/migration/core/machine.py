@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.migration.core import draining, improving, moves, seats, servers, starting
+from services.migration.core import assignments, draining, improving, moves, servers, starting
 from services.migration.core.table import machine
 
-__all__ = ["draining", "improving", "machine", "moves", "seats", "servers", "starting"]
+__all__ = ["assignments", "draining", "improving", "machine", "moves", "servers", "starting"]

@@ -17,8 +17,8 @@ from libs.contracts.placement import (
 )
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from services.migration.core.assignments import Ended, look_soon
 from services.migration.core.draining import leave_drained_nodes, report_empty
-from services.migration.core.seats import Ended, look_soon
 from services.migration.core.state import State
 from services.migration.core.table import machine
 
@@ -33,7 +33,7 @@ def arrived(state: State, event: JobMoved | JobPlaced, turn: Turn[State]) -> Non
                 migration_id=move.migration_id,
                 job_id=event.job_id,
                 attempt=event.attempt,
-                to_nodes=state.seats[event.job_id].nodes,
+                to_nodes=state.assignments[event.job_id].nodes,
                 live=isinstance(event, JobMoved),
             )
         )
@@ -96,9 +96,9 @@ def move_completed(state: State, event: MigrationCompleted, now_s: float) -> Non
 @machine.evolves(MigrationFailed)
 def move_failed(state: State, event: MigrationFailed, now_s: float) -> None:
     del state.moves[event.job_id]
-    seat = state.seats.get(event.job_id)
-    if seat is not None:
-        seat.rests_until_s = now_s + state.move_rest_s
+    assignment = state.assignments.get(event.job_id)
+    if assignment is not None:
+        assignment.rests_until_s = now_s + state.move_rest_s
     look_soon(state, now_s)
 
 

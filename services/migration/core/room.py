@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.migration.core.seats import gpu_type_of
-from services.migration.core.state import Seat, State
+from services.migration.core.assignments import gpu_type_of
+from services.migration.core.state import Assignment, State
 
 
 class Room:
@@ -12,7 +12,7 @@ class Room:
     def __init__(self, state: State, now_s: float) -> None:
         self._state, self._now_s = state, now_s
         self.free: dict[str, dict[str, int]] = {}
-        """{node id: {GPU type: healthy GPUs that nobody holds}}."""
+        """{node id: {GPU type: healthy GPUs that no job holds}}."""
         self.emptied: dict[str, None] = {}
         """Servers that a job is leaving."""
         self.filled: dict[str, None] = {}
@@ -42,13 +42,13 @@ class Room:
         """For how long the same jobs have held the same GPUs of the server."""
         return self._now_s - self._state.servers[node_id].changed_s
 
-    def plan(self, seat: Seat, to_node: str, gpus: int | None = None) -> None:
+    def plan(self, assignment: Assignment, to_node: str, gpus: int | None = None) -> None:
         """The job is about to go there, or to grow there; what it leaves is not free before it has left."""
-        more = seat.width if gpus is None else gpus - seat.width
-        self.free[to_node][gpu_type_of(self._state, seat)] -= more
+        more = assignment.width if gpus is None else gpus - assignment.width
+        self.free[to_node][gpu_type_of(self._state, assignment)] -= more
         if gpus is not None:
             return
-        self.emptied.update(dict.fromkeys(seat.nodes))
+        self.emptied.update(dict.fromkeys(assignment.nodes))
         self.filled[to_node] = None
 
     def free_gpus(self, node_id: str) -> int:
@@ -58,6 +58,6 @@ class Room:
 
 def _taken(state: State) -> dict[tuple[str, int], None]:
     """(Node id, index) of GPUs that are held by jobs, or reserved for moves."""
-    gangs = [seat.gang for seat in state.seats.values() if seat.holds]
+    gangs = [assignment.gang for assignment in state.assignments.values() if assignment.holds]
     gangs += [move.reserved for move in state.moves.values()]
     return {(task.node_id, index): None for gang in gangs for task in gang for index in task.gpu_indices}

@@ -7,7 +7,7 @@ from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLef
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import OWNER
-from services.migration.core.seats import look_soon
+from services.migration.core.assignments import look_soon
 from services.migration.core.state import Server, State
 from services.migration.core.table import machine
 

@@ -22,13 +22,13 @@ def start(
     gpus: int | None = None,
 ) -> None:
     """Ask placement to move the job, or to give it so many GPUs."""
-    seat = state.seats[job_id]
+    assignment = state.assignments[job_id]
     turn.emit(
         MigrationStarted(
-            migration_id=move_id(f"{job_id}/{seat.attempt}/{turn.cause_id}"),
+            migration_id=move_id(f"{job_id}/{assignment.attempt}/{turn.cause_id}"),
             job_id=job_id,
-            attempt=seat.attempt,
-            from_nodes=seat.nodes,
+            attempt=assignment.attempt,
+            from_nodes=assignment.nodes,
             to_nodes=to_nodes,
             must_leave=must_leave,
             gpus=gpus,

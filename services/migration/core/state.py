@@ -1,4 +1,4 @@
-"""What migration knows: servers, who runs or waits for its turn where, moves under way, nodes being emptied."""
+"""What migration knows: servers, which jobs run or wait for their turn where, moves under way, nodes being emptied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Server(msgspec.Struct, kw_only=True):
     """Since when the same jobs have held the same of its GPUs."""
 
 
-class Seat(msgspec.Struct, kw_only=True):
+class Assignment(msgspec.Struct, kw_only=True):
     """Where a job's current attempt is."""
 
     attempt: int
@@ -29,11 +29,11 @@ class Seat(msgspec.Struct, kw_only=True):
     suspended_since_s: float | None = None
     """Since when it waits for its turn; None while it holds its GPUs."""
     movable: dict[str, None] = {}
-    """Nodes whose task can hand over its state."""
+    """Nodes with a task that can hand over its state."""
     resizable: bool = False
     """To more or fewer processes, too."""
     exited: dict[str, None] = {}
-    """Nodes whose task has ended."""
+    """Nodes where the task has ended."""
     rate_per_s: float = 0.0
     """Mini-batches per second, as profiled last; 0: not yet."""
     best_per_s: float = 0.0
@@ -41,7 +41,7 @@ class Seat(msgspec.Struct, kw_only=True):
     packed: bool = False
     """It shares its GPUs with another job."""
     rests_until_s: float = 0.0
-    """It has just been moved, or could not be: nobody asks it to move before."""
+    """It has just been moved, or could not be: it is not asked to move before."""
 
     @property
     def nodes(self) -> list[str]:
@@ -91,8 +91,8 @@ class State(msgspec.Struct, kw_only=True):
     """Initially empty."""
 
     servers: dict[str, Server] = {}
-    seats: dict[str, Seat] = {}
-    """{job id: seat} of the jobs that have been placed."""
+    assignments: dict[str, Assignment] = {}
+    """{job id: assignment} of the jobs that have been placed."""
     moves: dict[str, Move] = {}
     """{job id: move}; at most one move per job."""
     assessments: dict[str, Assessment] = {}
@@ -116,8 +116,8 @@ class State(msgspec.Struct, kw_only=True):
 
     def jobs_on(self, node_id: str) -> list[str]:
         """Jobs with a task on the node, in order of placement."""
-        seated = [job_id for job_id, seat in self.seats.items() if node_id in seat.nodes]
-        return [*seated, *self.leftovers.get(node_id, {})]
+        assigned = [job_id for job_id, assignment in self.assignments.items() if node_id in assignment.nodes]
+        return [*assigned, *self.leftovers.get(node_id, {})]
 
 
 def check(state: State) -> None:

@@ -1,4 +1,4 @@
-"""The table that the subjects (seats, servers, draining, moves, improving) fill."""
+"""The table that the subjects (assignments, servers, draining, moves, improving) fill."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes whose free GPUs are kept for one gang, so that smaller jobs cannot starve it."""
+    """Nodes on which free GPUs are kept for one gang, so that smaller jobs cannot starve it."""
 
     job_id: str
     node_ids: list[str]

@@ -59,4 +59,4 @@ def _reservation(cell: Cell) -> None:
 
 
 def _names(job_ids: list[str] | None) -> str:
-    return " and ".join(job_ids) if job_ids else "nobody"
+    return " and ".join(job_ids) if job_ids else "no job"

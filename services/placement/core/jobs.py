@@ -53,7 +53,7 @@ class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the job gone."""
+    """A user, or another service, wants the job to end."""
 
     requested_by: str
     grace_s: float
@@ -68,13 +68,13 @@ class Move(msgspec.Struct, kw_only=True):
     since_s: float
     reason: Reason
     started: dict[str, None] = {}
-    """Nodes of the destination whose task has reported its start."""
+    """Nodes of the destination where the task has reported its start."""
     ready: dict[str, None] = {}
     """Those that wait for their state."""
     restored: dict[str, None] = {}
     """Those that have it."""
     gone: dict[str, None] = {}
-    """Those whose task has ended."""
+    """Those where the task has ended."""
     halted: bool = False
     """The source has been ordered to stand still."""
     fetching: bool = False
@@ -100,15 +100,15 @@ class Tasks(msgspec.Struct, kw_only=True):
     """What the agents have said of the tasks of an attempt, by node."""
 
     started: dict[str, None] = {}
-    """Nodes whose task has reported its start."""
+    """Nodes where the task has reported its start."""
     exits: dict[str, TaskExit] = {}
     """{node id: how its task ended}, in order of ending."""
     movable: dict[str, None] = {}
-    """Nodes whose task can hand over its state."""
+    """Nodes with a task that can hand over its state."""
     resizable: dict[str, None] = {}
-    """Those whose task can hand it over to more or fewer processes, too."""
+    """Those with a task that can hand it over to more or fewer processes, too."""
     still: dict[str, None] = {}
-    """Nodes whose task stands still."""
+    """Nodes where the task stands still."""
 
 
 class Account(msgspec.Struct, kw_only=True):
@@ -213,5 +213,5 @@ class Job(msgspec.Struct, kw_only=True):
         return self.lasts and not self.suspended
 
     def live_nodes(self) -> list[str]:
-        """Nodes whose task has not ended."""
+        """Nodes where the task has not ended."""
         return [task.node_id for task in self.gang if task.node_id not in self.tasks.exits]

@@ -150,7 +150,7 @@ def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
     """Grant the tenant's waiting attempts in order, up to the first that does not fit.
 
     Nobody is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
-    larger than the whole limit (lowered since it was admitted) holds nobody up.
+    larger than the whole limit (lowered since it was admitted) holds no other up.
     """
     tenant = state.tenant(tenant_name)
     for _, _, job_id in list(tenant.waiting):

@@ -1,4 +1,4 @@
-"""What quota knows: the tenants, what their granted attempts use, and who waits."""
+"""What quota knows: the tenants, what their granted attempts use, and which jobs wait."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class State(msgspec.Struct, kw_only=True):
             del waiting[place]
 
     def due_retries(self) -> list[str]:
-        """Retries whose back-off is over and that were neither granted nor deferred since."""
+        """Retries after their back-off that were neither granted nor deferred since."""
         return [
             job_id
             for tenant in self.tenants.values()

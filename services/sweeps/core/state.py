@@ -34,7 +34,7 @@ class Trial(msgspec.Struct, kw_only=True):
     reports: list[Report] = []
     """By step, each step once."""
     forecast: Forecast | None = None
-    """None: too few reports, or nobody asks for it."""
+    """None: too few reports, or it is not asked for."""
     marks: dict[str, Any] = {}
     """What Optuna's pruner has noted of the trial."""
     hopeless: str = ""
@@ -59,7 +59,7 @@ class Sweep(msgspec.Struct, kw_only=True):
 
     @property
     def under_way(self) -> list[Trial]:
-        """The trials whose jobs are not over."""
+        """The trials with jobs that are not over."""
         return [trial for trial in self.trials if not trial.outcome]
 
     def gain(self, value: float) -> float:
@@ -97,7 +97,7 @@ class State(msgspec.Struct, kw_only=True):
     """{job id: its place} of the trials under way."""
 
     def trial_of(self, job_id: str) -> tuple[Sweep, Trial] | None:
-        """The trial under way that the job is, None for a job of nobody's sweep."""
+        """The trial under way that the job is, None for a job of no sweep."""
         place = self.jobs.get(job_id)
         if place is None:
             return None

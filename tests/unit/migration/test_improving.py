@@ -317,7 +317,7 @@ def test_who_has_grown_is_compared_with_before_but_its_best_rate_counts_no_more(
     assert case.asked() == [("a", ["n1"], "IdleGpus")]
     assert only(case.moved("a", n1=[0, 1]), MigrationCompleted).live
     assert only(case.profile("a", 18.0, attempt=2), MigrationAssessed).gain_ratio == 0.8
-    assert case.replica.state.seats["a"].best_per_s == 18.0
+    assert case.replica.state.assignments["a"].best_per_s == 18.0
 
 
 def test_what_has_changed_is_looked_at_soon_also_when_a_later_look_is_due():

@@ -28,7 +28,7 @@ from libs.contracts.placement import (
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
 from services.placement.core.mechanisms.rounds.claims import LAG_PART, claims
-from services.placement.core.mechanisms.rounds.selection import NOTHING, Claim, Seat, Wish, fill, select
+from services.placement.core.mechanisms.rounds.selection import NOTHING, Assignment, Backfill, Claim, fill, select
 from services.placement.core.sharing.pairs import together
 from tests.unit.placement.placement_case import PlacementCase
 from tests.unit.placement.rounds_case import ROUND_S, RoundsCase
@@ -265,7 +265,10 @@ def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
 
 def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type():
     wishes = [
-        Wish("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
-        Wish("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
+        Backfill("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
+        Backfill("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
     ]
-    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [Seat(("runs",), "v100", 1, {}), Seat(("waits",), "k80", 1, {})]
+    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [
+        Assignment(("runs",), "v100", 1, {}),
+        Assignment(("waits",), "k80", 1, {}),
+    ]

@@ -77,7 +77,7 @@ def job_gone(cell: Cell, event: JobRejected | JobAbandoned | JobCancelled, now_s
 
 
 def cancelled(job: Job) -> JobCancelled:
-    """The end of a job whose user wanted it gone."""
+    """The end of a cancelled job."""
     by = job.cancellation.requested_by if job.cancellation is not None else ""
     reason = Reason(code="CancelRequested", message=f"cancelled by {by}")
     return JobCancelled(job_id=job.job_id, attempt=job.attempt, reason=reason)

@@ -137,7 +137,7 @@ def _active_on(cell: Cell, node_id: str) -> list[Job]:
 def _requeue_losers(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) -> None:
     """Jobs that have lost their task on the node: the rest of the gang is stopped, the job queued again.
 
-    Who was about to move there stays where it is, if it may.
+    A job that was about to move there stays where it is, if it may.
     """
     for job in [job for job in cell.jobs.values() if job.move is not None and node_id in job.move.gone]:
         give_up(cell, job, reason, turn)

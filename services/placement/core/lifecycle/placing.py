@@ -38,7 +38,7 @@ def place(
 
 
 def tell(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
-    """Once per cause: a reason whose code has not changed is not repeated."""
+    """Once per cause: a reason with the same code is not repeated."""
     if reason.code != job.wait_code:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason))
 

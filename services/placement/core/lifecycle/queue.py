@@ -34,7 +34,7 @@ class HeadsInOrder:
     """Walks over the first job of each shape, over all shapes in queue order.
 
     After a job was placed (and so has left the queue) the next of its shape is walked to in its turn. When
-    a job was not placed, nobody of its shape can be: the shape is left out for the rest of the walk.
+    a job was not placed, none of its shape can be: the shape is left out for the rest of the walk.
     """
 
     def __init__(self, cell: Cell) -> None:

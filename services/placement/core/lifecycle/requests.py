@@ -120,7 +120,7 @@ def resume(cell: Cell, event: JobResumeRequested, turn: Turn[Cell]) -> Look | No
 
 
 def _goes_on_at_once(job: Job) -> bool:
-    """Whether the job is resumed on the GPUs that it holds; one whose destination waits for its state is not."""
+    """Whether the job is resumed on the GPUs that it holds; one with a destination that waits for its state is not."""
     runs = job.phase is Phase.ACTIVE and not job.stopping and not job.suspended
     return runs and (job.move is None or not job.move.is_ready)
 

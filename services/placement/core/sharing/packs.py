@@ -51,8 +51,8 @@ def unpack_all(cell: Cell, turn: Turn[Cell]) -> None:
         turn.emit(JobUnpacked(job_id=host, with_job=guest, reason=reason))
 
 
-def crew_of(cell: Cell, job: Job, takers: dict[str, Job]) -> list[Job]:
-    """The jobs that run when this one does, who is at home on the GPUs first."""
+def pack_of(cell: Cell, job: Job, takers: dict[str, Job]) -> list[Job]:
+    """The jobs that run when this one does, the one that holds the GPUs first."""
     partner = takers.get(cell.book.packed(job.job_id) or "")
     if partner is None:
         return [job]
@@ -120,7 +120,7 @@ def job_unpacked(cell: Cell, event: JobUnpacked, now_s: float) -> None:
 
 
 class Packs(Listener):
-    """A job whose attempt ends shares its GPUs with no other any more; what is known of an ended job is forgotten."""
+    """A job shares its GPUs until its attempt ends; what is known of an ended job is forgotten."""
 
     def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
         cell.book.part(job.job_id)

@@ -1,4 +1,4 @@
-"""From the start of the destination's tasks to the end of the source's: nobody goes on twice, nothing is lost.
+"""From the start of the destination's tasks to the end of the source's: no task goes on twice, nothing is lost.
 
     destination reserved, tasks launched ──all ready──> source halted ──all still──> states fetched and loaded
         ──all restored──> JobMoved: the source's tasks end, the destination's go on

@@ -45,10 +45,10 @@ def _who_waits(cell: Cell, job: Job) -> str:
     queued = [order for orders in cell.queue.values() for order in orders]
     if queued:
         return min(queued)[2]
-    home = job.gang[0].node_id
+    server = job.gang[0].node_id
     suspended = (
         other.job_id
         for other in cell.jobs.values()
-        if other.suspended and other.lasts and not other.held and other.gang[0].node_id == home
+        if other.suspended and other.lasts and not other.held and other.gang[0].node_id == server
     )
     return next(suspended, "")

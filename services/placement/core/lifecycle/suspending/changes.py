@@ -1,4 +1,4 @@
-"""Jobs on a server change places without leaving it: who stands still from now on, who goes on, and the orders."""
+"""Jobs on a server change places without leaving it: which stand still from now on, which go on, and the orders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.placement.core.lifecycle.table import machine
 
 
 @dataclass(frozen=True)
-class Seat:
+class Assignment:
     """A job's place from now on."""
 
     job: Job
@@ -38,22 +38,22 @@ def change_places(
     *,
     running: Sequence[Job],
     suspended: Sequence[Job] = (),
-    resumed: Sequence[Seat] = (),
+    resumed: Sequence[Assignment] = (),
     started: Sequence[Job] = (),
     ends_s: float,
     reason: Reason,
     turn: Turn[Cell],
 ) -> None:
-    """Say it and order it. The agent lets nobody in before who is to leave has left.
+    """Say it and order it. The agent lets no task in before those that are to leave have left.
 
     Args:
         cell: says how often that has happened here.
         domain: the servers.
         running: jobs that go on where they are.
         suspended: jobs that stand still.
-        resumed: jobs that go on where they are given a seat.
+        resumed: jobs that go on where they are given a assignment.
         started: jobs that are placed here next.
-        ends_s: until when nobody has to make room.
+        ends_s: until when no job has to make room.
         reason: why.
         turn: where it is said.
     """
@@ -64,7 +64,10 @@ def change_places(
             number=slice_of(cell, domain).number + 1,
             ends_s=ends_s,
             running=[job.job_id for job in running],
-            resumed=[Resumed(job_id=seat.job.job_id, gang=seat.gang, packed_with=seat.packed_with) for seat in resumed],
+            resumed=[
+                Resumed(job_id=assignment.job.job_id, gang=assignment.gang, packed_with=assignment.packed_with)
+                for assignment in resumed
+            ],
             suspended=[job.job_id for job in suspended],
             started=[job.job_id for job in started],
             reason=reason,
@@ -87,21 +90,21 @@ def resume(
     """Give a suspended job these GPUs of its servers."""
     domain = next(domain for domain in domains(cell) if job in domain.residents)
     running = [other for other in domain.residents if other.stays]
-    seat = Seat(job, gang, packed_with)
-    change_places(cell, domain, running=running, resumed=[seat], ends_s=ends_s, reason=reason, turn=turn)
+    assignment = Assignment(job, gang, packed_with)
+    change_places(cell, domain, running=running, resumed=[assignment], ends_s=ends_s, reason=reason, turn=turn)
 
 
-def _orders(suspended: Sequence[Job], resumed: Sequence[Seat]) -> Iterator[SuspendTask | ResumeTask]:
+def _orders(suspended: Sequence[Job], resumed: Sequence[Assignment]) -> Iterator[SuspendTask | ResumeTask]:
     for job in suspended:
         yield from suspend_orders(job)
-    for seat in resumed:
-        for task in seat.gang:
+    for assignment in resumed:
+        for task in assignment.gang:
             yield ResumeTask(
                 node_id=task.node_id,
-                job_id=seat.job.job_id,
-                attempt=seat.job.attempt,
+                job_id=assignment.job.job_id,
+                attempt=assignment.job.attempt,
                 gpu_indices=task.gpu_indices,
-                packed_with=seat.packed_with,
+                packed_with=assignment.packed_with,
             )
 
 
@@ -116,14 +119,14 @@ def places_changed(cell: Cell, event: TimeSliceStarted, now_s: float) -> None:
         job.suspended = True
         if job.move is not None:
             job.move.halted = True
-    for seat in event.resumed:
-        job = cell.jobs[seat.job_id]
+    for assignment in event.resumed:
+        job = cell.jobs[assignment.job_id]
         cell.release(job, job.gang)
-    for seat in event.resumed:
-        job = cell.jobs[seat.job_id]
+    for assignment in event.resumed:
+        job = cell.jobs[assignment.job_id]
         for listener in listeners:
             listener.moving(cell, job, now_s)
-        job.gang, job.suspended = seat.gang, False
+        job.gang, job.suspended = assignment.gang, False
         if job.move is not None:
             job.move.halted = False
         cell.hold(job, job.gang)

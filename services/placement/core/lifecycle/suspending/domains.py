@@ -1,4 +1,4 @@
-"""Servers as Gandiva sees them: who is at home on them, their height, their affinity (OSDI'18, section 4.2).
+"""Servers as Gandiva sees them: their residents, their height, their affinity (OSDI'18, section 4.2).
 
 The unit is a *domain*: servers that a gang spans take their turns together. Nearly always it is one server.
 """
@@ -17,11 +17,11 @@ from services.placement.core.jobs import Job, Phase
 
 @dataclass(frozen=True)
 class Domain:
-    """Servers whose jobs take turns together."""
+    """Servers on which jobs take turns together."""
 
     nodes: list[Node]
     residents: list[Job]
-    """Jobs at home here, running or suspended, in order of arrival."""
+    """Jobs that run here or are suspended here, in order of arrival."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Domain:
 
     @property
     def affinity(self) -> int:
-        """GPUs per job of those that are at home here: jobs of one size take turns without gaps. 0: nobody is."""
+        """GPUs per job of the residents: jobs of one size take turns without gaps. 0: there are none."""
         return self.residents[0].spec.gpus.count if self.residents else 0
 
     @property
@@ -54,13 +54,13 @@ class Domain:
         return [job for job in self.residents if job.suspended and takes_part(job)]
 
     def can_hold(self, job: Job) -> bool:
-        """Whether the job fits here when everybody else is suspended."""
+        """Whether the job fits here when all residents are suspended."""
         servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(self.nodes)), job.spec.gpus.max_nodes
         return servers is not None and (limit is None or servers <= limit)
 
 
 def takes_part(job: Job) -> bool:
-    """Whether the job takes turns: nobody wants it gone, stopped, paused or elsewhere."""
+    """Whether the job takes turns: it is not being stopped, paused or moved."""
     return job.lasts and not job.held and job.move is None
 
 
@@ -74,8 +74,8 @@ def domains(cell: Cell) -> list[Domain]:
             name = leaders.get(node.node_id, node.node_id)
             grouped.setdefault(name, Domain([], [])).nodes.append(node)
     for job in residents:
-        home = job.gang[0].node_id
-        domain = grouped.get(leaders.get(home, home))
+        server = job.gang[0].node_id
+        domain = grouped.get(leaders.get(server, server))
         if domain is not None:
             domain.residents.append(job)
     return list(grouped.values())

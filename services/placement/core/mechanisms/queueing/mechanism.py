@@ -139,7 +139,7 @@ def _reserve_if_due(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
 
 
 def _drop_stale_reservation(cell: Cell, turn: Turn[Cell]) -> None:
-    """A reservation on a node that cannot be used any more helps nobody."""
+    """A reservation on a node that cannot be used any more is of no use."""
     holder = _holder(cell)
     if holder is None or cell.reservation is None:
         return

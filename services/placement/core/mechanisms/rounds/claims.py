@@ -1,4 +1,4 @@
-"""Who wants to run in the coming round: rows that are owed time, and jobs that take what nobody claims."""
+"""What wants to run in the coming round: rows with a deficit, and jobs that take what no row claims."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from libs.contracts.placement import Share
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.mechanisms.rounds.homes import needs, open_rates, open_types
 from services.placement.core.mechanisms.rounds.memory import Rounds
-from services.placement.core.mechanisms.rounds.selection import NOTHING, Claim, Wish
+from services.placement.core.mechanisms.rounds.pinning import needs, open_rates, open_types
+from services.placement.core.mechanisms.rounds.selection import NOTHING, Backfill, Claim
 
 LAG_ROUNDS, LAG_PART = 1.0, 0.05
-"""How far a row may be from its share before somebody moves: so many rounds, or this part of the time that its job has
-had. To a young job a round matters, and to one with a deadline; an old one without can wait for more and still get the
-same fractions of its time."""
+"""How far a row may be from its share before jobs change places: so many rounds, or this part of the time that its job
+has had. To a young job a round matters, and to one with a deadline; an old one without can wait for more and still get
+the same fractions of its time."""
 
 
 def claims(cell: Cell, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
@@ -62,15 +62,15 @@ def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
     return max(least_s, part * lag_s)
 
 
-def by_debt(rounds: Rounds, jobs: list[Job]) -> list[Job]:
-    """Who is owed most first, then in queue order."""
+def by_deficit(rounds: Rounds, jobs: list[Job]) -> list[Job]:
+    """The jobs with the largest deficit first, then in queue order."""
     return sorted(jobs, key=lambda job: (-sum(rounds.credit.get(job.job_id, {}).values()), job.order))
 
 
-def wish(cell: Cell, job: Job, types: list[str]) -> Wish:
+def backfill(cell: Cell, job: Job, types: list[str]) -> Backfill:
     """What the job does with a GPU that is left."""
     known = seen(cell, job, types)
-    return Wish(
+    return Backfill(
         job_id=job.job_id,
         width=job.spec.gpus.count,
         rates=known,

@@ -1,4 +1,4 @@
-"""Who has no lease any more leaves its GPUs: stopped if it is restartable, else suspended where it is."""
+"""A job without a lease leaves its GPUs: stopped if it is restartable, else suspended where it is."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from services.placement.core.lifecycle.placing import preempt
 from services.placement.core.lifecycle.suspending.changes import change_places
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
-from services.placement.core.mechanisms.rounds.homes import gives_way, has_home
 from services.placement.core.mechanisms.rounds.memory import Rounds
+from services.placement.core.mechanisms.rounds.pinning import gives_way, is_pinned
 from services.placement.core.mechanisms.rounds.places import Plan, Present
 from services.placement.core.mechanisms.rounds.why import why_it_leaves, why_it_moves, why_some_leave
 
 
 def make_way(cell: Cell, rounds: Rounds, present: Present, plan: Plan, turn: Turn[Cell]) -> None:
-    """Free the GPUs of everybody whose lease is not renewed, and end the processes of who goes on elsewhere."""
+    """Free the GPUs of all jobs without a renewed lease, and end the processes of those that go on elsewhere."""
     renewed = dict.fromkeys(plan.renewed)
     leases = {lease.job_id: lease for lease in plan.leases}
     suspended = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue
-        if job.spec.restartable or not has_home(cell, job) or _goes_elsewhere(cell, job, leases.get(job_id)):
+        if job.spec.restartable or not is_pinned(cell, job) or _goes_elsewhere(cell, job, leases.get(job_id)):
             _stop(cell, rounds, job, leases.get(job_id), turn)
         else:
             suspended[job_id] = job

@@ -1,4 +1,4 @@
-"""Who was promised how much time, and who has had it.
+"""How much time each row was promised, and how much it has had.
 
 The paper's mechanism gives a round to the rows with the highest X_opt / f, where f is the fraction of time received
 since the allocation was last computed. Counting from zero at every reset starves small shares when resets are

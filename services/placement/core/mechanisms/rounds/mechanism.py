@@ -17,12 +17,11 @@ from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE, Job
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.mechanism import Mechanism
-from services.placement.core.mechanisms.rounds.claims import by_debt, claims, wish
-from services.placement.core.mechanisms.rounds.giving import give
-from services.placement.core.mechanisms.rounds.homes import crowded, host_rooms, resting, rooms
+from services.placement.core.mechanisms.rounds.claims import backfill, by_deficit, claims
 from services.placement.core.mechanisms.rounds.leaving import make_way
 from services.placement.core.mechanisms.rounds.ledger import book, booked, keep_credit, pay
 from services.placement.core.mechanisms.rounds.memory import Rounds, of
+from services.placement.core.mechanisms.rounds.pinning import crowded, host_rooms, resting, rooms
 from services.placement.core.mechanisms.rounds.places import Plan, Present, assign
 from services.placement.core.mechanisms.rounds.question import (
     Offered,
@@ -32,7 +31,8 @@ from services.placement.core.mechanisms.rounds.question import (
     question,
     totals,
 )
-from services.placement.core.mechanisms.rounds.selection import Claim, Seat, fill, select
+from services.placement.core.mechanisms.rounds.selection import Assignment, Claim, fill, select
+from services.placement.core.mechanisms.rounds.work_conservation import conserve
 from services.placement.core.sharing.accounts import settle
 from services.placement.core.sharing.estimates import missing
 
@@ -58,7 +58,7 @@ class RoundsMechanism(Mechanism):
                 return
             _begin_round(cell, memory.current, jobs, gpus, turn)
         if memory.current is not None:
-            give(cell, memory.current, turn)
+            conserve(cell, memory.current, turn)
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When the round is over, unless an allocation is awaited: the next one begins with that."""
@@ -168,8 +168,8 @@ def _begin_round(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, tur
             ends_s=turn.now_s + cell.settings.round_s,
             renewed=plan.renewed,
             leases=plan.leases,
-            packs=[list(seat.jobs) for seat in chosen if len(seat.jobs) > 1],
-            beyond=[job_id for seat in beyond for job_id in seat.jobs],
+            packs=[list(assignment.jobs) for assignment in chosen if len(assignment.jobs) > 1],
+            beyond=[job_id for assignment in beyond for job_id in assignment.jobs],
         )
     )
     make_way(cell, rounds, present, plan, turn)
@@ -177,10 +177,10 @@ def _begin_round(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, tur
 
 def _planned(
     cell: Cell, rounds: Rounds, jobs: list[Job], present: Present, gpus: Offered
-) -> tuple[list[Claim], list[Seat], Plan]:
-    """Who runs by its share, who on what is left, and where.
+) -> tuple[list[Claim], list[Assignment], Plan]:
+    """Which jobs run by their shares, which on what is left, and where.
 
-    A job that was to begin where no server takes it gives its seat back, before others have left for it.
+    A job that was to begin where no server takes it gives its assignment back, before others have left for it.
     """
     types, claimed = list(gpus), claims(cell, rounds, jobs, present.running)
     hosts = host_rooms(cell, rounds.plan)
@@ -188,9 +188,9 @@ def _planned(
     while True:
         left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if hosts else {}
         chosen = select(claimed, left, left_rooms)
-        seated = {job_id: None for seat in chosen for job_id in seat.jobs}
-        others = by_debt(rounds, [job for job in jobs if job.job_id not in seated])
-        beyond = fill([wish(cell, job, types) for job in others], left, left_rooms)
+        assigned = {job_id: None for assignment in chosen for job_id in assignment.jobs}
+        others = by_deficit(rounds, [job for job in jobs if job.job_id not in assigned])
+        beyond = fill([backfill(cell, job, types) for job in others], left, left_rooms)
         plan = assign(cell, [*chosen, *beyond], present, gpus, hosts)
         if not plan.refused:
             return chosen, beyond, plan
@@ -228,7 +228,7 @@ def begin_with_new_shares(cell: Cell, event: AllocationComputed, turn: Turn[Cell
         return
     if _round_is_due(rounds, turn.now_s):
         _begin_round(cell, rounds, jobs, offered(cell), turn)
-    give(cell, rounds, turn)
+    conserve(cell, rounds, turn)
 
 
 @machine.evolves(RoundStarted)

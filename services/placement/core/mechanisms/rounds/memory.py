@@ -28,7 +28,7 @@ class Rounds(msgspec.Struct, kw_only=True):
     number: int = 0
     ends_s: float = 0.0
     crowded: dict[str, float] = {}
-    """{job id: part of its share that its home can give}, of the jobs at home where not all of them can have all."""
+    """{job id: part of its share that its nodes can give}, of pinned jobs on nodes that cannot give all of them all."""
     plan: dict[str, Lease] = {}
     """{job id: the place that it gets when the tasks that must go have ended}."""
     beyond: dict[str, None] = {}

@@ -13,9 +13,9 @@ from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.homes import HostRooms, has_home, with_host_room
+from services.placement.core.mechanisms.rounds.pinning import HostRooms, is_pinned, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
-from services.placement.core.mechanisms.rounds.selection import Seat
+from services.placement.core.mechanisms.rounds.selection import Assignment
 
 
 @dataclass
@@ -25,21 +25,21 @@ class Plan:
     renewed: list[str] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)
-    """{GPU type: GPUs of jobs that are at home there from then on}."""
+    """{GPU type: GPUs of jobs that are pinned there from then on}."""
     refused: list[str] = field(default_factory=list)
     """GPU types of which no server takes a job that was to begin there."""
 
 
 @dataclass(frozen=True)
 class Present:
-    """Competing jobs whose processes are on servers where they may go on, by id."""
+    """Competing jobs with processes on servers where they may go on, by id."""
 
     running: Mapping[str, Job]
     suspended: Mapping[str, Job]
 
 
 class Board:
-    """The GPUs that may be given away, as they will be when everybody without a lease has left."""
+    """The GPUs that may be given away, as they will be when all jobs without a lease have left."""
 
     def __init__(
         self, cell: Cell, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
@@ -70,7 +70,7 @@ class Board:
                 self.left.pop(task.node_id, None)
 
     def settle(self, gang: list[TaskPlacement]) -> None:
-        """A job that begins here is at home from now on."""
+        """A job that begins here is pinned from now on."""
         for task in gang:
             self._hosts[task.node_id] -= len(task.gpu_indices)
 
@@ -92,20 +92,20 @@ class Board:
         return -(-width // self._largest)
 
 
-def assign(cell: Cell, chosen: Sequence[Seat], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
+def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
     """Places for the chosen rows."""
     plan = Plan()
-    by_type: dict[str, list[Seat]] = {}
-    for seat in chosen:
-        by_type.setdefault(seat.gpu_type, []).append(seat)
+    by_type: dict[str, list[Assignment]] = {}
+    for assignment in chosen:
+        by_type.setdefault(assignment.gpu_type, []).append(assignment)
     for gpu_type in sorted(by_type):
-        seats = by_type[gpu_type]
+        assignments = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
-        if hosts and any(seat.needs for seat in seats):
+        if hosts and any(assignment.needs for assignment in assignments):
             board = Board(cell, gpu_type, offered, hosts)
-            seats, offered = _seat_at_home(cell, plan, board, _largest_first(seats), present), board.left
+            assignments, offered = _assign_pinned(cell, plan, board, _largest_first(assignments), present), board.left
         board_of = partial(Board, cell, gpu_type, offered, hosts)
-        part = _renewing(cell, board_of(), seats, present) or _anew(cell, board_of(), seats, present)
+        part = _renewing(cell, board_of(), assignments, present) or _anew(cell, board_of(), assignments, present)
         plan.renewed += part.renewed
         plan.leases += part.leases
         plan.begun |= part.begun
@@ -113,96 +113,98 @@ def assign(cell: Cell, chosen: Sequence[Seat], present: Present, gpus: Offered, 
     return plan
 
 
-def _largest_first(seats: list[Seat]) -> list[Seat]:
+def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
     """In the order in which they choose their places."""
-    return sorted(sorted(seats, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
+    return sorted(sorted(assignments, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
 
 
-def _seat_at_home(cell: Cell, plan: Plan, board: Board, seats: list[Seat], present: Present) -> list[Seat]:
+def _assign_pinned(
+    cell: Cell, plan: Plan, board: Board, assignments: list[Assignment], present: Present
+) -> list[Assignment]:
     """Rows of jobs that can only go on on their servers come first, those that run before all. Returns the others.
 
     `select` has counted what there is for them.
     """
-    others: list[Seat] = []
-    suspended: list[tuple[Seat, Job]] = []
-    for seat in seats:
-        job = cell.jobs[seat.jobs[0]]
-        if not seat.needs or job.gpu_type != seat.gpu_type or not has_home(cell, job):
-            others.append(seat)
+    others: list[Assignment] = []
+    suspended: list[tuple[Assignment, Job]] = []
+    for assignment in assignments:
+        job = cell.jobs[assignment.jobs[0]]
+        if not assignment.needs or job.gpu_type != assignment.gpu_type or not is_pinned(cell, job):
+            others.append(assignment)
         elif job.job_id in present.running and board.has(job.gang):
-            _seat(plan, seat, job.gang, board, present)
+            _assign_row(plan, assignment, job.gang, board, present)
         else:
-            suspended.append((seat, job))
-    for seat, job in suspended:
+            suspended.append((assignment, job))
+    for assignment, job in suspended:
         gang = board.again(job)
         if gang is not None:
-            _seat(plan, seat, gang, board, present)
+            _assign_row(plan, assignment, gang, board, present)
     return others
 
 
-def _renewing(cell: Cell, board: Board, seats: list[Seat], present: Present) -> Plan | None:
-    """Everybody who can stay stays; None when that leaves a gang on more servers than necessary."""
+def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Plan | None:
+    """Every job that can stay stays; None when that leaves a gang on more servers than necessary."""
     plan, others = Plan(), []
-    for seat in seats:
-        stayer = _who_stays(seat, present, board)
+    for assignment in assignments:
+        stayer = _who_stays(assignment, present, board)
         if stayer is None:
-            others.append(seat)
-        elif len(stayer.gang) > board.ideal_nodes(seat.width):
+            others.append(assignment)
+        elif len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
         else:
-            _seat(plan, seat, stayer.gang, board, present)
-    for seat in _largest_first(others):
-        gang = _new_gang(cell, seat, present, board)
-        if gang is None or len(gang) > board.ideal_nodes(seat.width):
+            _assign_row(plan, assignment, stayer.gang, board, present)
+    for assignment in _largest_first(others):
+        gang = _new_gang(cell, assignment, present, board)
+        if gang is None or len(gang) > board.ideal_nodes(assignment.width):
             return None
-        _seat(plan, seat, gang, board, present)
+        _assign_row(plan, assignment, gang, board, present)
     return plan
 
 
-def _anew(cell: Cell, board: Board, seats: list[Seat], present: Present) -> Plan:
+def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Plan:
     """Largest first, each where it is if that is as good as any other place."""
     plan = Plan()
-    for seat in _largest_first(seats):
-        stayer, gang = _who_stays(seat, present, board), _new_gang(cell, seat, present, board)
+    for assignment in _largest_first(assignments):
+        stayer, gang = _who_stays(assignment, present, board), _new_gang(cell, assignment, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
-            _seat(plan, seat, gang, board, present)
-        elif seat.needs:
-            plan.refused.append(seat.gpu_type)
+            _assign_row(plan, assignment, gang, board, present)
+        elif assignment.needs:
+            plan.refused.append(assignment.gpu_type)
     return plan
 
 
-def _seat(plan: Plan, seat: Seat, gang: list[TaskPlacement], board: Board, present: Present) -> None:
-    """Give the gang's GPUs to all jobs of the row; who holds them already is not interrupted."""
+def _assign_row(plan: Plan, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present) -> None:
+    """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
     board.take(gang)
-    if seat.needs and ("", seat.gpu_type) in seat.needs:
+    if assignment.needs and ("", assignment.gpu_type) in assignment.needs:
         board.settle(gang)
-        plan.begun[seat.gpu_type] = plan.begun.get(seat.gpu_type, 0) + seat.width
-    for job_id in seat.jobs:
+        plan.begun[assignment.gpu_type] = plan.begun.get(assignment.gpu_type, 0) + assignment.width
+    for job_id in assignment.jobs:
         job = present.running.get(job_id)
         if job is not None and job.gang == gang:
             plan.renewed.append(job_id)
         else:
-            partners = [other for other in seat.jobs if other != job_id]
-            plan.leases.append(Lease(job_id=job_id, gpu_type=seat.gpu_type, gang=gang, packed_with=partners))
+            partners = [other for other in assignment.jobs if other != job_id]
+            plan.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
 
 
-def _who_stays(seat: Seat, present: Present, board: Board) -> Job | None:
-    """A job of the row that holds GPUs of the type which nobody else has been given, as many as it asks for."""
-    for job_id in seat.jobs:
+def _who_stays(assignment: Assignment, present: Present, board: Board) -> Job | None:
+    """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
+    for job_id in assignment.jobs:
         job = present.running.get(job_id)
-        if job is not None and job.gpu_type == seat.gpu_type and job.as_asked and board.has(job.gang):
+        if job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang):
             return job
     return None
 
 
-def _new_gang(cell: Cell, seat: Seat, present: Present, board: Board) -> list[TaskPlacement] | None:
+def _new_gang(cell: Cell, assignment: Assignment, present: Present, board: Board) -> list[TaskPlacement] | None:
     """Where one of the row's jobs is suspended, else the best place among what is left."""
-    for job_id in seat.jobs:
+    for job_id in assignment.jobs:
         job = present.suspended.get(job_id)
         gang = board.again(job) if job is not None else None
         if gang is not None:
             return gang
-    fit = board.best(cell.jobs[seat.jobs[0]])
+    fit = board.best(cell.jobs[assignment.jobs[0]])
     return fit.gang if fit is not None else None

@@ -11,7 +11,7 @@ from libs.policies.problem import Entity, GpuPool, KindPair, Pair, Problem
 from libs.policies.problem import Job as ProblemJob
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.mechanisms.rounds.homes import gives_way, has_home, open_rates, open_types
+from services.placement.core.mechanisms.rounds.pinning import gives_way, is_pinned, open_rates, open_types
 from services.placement.core.sharing.pairs import together
 from services.placement.core.sharing.rates import configuration_of, rates
 
@@ -24,7 +24,7 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 
 
 def competitors(cell: Cell) -> list[Job]:
-    """Jobs that wait for GPUs or hold some, in order of arrival; without those that somebody wants gone or paused."""
+    """Jobs that wait for GPUs or hold some, in order of arrival; without those that are cancelled or paused."""
     return [job for job in cell.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
 
 
@@ -48,12 +48,12 @@ def totals(gpus: Offered) -> dict[str, int]:
 
 
 def fingerprint(cell: Cell, jobs: list[Job], gpus: dict[str, int]) -> str:
-    """Changes when a reset event has happened: other jobs or homes, other GPUs, another policy, other rates."""
+    """Changes when a reset event has happened: other jobs or pinned nodes, other GPUs, another policy, other rates."""
     options = cell.options
     parts = [cell.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [job.job_id for job in jobs]
-    at_home = [job for job in jobs if not job.spec.restartable and has_home(cell, job)]
+    at_home = [job for job in jobs if not job.spec.restartable and is_pinned(cell, job)]
     parts += [f"{job.job_id}@{','.join(open_types(cell, job, list(gpus)))}" for job in at_home]
     parts += [str(cell.known.version), str(cell.tenant_weights), str(cell.cost_per_hour)]
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

@@ -15,7 +15,7 @@ Rooms = dict[Room, int]
 NOTHING: Mapping[Room, int] = {}
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True):
     """A row that runs on a GPU type."""
 
     jobs: tuple[str, ...]
@@ -26,8 +26,8 @@ class Seat(msgspec.Struct, frozen=True):
     """Rooms that it must have, whatever else is free."""
 
 
-class Claim(Seat, frozen=True):
-    """A seat that a row wants in the coming round."""
+class Claim(Assignment, frozen=True):
+    """A assignment that a row wants in the coming round."""
 
     priority: float
     """What it will be owed, in units of its lag, and one more where it runs."""
@@ -35,8 +35,8 @@ class Claim(Seat, frozen=True):
     """Decides between equals: order of arrival."""
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """A job that takes what nobody claims."""
+class Backfill(msgspec.Struct, frozen=True):
+    """A backfill request: a job that takes what no row claims."""
 
     job_id: str
     width: int
@@ -53,7 +53,7 @@ def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[
 
     Highest priority first; a row is passed over when one of its jobs has a place already or too few GPUs are left.
     """
-    seats: list[Claim] = []
+    assignments: list[Claim] = []
     taken: set[str] = set()
     by_arrival = sorted(claims, key=attrgetter("order"))
     for claim in sorted(by_arrival, key=attrgetter("priority"), reverse=True):
@@ -62,36 +62,38 @@ def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[
                 continue
             free[claim.gpu_type] -= claim.width
             taken.update(claim.jobs)
-            seats.append(claim)
-    return seats
+            assignments.append(claim)
+    return assignments
 
 
-def fill(wishes: Iterable[Wish], free: dict[str, int], rooms: Rooms) -> list[Seat]:
+def fill(requests: Iterable[Backfill], free: dict[str, int], rooms: Rooms) -> list[Assignment]:
     """The jobs that use what is left; subtracts from `free` and `rooms`.
 
-    Who runs already goes on where it is; then the others, in the order given, each on its fastest type; among equals
-    on the type of which most is left.
+    A job that runs already goes on where it is; then the others, in the order given, each on its fastest type; among
+    equals on the type of which most is left.
     """
-    listed = list(wishes)
-    chosen: dict[str, Seat] = {}
-    for wish in listed:
-        if wish.running_on and wish.rates.get(wish.running_on, 0.0) > 0:
-            _fill_one(wish, [wish.running_on], free, rooms, chosen)
-    for wish in listed:
-        if wish.job_id not in chosen:
-            possible = [t for t, rate in wish.rates.items() if rate > 0 and wish.width <= free.get(t, 0)]
-            by_choice = sorted(possible, key=lambda t: (wish.rates[t], free[t], t), reverse=True)
-            _fill_one(wish, by_choice, free, rooms, chosen)
+    listed = list(requests)
+    chosen: dict[str, Assignment] = {}
+    for request in listed:
+        if request.running_on and request.rates.get(request.running_on, 0.0) > 0:
+            _fill_one(request, [request.running_on], free, rooms, chosen)
+    for request in listed:
+        if request.job_id not in chosen:
+            possible = [t for t, rate in request.rates.items() if rate > 0 and request.width <= free.get(t, 0)]
+            by_choice = sorted(possible, key=lambda t: (request.rates[t], free[t], t), reverse=True)
+            _fill_one(request, by_choice, free, rooms, chosen)
     return list(chosen.values())
 
 
-def _fill_one(wish: Wish, types: list[str], free: dict[str, int], rooms: Rooms, chosen: dict[str, Seat]) -> None:
+def _fill_one(
+    request: Backfill, types: list[str], free: dict[str, int], rooms: Rooms, chosen: dict[str, Assignment]
+) -> None:
     """On the first of these types that has room for it."""
     for gpu_type in types:
-        needs = wish.needs.get(gpu_type, NOTHING)
-        if wish.width <= free.get(gpu_type, 0) and _take(rooms, needs):
-            chosen[wish.job_id] = Seat((wish.job_id,), gpu_type, wish.width, needs)
-            free[gpu_type] -= wish.width
+        needs = request.needs.get(gpu_type, NOTHING)
+        if request.width <= free.get(gpu_type, 0) and _take(rooms, needs):
+            chosen[request.job_id] = Assignment((request.job_id,), gpu_type, request.width, needs)
+            free[gpu_type] -= request.width
             return
 
 

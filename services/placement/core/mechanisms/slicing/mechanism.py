@@ -127,20 +127,20 @@ def _go_on_where_possible(cell: Cell, turn: Turn[Cell]) -> None:
 
 
 def _place_on_free_gpus(cell: Cell, turn: Turn[Cell]) -> None:
-    homes = domains(cell)
+    listed = domains(cell)
     for job in HeadsInOrder(cell):
-        fit = _free_place(homes, job)
+        fit = _free_place(listed, job)
         if fit is not None:
             place(cell, job, fit.gang, why_here(job, fit), turn)
-            homes = domains(cell)
+            listed = domains(cell)
 
 
-def _free_place(homes: list[Domain], job: Job) -> gangs.Fit | None:
+def _free_place(listed: list[Domain], job: Job) -> gangs.Fit | None:
     """On free GPUs: of servers with its affinity, of empty ones, of any."""
-    kindred = [home for home in homes if home.affinity == job.spec.gpus.count]
-    empty = [home for home in homes if not home.residents]
-    for group in (kindred, empty, homes):
-        fit = gangs.best_fit(job.spec.gpus, Listed([node for home in group for node in home.nodes if node.usable]))
+    kindred = [domain for domain in listed if domain.affinity == job.spec.gpus.count]
+    empty = [domain for domain in listed if not domain.residents]
+    for group in (kindred, empty, listed):
+        fit = gangs.best_fit(job.spec.gpus, Listed([node for domain in group for node in domain.nodes if node.usable]))
         if fit is not None:
             return fit
     return None
@@ -152,16 +152,16 @@ def _assign(cell: Cell, promised: Collection[str]) -> dict[str, list[Job]]:
     Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
     ones make room for need no turn.
     """
-    homes = domains(cell)
-    load = {home.name: home.load for home in homes}
-    limits = {home.name: cell.settings.max_height * home.gpus for home in homes}
+    listed = domains(cell)
+    load = {domain.name: domain.load for domain in listed}
+    limits = {domain.name: cell.settings.max_height * domain.gpus for domain in listed}
     candidates: dict[str, _Candidates] = {}
     coming: dict[str, list[Job]] = {}
     for job in _queued(cell):
         if job.job_id in promised:
             continue
         if job.shape not in candidates:
-            candidates[job.shape] = _Candidates(homes, job, load)
+            candidates[job.shape] = _Candidates(listed, job, load)
         best = candidates[job.shape].best(load, limits)
         if best is not None:
             load[best] += job.spec.gpus.count
@@ -176,12 +176,14 @@ class _Candidates:
     the first of the heap has to be up to date.
     """
 
-    def __init__(self, homes: Sequence[Domain], job: Job, load: Mapping[str, int]) -> None:
+    def __init__(self, listed: Sequence[Domain], job: Job, load: Mapping[str, int]) -> None:
         self._width = job.spec.gpus.count
         self._gpus = {
-            home.name: home.gpus for home in homes if any(node.usable for node in home.nodes) and home.can_hold(job)
+            domain.name: domain.gpus
+            for domain in listed
+            if any(node.usable for node in domain.nodes) and domain.can_hold(job)
         }
-        self._strange = {home.name: home.affinity not in (0, self._width) for home in homes}
+        self._strange = {domain.name: domain.affinity not in (0, self._width) for domain in listed}
         self._heap = [self._key(name, load[name]) for name in self._gpus]
         heapify(self._heap)
 
@@ -214,32 +216,38 @@ def _is_over(cell: Cell, domain: Domain, now_s: float) -> bool:
 
 
 def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
-    """Who need not wait for the end of the slice: jobs of a lower priority run."""
+    """The newcomers that need not wait for the end of the slice: jobs of a lower priority run."""
     lowest = min((job.priority for job in domain.residents if runs(job)), default=0)
     return [job for job in newcomers if job.priority > lowest]
 
 
 def _rearrange(cell: Cell, domain: Domain, newcomers: list[Job], turn: Turn[Cell], *, anew: bool) -> None:
-    """Say who runs from now on, if that changes anything or a new slice begins."""
+    """Say which jobs run from now on, if that changes anything or a new slice begins."""
     if anew:
         pack_two(cell, domain, turn)
-    seats = choose(cell, of(cell), domain, newcomers, turn.now_s, anew=anew)
-    resumed = [seat for seat in seats if seat.job.gang and (seat.job.suspended or seat.gang != seat.job.gang)]
-    started = [seat for seat in seats if not seat.job.gang]
-    seated = {seat.job.job_id: None for seat in seats}
-    suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in seated]
+    assignments = choose(cell, of(cell), domain, newcomers, turn.now_s, anew=anew)
+    resumed = [
+        assignment
+        for assignment in assignments
+        if assignment.job.gang and (assignment.job.suspended or assignment.gang != assignment.job.gang)
+    ]
+    started = [assignment for assignment in assignments if not assignment.job.gang]
+    assigned = {assignment.job.job_id: None for assignment in assignments}
+    suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in assigned]
     if not anew and not (resumed or started or suspended):
         return
     change_places(
         cell,
         domain,
-        running=[seat.job for seat in seats if seat not in resumed and seat not in started],
+        running=[
+            assignment.job for assignment in assignments if assignment not in resumed and assignment not in started
+        ],
         suspended=suspended,
         resumed=resumed,
-        started=[seat.job for seat in started],
+        started=[assignment.job for assignment in started],
         ends_s=turn.now_s + cell.settings.slice_s if anew else max(slice_of(cell, domain).ends_s, turn.now_s),
         reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
         turn=turn,
     )
-    for seat in started:
-        place(cell, seat.job, seat.gang, why_its_turn(domain, seat.job), turn)
+    for assignment in started:
+        place(cell, assignment.job, assignment.gang, why_its_turn(domain, assignment.job), turn)

@@ -47,11 +47,11 @@ def begin_anew(cell: Cell, memory: Memory, now_s: float) -> None:
 
 def joins(cell: Cell, memory: Memory, job: Job, now_s: float) -> None:
     """A newcomer has had as much as the job that has had least where it is now: else it would have to catch up."""
-    homes = {task.node_id: None for task in job.gang}
+    servers = {task.node_id: None for task in job.gang}
     others = [
         had(memory, other, now_s)
         for other in cell.jobs.values()
-        if other is not job and any(task.node_id in homes for task in other.gang)
+        if other is not job and any(task.node_id in servers for task in other.gang)
     ]
     time, least_s = memory.time(job), min(others, default=0.0)
     if least_s > time.served_s:

@@ -1,4 +1,4 @@
-"""Elastic jobs give GPUs back at once when others need them (Gandiva, section 3), before anybody has to take turns."""
+"""Elastic jobs give GPUs back at once when others need them (Gandiva, section 3), before jobs have to take turns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NEEDED = "GpusNeeded"
 
 @dataclass
 class _Server:
-    """GPUs of one type on one server, as far as they can be had without anybody's being suspended."""
+    """GPUs of one type on one server, as far as they can be had without suspending a job."""
 
     node: Node
     gpu_type: str
     jobs: list[Job]
     """Elastic ones that hold some of them."""
     room: int
-    """Free, or about to be, and promised to nobody."""
+    """Free, or about to be, and promised to no job."""
 
 
 def make_room(cell: Cell, queued: Sequence[Job], turn: Turn[Cell]) -> dict[str, str]:
@@ -59,7 +59,7 @@ def make_room(cell: Cell, queued: Sequence[Job], turn: Turn[Cell]) -> dict[str, 
 
 
 def next_end_s(cell: Cell) -> float | None:
-    """When patience with somebody who is to shrink ends."""
+    """When patience with a job that is to shrink ends."""
     resizes = (_resize_of(job) for job in cell.jobs.values())
     return min((resize.since_s + PATIENCE_S for resize in resizes if resize is not None), default=None)
 
@@ -148,7 +148,7 @@ def _shrink(cell: Cell, job: Job, gpus: int, other: Job, turn: Turn[Cell]) -> No
 
 
 def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[Cell]) -> None:
-    """Who cannot be resized in time goes on as it is, and takes turns."""
+    """A job that cannot be resized in time goes on as it is, and takes turns."""
     for job in elastic:
         resize = _resize_of(job)
         if resize is not None and turn.now_s >= resize.since_s + PATIENCE_S:

@@ -1,4 +1,4 @@
-"""Whose turn it is: the jobs that have had least, in order of priority, as many as fit side by side."""
+"""Which jobs have their turn: those that have had least, in order of priority, as many as fit side by side."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.suspending.changes import Seat
+from services.placement.core.lifecycle.suspending.changes import Assignment
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.slicing.memory import Memory
 from services.placement.core.mechanisms.slicing.service_time import had
-from services.placement.core.sharing.packs import crew_of
+from services.placement.core.sharing.packs import pack_of
 
 FreeGpus = dict[str, list[int]]
 """{node id: indices}, those that are best given away first."""
-Crew = list[Job]
+Pack = list[Job]
 """One job, or two that are packed."""
 
 
 def choose(
     cell: Cell, memory: Memory, domain: Domain, newcomers: Sequence[Job], now_s: float, *, anew: bool
-) -> list[Seat]:
-    """Who runs from now on, and where.
+) -> list[Assignment]:
+    """Which jobs run from now on, and where.
 
     Args:
         cell: says which jobs are packed with which.
         memory: says how much each job has had.
-        domain: whose GPUs are given away.
+        domain: its GPUs are given away.
         newcomers: queued jobs that may begin here, in queue order.
         now_s: the time.
-        anew: the slice is over, and everybody competes; else who runs makes room for a higher priority alone.
+        anew: the slice is over, and all jobs compete; else running jobs make room for a higher priority alone.
 
     Returns:
-        Seats of running, suspended and new jobs. Higher priority goes first; among equals packs on trial, so that
+        Assignments of running, suspended and new jobs. Higher priority goes first; among equals packs on trial, so that
         there is something to judge, then newcomers, because their users wait for the first sign of life (they jump
-        the line once, and `max_height` bounds how many there are), then who has had least (weighted round-robin,
-        Gandiva section 4.2), then who waits, then in order of arrival. A job that does not fit is passed over: having
-        had least, it is first again until it does. Packed jobs run together.
+        the line once, and `max_height` bounds how many there are), then those that have had least (weighted
+        round-robin, Gandiva section 4.2), then those that wait, then in order of arrival. A job that does not fit is
+        passed over: having had least, it is first again until it does. Packed jobs run together.
     """
-    ranked = sorted(_crews(cell, domain, newcomers), key=lambda crew: _order(cell, memory, crew, now_s, anew=anew))
+    ranked = sorted(_packs(cell, domain, newcomers), key=lambda pack: _order(cell, memory, pack, now_s, anew=anew))
     free = _free(domain, ranked)
-    seats = []
-    for crew in ranked:
-        gang = _place_of(domain, crew[0], free)
+    assignments = []
+    for pack in ranked:
+        gang = _place_of(domain, pack[0], free)
         if gang is not None:
-            names = [job.job_id for job in crew]
-            seats += [Seat(job, gang, [name for name in names if name != job.job_id]) for job in crew]
+            names = [job.job_id for job in pack]
+            assignments += [Assignment(job, gang, [name for name in names if name != job.job_id]) for job in pack]
             for task in gang:
                 free[task.node_id] = [i for i in free[task.node_id] if i not in task.gpu_indices]
-    return seats
+    return assignments
 
 
 def runs(job: Job) -> bool:
@@ -60,31 +60,31 @@ def runs(job: Job) -> bool:
     return bool(job.gang) and not job.suspended
 
 
-def _crews(cell: Cell, domain: Domain, newcomers: Sequence[Job]) -> list[Crew]:
+def _packs(cell: Cell, domain: Domain, newcomers: Sequence[Job]) -> list[Pack]:
     takers = {job.job_id: job for job in domain.residents if takes_part(job)}
-    crews: list[Crew] = []
+    packs: list[Pack] = []
     seen: dict[str, None] = {}
     for job in takers.values():
         if job.job_id not in seen:
-            crews.append(crew_of(cell, job, takers))
-            seen.update(dict.fromkeys(member.job_id for member in crews[-1]))
-    return [*crews, *([job] for job in newcomers)]
+            packs.append(pack_of(cell, job, takers))
+            seen.update(dict.fromkeys(member.job_id for member in packs[-1]))
+    return [*packs, *([job] for job in newcomers)]
 
 
 def _order(
-    cell: Cell, memory: Memory, crew: Crew, now_s: float, *, anew: bool
+    cell: Cell, memory: Memory, pack: Pack, now_s: float, *, anew: bool
 ) -> tuple[int, bool, bool, bool, float, bool, int]:
-    first = crew[0]
-    served_s = sum(had(memory, job, now_s) for job in crew) / len(crew)
+    first = pack[0]
+    served_s = sum(had(memory, job, now_s) for job in pack) / len(pack)
     stays = not anew and runs(first)
     on_trial = cell.book.on_trial(first.job_id)
     return (-first.priority, not on_trial, not stays, bool(first.gang), served_s, runs(first), first.seq)
 
 
-def _free(domain: Domain, ranked: list[Crew]) -> FreeGpus:
-    """GPUs that may be given away: idle ones first, then paused jobs', then those of who is least likely to stay."""
+def _free(domain: Domain, ranked: list[Pack]) -> FreeGpus:
+    """GPUs that may be given away: idle ones, then paused jobs' ones, then those of the least likely to stay."""
     paused = {job.job_id: len(ranked) for job in domain.residents if job.held and job.lasts and job.move is None}
-    places = paused | {job.job_id: place for place, crew in enumerate(ranked) for job in crew if runs(job)}
+    places = paused | {job.job_id: place for place, pack in enumerate(ranked) for job in pack if runs(job)}
     free: FreeGpus = {}
     for node in domain.nodes:
         worth = []

@@ -18,7 +18,7 @@ def why_here(job: Job, fit: gangs.Fit) -> Reason:
 
 
 def why_its_turn(domain: Domain, job: Job) -> Reason:
-    """Why the job gets GPUs that others had."""
+    """Why the job gets GPUs that other jobs had."""
     numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
     message = f"no GPU is free; it takes turns with {len(domain.residents)} others on {domain.name}"
     return Reason(code="OverSubscribed", message=message, numbers=numbers)
@@ -28,10 +28,10 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
     """Why jobs change places.
 
     Args:
-        domain: whose jobs they are.
+        domain: the servers of the jobs.
         newcomers: those that may begin.
         anew: the slice is over.
-        parted: nobody comes, and somebody goes: jobs shared GPUs until now.
+        parted: jobs leave and none comes: they shared GPUs until now.
     """
     waiting_jobs = len(domain.suspended) + len(newcomers)
     numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}

@@ -1,12 +1,12 @@
-"""Jobs that are not restartable are at home where they began: there they are suspended, and go on.
+"""Jobs that are not restartable are pinned to the nodes where they began: there they are suspended, and go on.
 
 A script that keeps no checkpoints can be taken off its GPUs all the same, by suspending its processes (Gandiva,
-OSDI'18, section 4.1), but these cannot leave their servers. The rounds give such a job GPUs of its home or none. Only
+OSDI'18, section 4.1), but these cannot leave their servers. The rounds give such a job GPUs of its nodes or none. Only
 while all that it has done is done again within a round on a faster type, and would end it sooner, that type is open to
-it, too: who has begun on the slowest GPUs, because they were idle, does not stay there for ever. Two that are at home
+it, too: a job that has begun on idle GPUs of the slowest type does not stay there for ever. Two that are pinned
 in different places could not share GPUs, so these jobs share none.
 
-Whether a job has a home, what it needs and what is open to it is asked only of jobs that are not restartable.
+Whether a job is pinned, what it needs and what is open to it is asked only of jobs that are not restartable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HostRooms = dict[str, int]
 """{server: GPUs' worth of jobs that its memory still takes; suspended processes are kept there}."""
 
 
-def has_home(cell: Cell, job: Job) -> bool:
+def is_pinned(cell: Cell, job: Job) -> bool:
     """Whether the job has begun, and can go on where it is."""
     return job.lasts and job.as_asked and all(_may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
@@ -44,7 +44,7 @@ def _may_return(node: Node, task: TaskPlacement) -> bool:
 
 def open_types(cell: Cell, job: Job, types: list[str]) -> list[str]:
     """Of these GPU types, those on which the job may get its next round."""
-    if not has_home(cell, job):
+    if not is_pinned(cell, job):
         return types
     known = rates(cell, job, types)
     here = rates(cell, job, [job.gpu_type]).get(job.gpu_type, 0.0)
@@ -71,8 +71,8 @@ def resting(cell: Cell) -> list[Job]:
 
 
 def gives_way(cell: Cell, job: Job) -> bool:
-    """Whether a paused job is suspended by the next round, so that it does not keep others from their home."""
-    return job.stays and not job.spec.restartable and has_home(cell, job)
+    """Whether a paused job is suspended by the next round, so that it does not keep others from their nodes."""
+    return job.stays and not job.spec.restartable and is_pinned(cell, job)
 
 
 def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, int], most: Mapping[str, int]) -> Rooms:
@@ -94,7 +94,7 @@ def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, i
 
 def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
     """The rooms that the job needs beside GPUs of the type."""
-    if job.gpu_type != gpu_type or not has_home(cell, job):
+    if job.gpu_type != gpu_type or not is_pinned(cell, job):
         return {("", gpu_type): job.spec.gpus.count}
     found: Rooms = {}
     for task in job.gang:
@@ -107,21 +107,21 @@ def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
 
 
 def crowded(cell: Cell, rounds: Rounds) -> dict[str, float]:
-    """{job: part of its share that its home can give}, of the jobs at home where not everybody can have all.
+    """{job: part of its share that its nodes can give}, of pinned jobs on nodes that cannot give all of them all.
 
-    The policy knows GPU types, not servers. What nobody could be given is not owed either: else debts would grow for
+    The policy knows GPU types, not servers. What no job could be given is not owed either: else deficits would grow for
     as long as it is crowded, and be collected from others afterwards.
     """
     jobs = [job for job in cell.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
-    homes = {job.job_id: needs(cell, job, job.gpu_type) for job in jobs if has_home(cell, job)}
+    pinned = {job.job_id: needs(cell, job, job.gpu_type) for job in jobs if is_pinned(cell, job)}
     promised: dict[Room, float] = {}
-    for job_id, home in homes.items():
+    for job_id, needed in pinned.items():
         time = sum(rounds.shares[row].time.get(cell.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
-        for room, gpus in home.items():
+        for room, gpus in needed.items():
             promised[room] = promised.get(room, 0.0) + time * gpus
     parts = {
-        job_id: min((_size(cell, room) / max(promised[room], 1e-12) for room in home), default=1.0)
-        for job_id, home in homes.items()
+        job_id: min((_size(cell, room) / max(promised[room], 1e-12) for room in needed), default=1.0)
+        for job_id, needed in pinned.items()
     }
     return {job_id: part for job_id, part in parts.items() if part < 1.0}
 
@@ -133,7 +133,7 @@ def _size(cell: Cell, room: Room) -> int:
 
 
 def host_rooms(cell: Cell, plan: Mapping[str, Lease]) -> HostRooms:
-    """Room for jobs that begin and are at home there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
+    """Room for jobs that begin and are pinned there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
     jobs = [job for job in cell.jobs.values() if not job.spec.restartable]
     if not jobs:
         return {}

@@ -1,4 +1,4 @@
-"""Who is where: jobs are placed, take turns, are moved, share GPUs, get faster or slower, end."""
+"""Where jobs are: they are placed, take turns, are moved, share GPUs, get faster or slower, end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.contracts.reasons import PendingReason
-from services.migration.core.state import Assessment, Seat, State
+from services.migration.core.state import Assessment, Assignment, State
 from services.migration.core.table import machine
 
 Ended = JobSucceeded | JobCancelled | AttemptFailed | JobAbandoned
@@ -31,7 +31,7 @@ LOOK_AFTER_S = 2.0
 
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
-    known = event.job_id in state.queued or event.job_id in state.seats
+    known = event.job_id in state.queued or event.job_id in state.assignments
     if len(event.spec.widths) > 1 and not known:  # the first arrival of an id counts
         state.widths.setdefault(event.job_id, event.spec.widths)
 
@@ -44,42 +44,42 @@ def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
 @machine.evolves(JobPlaced)
 def job_seated(state: State, event: JobPlaced, now_s: float) -> None:
     state.queued.pop(event.job_id, None)
-    state.seats[event.job_id] = seat = Seat(attempt=event.attempt, gang=event.gang)
-    _fill(state, seat)
-    _has_changed(state, seat.nodes, now_s)
+    state.assignments[event.job_id] = assignment = Assignment(attempt=event.attempt, gang=event.gang)
+    _fill(state, assignment)
+    _has_changed(state, assignment.nodes, now_s)
 
 
 @machine.evolves(JobMoved)
 def job_moved(state: State, event: JobMoved, now_s: float) -> None:
     """Its old tasks stand still, and are about to be ended."""
-    seat = state.seats[event.job_id]
-    for node_id in seat.nodes:
-        if node_id not in seat.exited and node_id in state.servers and state.servers[node_id].present:
+    assignment = state.assignments[event.job_id]
+    for node_id in assignment.nodes:
+        if node_id not in assignment.exited and node_id in state.servers and state.servers[node_id].present:
             state.leftovers.setdefault(node_id, {})[event.job_id] = event.from_attempt
-    if seat.rate_per_s > 0:
+    if assignment.rate_per_s > 0:
         state.assessments[event.job_id] = Assessment(
-            migration_id=event.migration_id, attempt=event.attempt, before_per_s=seat.rate_per_s
+            migration_id=event.migration_id, attempt=event.attempt, before_per_s=assignment.rate_per_s
         )
-    _has_changed(state, seat.nodes, now_s)
-    before = gpu_type_of(state, seat)
-    state.seats[event.job_id] = moved = Seat(
+    _has_changed(state, assignment.nodes, now_s)
+    before = gpu_type_of(state, assignment)
+    state.assignments[event.job_id] = moved = Assignment(
         attempt=event.attempt,
         gang=event.gang,
         movable={task.node_id: None for task in event.gang},
-        resizable=seat.resizable,
+        resizable=assignment.resizable,
         rests_until_s=now_s + state.move_rest_s,
     )
     _fill(state, moved)
     _has_changed(state, moved.nodes, now_s)
-    if gpu_type_of(state, moved) == before and moved.width == seat.width:
-        moved.best_per_s = seat.best_per_s
+    if gpu_type_of(state, moved) == before and moved.width == assignment.width:
+        moved.best_per_s = assignment.best_per_s
 
 
 @machine.evolves(JobExited)
 def task_ended(state: State, event: JobExited, now_s: float) -> None:
-    seat = state.seats.get(event.job_id)
-    if seat is not None and seat.attempt == event.attempt:
-        seat.exited[event.node_id] = None
+    assignment = state.assignments.get(event.job_id)
+    if assignment is not None and assignment.attempt == event.attempt:
+        assignment.exited[event.node_id] = None
     left = state.leftovers.get(event.node_id, {})
     if left.get(event.job_id) == event.attempt:
         del left[event.job_id]
@@ -87,21 +87,21 @@ def task_ended(state: State, event: JobExited, now_s: float) -> None:
 
 @machine.evolves(JobMovable)
 def task_movable(state: State, event: JobMovable, now_s: float) -> None:
-    seat = state.seats.get(event.job_id)
-    if seat is not None and seat.attempt == event.attempt:
-        seat.movable[event.node_id] = None
-        seat.resizable = event.resizable
+    assignment = state.assignments.get(event.job_id)
+    if assignment is not None and assignment.attempt == event.attempt:
+        assignment.movable[event.node_id] = None
+        assignment.resizable = event.resizable
         look_soon(state, now_s)
 
 
 @machine.evolves(TimeSliceStarted)
 def turns_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
     for job_id in event.suspended:
-        if (seat := state.seats.get(job_id)) is not None:
-            seat.suspended_since_s = now_s
+        if (assignment := state.assignments.get(job_id)) is not None:
+            assignment.suspended_since_s = now_s
     for resumed in event.resumed:
-        if (seat := state.seats.get(resumed.job_id)) is not None:
-            seat.suspended_since_s, seat.gang = None, resumed.gang
+        if (assignment := state.assignments.get(resumed.job_id)) is not None:
+            assignment.suspended_since_s, assignment.gang = None, resumed.gang
     _has_changed(state, event.nodes, now_s)
     look_soon(state, now_s)
 
@@ -118,12 +118,12 @@ def job_unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
 
 @machine.evolves(JobProfiled)
 def job_profiled(state: State, event: JobProfiled, now_s: float) -> None:
-    seat = state.seats.get(event.job_id)
-    if seat is None or seat.attempt != event.attempt or seat.packed:
+    assignment = state.assignments.get(event.job_id)
+    if assignment is None or assignment.attempt != event.attempt or assignment.packed:
         return
-    seat.rate_per_s = event.rate_per_s
-    seat.best_per_s = max(seat.best_per_s, event.rate_per_s)
-    if event.rate_per_s < state.interference * seat.best_per_s:
+    assignment.rate_per_s = event.rate_per_s
+    assignment.best_per_s = max(assignment.best_per_s, event.rate_per_s)
+    if event.rate_per_s < state.interference * assignment.best_per_s:
         look_soon(state, now_s)
 
 
@@ -135,17 +135,17 @@ def job_waits(state: State, event: JobQueued, now_s: float) -> None:
     else:
         state.queued[event.job_id] = None
     look_soon(state, now_s)
-    seat = state.seats.get(event.job_id)
-    if seat is not None and event.attempt > seat.attempt:
-        _has_changed(state, seat.nodes, now_s)
-        del state.seats[event.job_id]
+    assignment = state.assignments.get(event.job_id)
+    if assignment is not None and event.attempt > assignment.attempt:
+        _has_changed(state, assignment.nodes, now_s)
+        del state.assignments[event.job_id]
 
 
 @machine.evolves(JobSucceeded, JobCancelled, AttemptFailed, JobAbandoned)
 def attempt_ended(state: State, event: Ended, now_s: float) -> None:
-    seat = state.seats.pop(event.job_id, None)
-    if seat is not None:
-        _has_changed(state, seat.nodes, now_s)
+    assignment = state.assignments.pop(event.job_id, None)
+    if assignment is not None:
+        _has_changed(state, assignment.nodes, now_s)
     state.queued.pop(event.job_id, None)
     if not isinstance(event, AttemptFailed):
         state.widths.pop(event.job_id, None)
@@ -153,9 +153,9 @@ def attempt_ended(state: State, event: Ended, now_s: float) -> None:
     look_soon(state, now_s)
 
 
-def gpu_type_of(state: State, seat: Seat) -> str:
+def gpu_type_of(state: State, assignment: Assignment) -> str:
     """Of the GPUs that the job has; empty when nothing is known of its node."""
-    first = seat.gang[0]
+    first = assignment.gang[0]
     server = state.servers.get(first.node_id)
     return server.gpus[first.gpu_indices[0]] if server is not None else ""
 
@@ -173,14 +173,14 @@ def _has_changed(state: State, node_ids: Iterable[str], now_s: float) -> None:
             state.servers[node_id].changed_s = now_s
 
 
-def _fill(state: State, seat: Seat) -> None:
+def _fill(state: State, assignment: Assignment) -> None:
     """Its nodes are not empty any more."""
-    for node_id in seat.nodes:
+    for node_id in assignment.nodes:
         if node_id in state.drains:
             state.drains[node_id].empty = False
 
 
 def _share(state: State, *job_ids: str, packed: bool) -> None:
     for job_id in job_ids:
-        if (seat := state.seats.get(job_id)) is not None:
-            seat.packed = packed
+        if (assignment := state.assignments.get(job_id)) is not None:
+            assignment.packed = packed

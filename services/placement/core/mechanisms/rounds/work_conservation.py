@@ -1,4 +1,4 @@
-"""GPUs change hands inside a round: planned places are taken as they become free, idle GPUs are given away."""
+"""No GPU idles inside a round while a job can use it: planned places are taken, other free GPUs given away."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.suspending.changes import resume
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.claims import by_debt, seen
-from services.placement.core.mechanisms.rounds.homes import HostRooms, host_rooms, resting, with_host_room
+from services.placement.core.mechanisms.rounds.claims import by_deficit, seen
 from services.placement.core.mechanisms.rounds.memory import Rounds
+from services.placement.core.mechanisms.rounds.pinning import HostRooms, host_rooms, resting, with_host_room
 from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
 """{GPU type: servers with their idle GPUs}."""
 
 
-def give(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
-    """Place whom the round waits for, then whoever can use idle GPUs; tell the others why they wait."""
+def conserve(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
+    """Place the jobs that the round waits for, then any that can use idle GPUs; tell the others why they wait."""
     _place_planned(cell, rounds, turn)
     waiting = _waiting(cell, rounds)
     if waiting:
@@ -70,7 +70,7 @@ def _give_idle_away(cell: Cell, rounds: Rounds, waiting: list[Job], turn: Turn[C
     if not idle:  # mostly: then the jobs that wait need not be put in order
         return
     hosts = host_rooms(cell, rounds.plan)
-    for job in by_debt(rounds, waiting):
+    for job in by_deficit(rounds, waiting):
         gives = _resume(cell, rounds, job, idle, turn) if job.suspended else _begin(cell, job, idle, hosts, turn)
         if gives:
             idle, hosts = _idle(cell, rounds), host_rooms(cell, rounds.plan)
