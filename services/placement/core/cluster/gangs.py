@@ -46,7 +46,7 @@ def best_fit(request: GpuRequest, servers: Servers) -> Fit | None:
     for gpu_type in accepted_types(request, servers):
         single = servers.fullest(gpu_type, request.count)
         if single is not None:
-            fits.append(_on_one(request, gpu_type, single))
+            fits.append(on_one(request, gpu_type, single))
         elif servers.free(gpu_type) >= request.count:
             fits += _over_several(request, gpu_type, servers.with_free(gpu_type))
     return _best(fits)
@@ -121,14 +121,22 @@ def _over_several(request: GpuRequest, gpu_type: str, free: list[Free]) -> list[
 def best_of_type(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | None:
     """The candidate on the fewest servers, then in the fewest racks; `free`: GPUs that may be given away."""
     single = fullest_of(free, request.count)
-    return _on_one(request, gpu_type, single) if single is not None else _best(_over_several(request, gpu_type, free))
+    if single is not None:
+        return on_one(request, gpu_type, single)
+    return over_several(request, gpu_type, free)
+
+
+def over_several(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | None:
+    """The same where no server alone has so many."""
+    return _best(_over_several(request, gpu_type, free))
 
 
 def _best(fits: Iterable[Fit]) -> Fit | None:
     return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
 
 
-def _on_one(request: GpuRequest, gpu_type: str, free: Free) -> Fit:
+def on_one(request: GpuRequest, gpu_type: str, free: Free) -> Fit:
+    """The place on a server that has so many GPUs."""
     node, indices = free
     task = TaskPlacement(node_id=node.node_id, gpu_indices=indices[: request.count], first_rank=0)
     return Fit(gpu_type=gpu_type, gang=[task], racks=1)

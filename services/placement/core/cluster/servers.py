@@ -89,6 +89,11 @@ class Listed:
         return Counter(node.capacity(gpu_type) for node in self._nodes)
 
 
+def entry(node_id: str) -> Entry:
+    """The server in an ordered list."""
+    return tie(node_id), node_id
+
+
 def fullest_of(free: Iterable[Free], count: int) -> Free | None:
     """Of servers with so many GPUs to give away, the one with the fewest."""
     fitting = (pair for pair in free if len(pair[1]) >= count)
@@ -105,9 +110,29 @@ def _most_first(found: tuple[int, str]) -> tuple[int, str]:
 
 
 Entry = tuple[str, str]
-"""A server in an ordered list: its tie, and its name."""
+"""A server in an ordered list: its tie, and its name (`entry`)."""
 Parts = dict[str, tuple[list[int], int]]
 """{GPU type: a server's free GPUs of it, and how many healthy ones it has}."""
+
+
+class ByFree(dict[int, list[Entry]]):
+    """{free GPUs: the servers that have so many, ascending}."""
+
+    def add(self, server: Entry, free: int) -> None:
+        """The server has so many."""
+        insort(self.setdefault(free, []), server)
+
+    def remove(self, server: Entry, free: int) -> None:
+        """It has not any more."""
+        same = self[free]
+        del same[bisect_left(same, server)]
+        if not same:
+            del self[free]
+
+    def fullest(self, count: int) -> str | None:
+        """Of those with so many, the one with the fewest."""
+        free = min((free for free in self if free >= count), default=None)
+        return self[free][0][1] if free is not None else None
 
 
 @dataclass
@@ -115,8 +140,8 @@ class _OfType:
     """What the usable servers have of one GPU type."""
 
     free_gpus: int = 0
-    by_free: dict[int, list[Entry]] = field(default_factory=dict)
-    """{free GPUs, or none: servers, ascending}."""
+    by_free: ByFree = field(default_factory=ByFree)
+    """Of all servers, those without free GPUs, too."""
     capacities: Counter[int] = field(default_factory=Counter)
     """{healthy GPUs: servers}."""
 
@@ -124,16 +149,13 @@ class _OfType:
         """A server has these free GPUs, and so many healthy ones."""
         self.free_gpus += len(indices)
         self.capacities[capacity] += 1
-        insort(self.by_free.setdefault(len(indices), []), server)
+        self.by_free.add(server, len(indices))
 
     def remove(self, server: Entry, indices: list[int], capacity: int) -> None:
         """It has not any more."""
         self.free_gpus -= len(indices)
         self.capacities[capacity] -= 1
-        same = self.by_free[len(indices)]
-        del same[bisect_left(same, server)]
-        if not same:
-            del self.by_free[len(indices)]
+        self.by_free.remove(server, len(indices))
 
 
 class Index:
@@ -154,7 +176,7 @@ class Index:
 
     def refresh(self, node_id: str) -> None:
         """The server has changed, or is new."""
-        node, server = self.nodes[node_id], (tie(node_id), node_id)
+        node, server = self.nodes[node_id], entry(node_id)
         before = self.usable.pop(node_id, None)
         if before is not None:
             del self.in_order[bisect_left(self.in_order, server)]

@@ -11,6 +11,7 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import ByFree, entry
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.rounds.pinning import HostRooms, is_pinned, with_host_room
@@ -39,47 +40,53 @@ class Present:
 
 
 class Board:
-    """The GPUs that may be given away, as they will be when all jobs without a lease have left."""
+    """The GPUs of one type that may be given away, as they will be when all jobs without a lease have left."""
 
     def __init__(
         self, cell: Cell, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
     ) -> None:
         self._cell, self.gpu_type = cell, gpu_type
-        self._free = {node_id: set(indices) for node_id, indices in offered.items()}
-        self._largest = max(map(len, self._free.values()), default=1)
+        self._largest = max(map(len, offered.values()), default=1)
         self._hosts = dict(hosts)
-        self.left = {node_id: sorted(indices) for node_id, indices in self._free.items() if indices}
+        self.left = {node_id: sorted(indices) for node_id, indices in offered.items() if indices}
         """{server: GPUs that are still to be given}."""
+        self._by_left = ByFree()
+        self._by_room = ByFree()
+        """By how many of them jobs may get that are pinned there from then on."""
+        for node_id, indices in self.left.items():
+            self._by_left.add(entry(node_id), len(indices))
+            self._by_room.add(entry(node_id), self._room(node_id))
+
+    def _room(self, node_id: str) -> int:
+        return min(len(self.left[node_id]), self._hosts.get(node_id, 0))
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
-        for task in gang:
-            free = self._free.get(task.node_id)
-            if free is None or not free.issuperset(task.gpu_indices):
-                return False
-        return True
+        return all(index in self.left.get(task.node_id, ()) for task in gang for index in task.gpu_indices)
 
-    def take(self, gang: list[TaskPlacement]) -> None:
-        """Give these GPUs away."""
+    def take(self, gang: list[TaskPlacement], *, pins: bool = False) -> None:
+        """Give these GPUs away; `pins`: to a job that begins, and is pinned there from now on."""
         for task in gang:
-            free = self._free[task.node_id]
-            free.difference_update(task.gpu_indices)
-            if free:
-                self.left[task.node_id] = sorted(free)
+            server, left = entry(task.node_id), self.left[task.node_id]
+            self._by_left.remove(server, len(left))
+            self._by_room.remove(server, self._room(task.node_id))
+            left = self.left[task.node_id] = [index for index in left if index not in task.gpu_indices]
+            if pins:
+                self._hosts[task.node_id] -= len(task.gpu_indices)
+            if left:
+                self._by_left.add(server, len(left))
+                self._by_room.add(server, self._room(task.node_id))
             else:
-                self.left.pop(task.node_id, None)
-
-    def settle(self, gang: list[TaskPlacement]) -> None:
-        """A job that begins here is pinned from now on."""
-        for task in gang:
-            self._hosts[task.node_id] -= len(task.gpu_indices)
+                del self.left[task.node_id]
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
+        pins, request = not job.spec.restartable, job.spec.gpus
+        node_id = (self._by_room if pins else self._by_left).fullest(request.count)
+        if node_id is not None:
+            return gangs.on_one(request, self.gpu_type, (self._cell.nodes[node_id], self.left[node_id]))
         free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
-        if not job.spec.restartable:
-            free = with_host_room(free, self._hosts)
-        return gangs.best_of_type(job.spec.gpus, self.gpu_type, free)
+        return gangs.over_several(request, self.gpu_type, with_host_room(free, self._hosts) if pins else free)
 
     def again(self, job: Job) -> list[TaskPlacement] | None:
         """Where a suspended job goes on, if it can go on on GPUs of this type."""
@@ -177,9 +184,9 @@ def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Pres
 
 def _assign_row(plan: Plan, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present) -> None:
     """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
-    board.take(gang)
-    if assignment.needs and ("", assignment.gpu_type) in assignment.needs:
-        board.settle(gang)
+    pins = ("", assignment.gpu_type) in assignment.needs
+    board.take(gang, pins=pins)
+    if pins:
         plan.begun[assignment.gpu_type] = plan.begun.get(assignment.gpu_type, 0) + assignment.width
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
