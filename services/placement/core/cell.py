@@ -101,6 +101,30 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """The usable servers but for those that are closed."""
         return self.index.without(closed)
 
+    @cached_property
+    def residents(self) -> dict[str, dict[str, None]]:
+        """{node id: jobs with an attempt there, running or suspended}. Derived of `jobs`, as `index` is of `nodes`."""
+        found: dict[str, dict[str, None]] = {}
+        for job in self.jobs.values():
+            for task in job.gang:
+                found.setdefault(task.node_id, {})[job.job_id] = None
+        return found
+
+    @cached_property
+    def untold(self) -> dict[str, None]:
+        """Jobs on the queue that have not been told why they wait. Derived of `queue` and `jobs`."""
+        queued = (job_id for orders in self.queue.values() for _, _, job_id in orders)
+        return {job_id: None for job_id in queued if not self.jobs[job_id].wait_code}
+
+    def give(self, job: Job, gang: list[TaskPlacement]) -> None:
+        """The gang is where the job's attempt is from now on; an empty one ends it."""
+        if "residents" in self.__dict__:
+            for task in job.gang:
+                del self.residents[task.node_id][job.job_id]
+            for task in gang:
+                self.residents.setdefault(task.node_id, {})[job.job_id] = None
+        job.gang = gang
+
     def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are the job's from now on."""
         for task in gang:

@@ -41,6 +41,13 @@ def _holders(cell: Cell) -> None:
 def _index(cell: Cell) -> None:
     if not cell.index.agrees():
         raise InvariantViolated("what is indexed as free is not what is free on the nodes")
+    fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
+    if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
+        raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
+    if cell.untold != fresh.untold:
+        raise InvariantViolated(
+            f"{list(cell.untold)} are listed as not told why they wait, but {list(fresh.untold)} are"
+        )
 
 
 def _queue(cell: Cell) -> None:

@@ -13,7 +13,7 @@ from services.placement.core.jobs import Job, Phase, Tasks
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
-from services.placement.core.lifecycle.queue import dequeue, enqueue
+from services.placement.core.lifecycle.queue import dequeue, enqueue, told
 from services.placement.core.lifecycle.table import machine
 
 
@@ -68,6 +68,7 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
         if not job.held:
             enqueue(cell, job)
     job.wait_code = event.reason.code
+    told(cell, job)
 
 
 @machine.evolves(JobPlaced)
@@ -75,7 +76,8 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     cell.looked_s = now_s
     dequeue(cell, job)
-    job.phase, job.gang, job.wait_code = Phase.ACTIVE, event.gang, ""
+    job.phase, job.wait_code = Phase.ACTIVE, ""
+    cell.give(job, event.gang)
     cell.hold(job, job.gang)
     for listener in listeners:
         listener.placed(cell, job, now_s)
@@ -96,7 +98,8 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     cell.release(job, job.gang)
     if not job.spec.restartable:
         job.account.steps_done = 0.0
-    job.gang, job.tasks, job.suspended, job.must_leave = [], Tasks(), False, None
+    cell.give(job, [])
+    job.tasks, job.suspended, job.must_leave = Tasks(), False, None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
 

@@ -13,6 +13,8 @@ from services.placement.core.jobs import Job
 def enqueue(cell: Cell, job: Job) -> None:
     """Put a job on the queue."""
     insort(cell.queue.setdefault(job.shape, []), job.order)
+    if "untold" in cell.__dict__ and not job.wait_code:
+        cell.untold[job.job_id] = None
 
 
 def dequeue(cell: Cell, job: Job) -> None:
@@ -23,6 +25,13 @@ def dequeue(cell: Cell, job: Job) -> None:
         del orders[place]
         if not orders:
             del cell.queue[job.shape]
+    told(cell, job)
+
+
+def told(cell: Cell, job: Job) -> None:
+    """The job knows why it waits, or does not wait on the queue any more."""
+    if "untold" in cell.__dict__:
+        cell.untold.pop(job.job_id, None)
 
 
 def ahead_of(cell: Cell, job: Job) -> int:

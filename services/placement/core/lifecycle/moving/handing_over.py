@@ -162,6 +162,7 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
         movable=dict.fromkeys(nodes),
         resizable=dict.fromkeys(nodes) if job.tasks.resizable else {},
     )
-    job.attempt, job.gang, job.suspended, job.move, job.must_leave = event.attempt, event.gang, False, None, None
+    cell.give(job, event.gang)
+    job.attempt, job.suspended, job.move, job.must_leave = event.attempt, False, None, None
     for listener in listeners:
         listener.moved(cell, job, now_s)

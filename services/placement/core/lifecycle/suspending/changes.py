@@ -126,7 +126,8 @@ def places_changed(cell: Cell, event: TimeSliceStarted, now_s: float) -> None:
         job = cell.jobs[assignment.job_id]
         for listener in listeners:
             listener.moving(cell, job, now_s)
-        job.gang, job.suspended = assignment.gang, False
+        cell.give(job, assignment.gang)
+        job.suspended = False
         if job.move is not None:
             job.move.halted = False
         cell.hold(job, job.gang)

@@ -11,6 +11,8 @@ from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.pinning import needs, open_rates, open_types
 from services.placement.core.mechanisms.rounds.selection import NOTHING, Backfill, Claim
 
+NO_CREDIT: Mapping[str, float] = {}
+
 LAG_ROUNDS, LAG_PART = 1.0, 0.05
 """How far a row may be from its share before jobs change places: so many rounds, or this part of the time that its job
 has had. To a young job a round matters, and to one with a deadline; an old one without can wait for more and still get
@@ -64,7 +66,12 @@ def _lag_s(rounds: Rounds, share: Share, job: Job, round_s: float) -> float:
 
 def by_deficit(rounds: Rounds, jobs: list[Job]) -> list[Job]:
     """The jobs with the largest deficit first, then in queue order."""
-    return sorted(jobs, key=lambda job: (-sum(rounds.credit.get(job.job_id, {}).values()), job.order))
+    return sorted(jobs, key=lambda job: deficit_order(rounds, job))
+
+
+def deficit_order(rounds: Rounds, job: Job) -> tuple[float, tuple[int, int, str]]:
+    """A job's place among those with the largest deficit first; no two have the same."""
+    return -sum(rounds.credit.get(job.job_id, NO_CREDIT).values()), job.order
 
 
 def backfill(cell: Cell, job: Job, types: list[str]) -> Backfill:

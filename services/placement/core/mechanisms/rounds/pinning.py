@@ -11,13 +11,13 @@ Whether a job is pinned, what it needs and what is open to it is asked only of j
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
-from services.placement.core.jobs import ACTIVE, Job, Phase
+from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import type_of
 from services.placement.core.mechanisms.rounds.memory import Rounds
@@ -133,26 +133,32 @@ def _size(cell: Cell, room: Room) -> int:
 
 
 def host_rooms(cell: Cell, plan: Mapping[str, Lease]) -> HostRooms:
-    """Room for jobs that begin and are pinned there from then on: `max_height` GPUs' worth per GPU. Empty: none is."""
-    jobs = [job for job in cell.jobs.values() if not job.spec.restartable]
-    if not jobs:
+    """Of all servers; empty when no job is of the kind that is pinned."""
+    if all(job.spec.restartable for job in cell.jobs.values()):
         return {}
-    found = {
-        node_id: int(cell.settings.max_height * sum(map(len, node.healthy.values())))
-        for node_id, node in cell.nodes.items()
-    }
-    for job in jobs:
-        for task in _taken_by(job, plan):
-            found[task.node_id] -= len(task.gpu_indices)
+    return rooms_on(cell, plan, cell.nodes)
+
+
+def rooms_on(cell: Cell, plan: Mapping[str, Lease], node_ids: Iterable[str]) -> HostRooms:
+    """Room for jobs that begin and are pinned there from then on: `max_height` GPUs' worth per GPU.
+
+    Args:
+        plan: {job id: the place that is kept for it}.
+        node_ids: the servers that are asked about.
+    """
+    height = cell.settings.max_height
+    found = {node_id: int(height * sum(map(len, cell.nodes[node_id].healthy.values()))) for node_id in node_ids}
+    for node_id in found:
+        for job in (cell.jobs[job_id] for job_id in cell.residents.get(node_id, ())):
+            if not job.spec.restartable:
+                found[node_id] -= sum(len(task.gpu_indices) for task in job.gang if task.node_id == node_id)
+    for job_id, lease in plan.items():
+        job = cell.jobs[job_id]
+        if job.phase is Phase.QUEUED and not job.spec.restartable:
+            for task in lease.gang:
+                if task.node_id in found:
+                    found[task.node_id] -= len(task.gpu_indices)
     return {node_id: max(0, gpus) for node_id, gpus in found.items()}
-
-
-def _taken_by(job: Job, plan: Mapping[str, Lease]) -> Sequence[TaskPlacement]:
-    """Where the job has begun, or is about to."""
-    if job.phase is ACTIVE:
-        return job.gang
-    lease = plan.get(job.job_id) if job.phase is Phase.QUEUED else None
-    return lease.gang if lease is not None else ()
 
 
 def with_host_room(servers: Sequence[tuple[Node, list[int]]], hosts: Mapping[str, int]) -> list[tuple[Node, list[int]]]:

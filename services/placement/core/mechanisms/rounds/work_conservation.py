@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop
+
 from libs.contracts.placement import Lease
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
@@ -12,9 +15,9 @@ from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.suspending.changes import resume
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.claims import by_deficit, seen
+from services.placement.core.mechanisms.rounds.claims import deficit_order, seen
 from services.placement.core.mechanisms.rounds.memory import Rounds
-from services.placement.core.mechanisms.rounds.pinning import HostRooms, host_rooms, resting, with_host_room
+from services.placement.core.mechanisms.rounds.pinning import resting, rooms_on, with_host_room
 from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
@@ -24,20 +27,10 @@ Idle = dict[str, list[tuple[Node, list[int]]]]
 def conserve(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
     """Place the jobs that the round waits for, then any that can use idle GPUs; tell the others why they wait."""
     _place_planned(cell, rounds, turn)
-    waiting = _waiting(cell, rounds)
-    if waiting:
-        _give_idle_away(cell, rounds, waiting, turn)
-    for job in waiting:
-        if job.phase is Phase.QUEUED and not job.wait_code:
-            tell(cell, job, why_it_waits(rounds, job), turn)
-
-
-def _waiting(cell: Cell, rounds: Rounds) -> list[Job]:
-    """Jobs on the queue, and suspended ones, that no place is kept for, in order of arrival."""
-    orders = [order for orders in cell.queue.values() for order in orders if order[2] not in rounds.plan]
-    waiting = [cell.jobs[job_id] for _, _, job_id in orders]
-    waiting += [job for job in resting(cell) if job.job_id not in rounds.plan]
-    return sorted(waiting, key=lambda job: job.seq)
+    _give_idle_away(cell, rounds, turn)
+    untold = [cell.jobs[job_id] for job_id in cell.untold if job_id not in rounds.plan]
+    for job in sorted(untold, key=lambda job: job.seq):
+        tell(cell, job, why_it_waits(rounds, job), turn)
 
 
 def _place_planned(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
@@ -64,18 +57,50 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
     return True
 
 
-def _give_idle_away(cell: Cell, rounds: Rounds, waiting: list[Job], turn: Turn[Cell]) -> None:
+def _give_idle_away(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
     idle = _idle(cell, rounds)
     if not idle:  # mostly: then the jobs that wait need not be put in order
         return
-    hosts = host_rooms(cell, rounds.plan)
-    for job in by_deficit(rounds, waiting):
-        gives = _resume(cell, rounds, job, idle, turn) if job.suspended else _begin(cell, job, idle, hosts, turn)
-        if gives:
-            idle, hosts = _idle(cell, rounds), host_rooms(cell, rounds.plan)
+    refused: dict[tuple[str, bool, tuple[str, ...]], None] = {}
+    for job in _by_deficit_lazily(rounds, _candidates(cell, rounds, idle)):
+        if job.suspended:
+            given = _resume(cell, rounds, job, idle, turn)
+        elif job.width > _most(idle):
+            given = False
+        else:
+            # What idles only becomes less: where one job of a kind finds no place, none of its kind does.
+            known = seen(cell, job, list(idle))
+            kind = (job.shape, job.spec.restartable, tuple(known))
+            given = kind not in refused and _begin(cell, rounds, job, known, idle, turn)
+            if not given:
+                refused[kind] = None
+        if given:
+            idle = _idle(cell, rounds)
             if not idle:
                 return
+
+
+def _candidates(cell: Cell, rounds: Rounds, idle: Idle) -> list[Job]:
+    """The jobs that no place is kept for, and that are not wider than all that idles."""
+    found = []
+    for orders in cell.queue.values():
+        if cell.jobs[orders[0][2]].width <= _most(idle):  # all jobs of a shape are as wide
+            found += [cell.jobs[job_id] for _, _, job_id in orders if job_id not in rounds.plan]
+    return found + [job for job in resting(cell) if job.job_id not in rounds.plan]
+
+
+def _most(idle: Idle) -> int:
+    """GPUs of the type of which most idle."""
+    return max(sum(len(indices) for _, indices in servers) for servers in idle.values())
+
+
+def _by_deficit_lazily(rounds: Rounds, jobs: list[Job]) -> Iterator[Job]:
+    """As `by_deficit`. Mostly the first few take all that idles, and the others need not be put in order."""
+    heap = [(deficit_order(rounds, job), job) for job in jobs]
+    heapify(heap)
+    while heap:
+        yield heappop(heap)[1]
 
 
 def _resume(cell: Cell, rounds: Rounds, job: Job, idle: Idle, turn: Turn[Cell]) -> bool:
@@ -88,19 +113,21 @@ def _resume(cell: Cell, rounds: Rounds, job: Job, idle: Idle, turn: Turn[Cell]) 
     return gang is not None
 
 
-def _begin(cell: Cell, job: Job, idle: Idle, hosts: HostRooms, turn: Turn[Cell]) -> bool:
+def _begin(cell: Cell, rounds: Rounds, job: Job, known: Mapping[str, float], idle: Idle, turn: Turn[Cell]) -> bool:
     """Whether the queued job can use some of what idles, and gets it."""
     if not job.spec.restartable:
+        hosts = rooms_on(
+            cell, rounds.plan, dict.fromkeys(node.node_id for servers in idle.values() for node, _ in servers)
+        )
         idle = {gpu_type: with_host_room(servers, hosts) for gpu_type, servers in idle.items()}
-    fit = _best(cell, job, idle)
+    fit = _best(job, known, idle)
     if fit is not None:
         place(cell, job, fit.gang, why_idle(job, fit.gpu_type), turn)
     return fit is not None
 
 
-def _best(cell: Cell, job: Job, idle: Idle) -> gangs.Fit | None:
+def _best(job: Job, known: Mapping[str, float], idle: Idle) -> gangs.Fit | None:
     """On the type where the job is fastest; among equals where most is idle."""
-    known = seen(cell, job, list(idle))
     counts = {gpu_type: sum(len(indices) for _, indices in servers) for gpu_type, servers in idle.items()}
     by_choice = sorted(known, key=lambda t: (-known[t], -counts[t], t))
     fits = (gangs.best_of_type(job.spec.gpus, gpu_type, idle[gpu_type]) for gpu_type in by_choice)
