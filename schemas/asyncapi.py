@@ -23,7 +23,8 @@ ADDRESSES = {
     Topic.TELEMETRY: "Measurements, keyed by job or node id; short-lived.",
     Topic.PROFILES: "Telemetry condensed over windows, keyed by job id; short-lived.",
     Topic.LOGS: "What jobs write to stdout and stderr, keyed by job id; short-lived.",
-    Topic.DEADLETTER: "Records that no consumer could decode or handle, as they were, with the error in `x-` headers.",
+    Topic.DEADLETTER: "Records that a consumer could not read, or that are impossible in the state of a core, as they "
+    "were, with the error in `x-` headers.",
 }
 
 

@@ -66,6 +66,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
     )
     yield from _services(cell)
     yield _conservation(status["conservation"])
+    yield dead_letters(cell)
     yield _agents(nodes)
     oldest = status["oldest_waiting"]
     if oldest:
@@ -128,6 +129,20 @@ def _conservation(light: dict[str, Any]) -> Finding:
         f"{light['light']}  {'; '.join(broken[:3]) or checked}",
         "sanjaya replay --verify, and report what it finds",
     )
+
+
+def dead_letters(cell: Client) -> Finding:
+    """Records that a service could not take: impossible in its state, or not to be read."""
+    try:
+        found = cell.dead_letters(limit=1)
+    except ClientError as error:
+        return Finding("dead letters", False, str(error), "look at the gateway's log")
+    if not found["total"]:
+        return Finding("dead letters", True, "0")
+    [newest] = found["items"]
+    service, job = newest["service"], newest["job_id"]
+    fix = f"sanjaya story {job}" if job else f"look at the log of {service}: it could not take {newest['record']}"
+    return Finding("dead letters", False, f"{found['total']}, the newest of {service}: {newest['error']}", fix)
 
 
 def _machine() -> Iterator[Finding]:

@@ -208,6 +208,10 @@ class Client(Connection):
         """How the cell is: lag, counts, the conservation light."""
         return self._ask("GET", "/v1/status")
 
+    def dead_letters(self, *, limit: int | None = None) -> Json:
+        """Records that services could not take: their `total` number, and the newest of them as `items`."""
+        return self._ask("GET", "/v1/deadletters", params={"limit": limit})
+
     def export(self) -> Iterator[bytes]:
         """The raw log, line by line (`sanjaya-log/1`): what it is, then every record of control and orders."""
         with self._stream("/v1/log/export", {}) as answer:

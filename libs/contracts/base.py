@@ -27,7 +27,7 @@ class Topic(StrEnum):
     LOGS = "logs"
     """Keyed by job id: lines that jobs wrote to stdout and stderr, short-lived."""
     DEADLETTER = "deadletter"
-    """Records of the other topics that no consumer could decode or handle, with the error."""
+    """Records of the other topics that a consumer could not read, or that are impossible for a core, with the error."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

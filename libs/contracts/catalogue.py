@@ -35,6 +35,16 @@ def events_of(owner: str) -> tuple[type[Event], ...]:
     return tuple(cls for cls in event_classes() if cls.owner == owner)
 
 
+def subject_field_of(wire_type: str) -> str:
+    """The field that says what events of a type, in any version, are about: `job_id`; empty: an unknown type."""
+    name = _unversioned(wire_type)
+    return next((cls.subject_field for cls in event_classes() if _unversioned(cls.wire_type) == name), "")
+
+
+def _unversioned(wire_type: str) -> str:
+    return wire_type.rpartition(".v")[0]
+
+
 TERMINAL = (
     placement.JobSucceeded,
     placement.JobCancelled,

@@ -63,12 +63,22 @@ class UndeclaredOutput(Exception):
 
 
 class ImpossibleEvent(Exception):
-    """An input cannot be in the state that it meets; the message says which, and what was expected."""
+    """An input cannot be in the state that it meets; the message says which, what was expected, and what was before."""
 
 
-def refuse(envelope: Envelope, why: str) -> None:
-    """For tests and simulations: an impossible event is a fault of what is tested."""
-    raise ImpossibleEvent(f"{envelope.event.wire_type} {envelope.id} of {envelope.source}: {why}")
+def refuse(envelope: Envelope, why: str, story: Sequence[str] = ()) -> None:
+    """For tests and simulations: an impossible event is a fault of what is tested.
+
+    Args:
+        envelope: the event.
+        why: it is impossible.
+        story: what the log says about its subject, line by line, where there is a log.
+
+    Raises:
+        ImpossibleEvent: always.
+    """
+    said = f"{envelope.event.wire_type} {envelope.id} of {envelope.source}: {why}"
+    raise ImpossibleEvent("\n".join((said, *story)))
 
 
 def pass_over(envelope: Envelope, why: str) -> None:

@@ -8,7 +8,9 @@ import time
 from libs.bus import codec
 from libs.bus.port import Message, Outgoing, Position
 from libs.contracts.envelope import Envelope
+from libs.kernel.replica import ImpossibleEvent
 from libs.kernel.service import InvariantViolated
+from libs.runtime.deadletter import dead_letter
 from libs.runtime.exits import CoreFailed
 from libs.runtime.handled import Handled
 from libs.runtime.log import fields
@@ -43,6 +45,9 @@ class Feeder:
         self._stats, self._strict, self._traced = stats, strict, traced
         self._check_every, self._until_check = check_every, check_every
         self._passed_over = other_types(recovered.replica.service.machine)
+        self._impossible: ImpossibleEvent | None = None
+        """Why the message at hand cannot be in the state that it meets; None: it can."""
+        self.replica.on_impossible = self._note_impossible
 
     @property
     def position(self) -> Position:
@@ -50,7 +55,7 @@ class Feeder:
         return Position(self.handled, self.timers.metadata)
 
     def feed(self, message: Message) -> None:
-        """Take one message; what is decided goes to the outbox.
+        """Take one message; what is decided goes to the outbox, and an impossible input as a dead letter.
 
         Raises:
             CoreFailed: it cannot be decoded or handled; `handled` still points at it.
@@ -78,18 +83,31 @@ class Feeder:
         except Exception as error:
             name, what = self.replica.service.name, f"{envelope.event.wire_type} {envelope.id}"
             raise CoreFailed(f"{name} cannot handle {what} at control/0@{message.offset}: {error!r}") from error
+        if self._impossible is not None:
+            self._set_aside(message, self._impossible)
+            self._impossible = None
         self.replica.next_offset = message.offset + 1
         self._stats.events += 1
         self.timers.seen(envelope)
         if outputs:
             self._keep(envelope, outputs, started_ns)
 
+    def _note_impossible(self, envelope: Envelope, why: str) -> None:
+        self._stats.note_impossible(envelope, why)
+        self._impossible = ImpossibleEvent(why)
+
+    def _set_aside(self, message: Message, error: ImpossibleEvent) -> None:
+        """Put a message on the dead letters, in the commit that moves the position behind it: once, over any crash."""
+        self._post(dead_letter(message, self.replica.service.name, error))
+
+    def _post(self, message: Outgoing) -> None:
+        self.outbox.append(message)
+        self.outbox_bytes += len(message.value)
+
     def _keep(self, cause: Envelope, outputs: list[Envelope], started_ns: int) -> None:
         self._stats.decisions += len(outputs)
         for envelope in outputs:
-            message = codec.outgoing(envelope)
-            self.outbox.append(message)
-            self.outbox_bytes += len(message.value)
+            self._post(codec.outgoing(envelope))
         if self._traced:
             self.traces.append(Handled(cause, outputs, started_ns))
 

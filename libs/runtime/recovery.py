@@ -148,6 +148,7 @@ class Recovery:
                 "it was cut, or it is another log"
             )
         replica = await from_snapshot(self._service, self._snapshots, self._rules, log_name, end)
+        # Counted, and not put aside again: the dead letter of an input is on the log when the input is behind us.
         replica.on_impossible = self._stats.note_impossible
         start = replica.next_offset
         if start > 0:  # made under the rules at hand, by a process that has said so

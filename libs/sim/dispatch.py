@@ -11,6 +11,7 @@ from typing import Any
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, Record
 from libs.contracts.runtime import TimerFired
+from libs.inspect.refusing import refusing
 from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
@@ -63,8 +64,8 @@ class Dispatcher(ABC):
     """The services over one log."""
 
     def __init__(self, services: Sequence[Service[Any]], log: Log) -> None:
-        self.replicas: dict[str, Replica[Any]] = {service.name: Replica(service) for service in services}
-        self._log = log
+        self._log, self._refuse = log, refusing(log.records)
+        self.replicas: dict[str, Replica[Any]] = {service.name: Replica(service, self._refuse) for service in services}
         self._timers = _Timers(self.replicas)
         self._unread_timers: dict[str, str] = {}
         """{service: id of its timer that is on the log and that it has not read}."""
@@ -94,6 +95,7 @@ class Dispatcher(ABC):
 
     def replace(self, name: str, replica: Replica[Any]) -> None:
         """Go on with another replica of a service, e.g. one restored from a snapshot."""
+        replica.on_impossible = self._refuse
         self.replicas[name] = replica
         self._timers.changed(name)
 

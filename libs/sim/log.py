@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from libs.contracts.base import Event, Topic
-from libs.contracts.envelope import Envelope
+from libs.contracts.envelope import Envelope, Record
 
 
 class Log:
@@ -31,3 +31,10 @@ class Log:
         self.end += 1
         self._on_control(envelope)
         return True
+
+    def records(self) -> Iterator[Record]:
+        """The control log, in order; nothing when records are not kept."""
+        for offset, envelope in enumerate(self.control):
+            yield Record(
+                topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=envelope.time_s, envelope=envelope
+            )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from libs.contracts import wire
-from libs.contracts.base import Topic
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope, Record, whole_microseconds
 from libs.contracts.gateway import OWNER as GATEWAY
@@ -102,6 +101,8 @@ class Simulation:
 
         Raises:
             Stalled: it would never end.
+            ImpossibleEvent: a service has met an event that cannot be in its state; the message has the story of
+                what the event is about.
         """
         while self.advance():
             if watch is not None:
@@ -191,10 +192,7 @@ class Simulation:
 
     def records(self) -> Iterator[Record]:
         """The control log, in order."""
-        for offset, envelope in enumerate(self.log.control):
-            yield Record(
-                topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=envelope.time_s, envelope=envelope
-            )
+        return self.log.records()
 
     def restart(self, name: str) -> None:
         """Replace a service's replica by one restored from its snapshot, as after a crash."""

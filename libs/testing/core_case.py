@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 from libs.contracts import wire
 from libs.contracts.agent import NodeJoined
-from libs.contracts.base import Event
+from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
-from libs.contracts.envelope import Envelope
+from libs.contracts.envelope import Envelope, Record
 from libs.contracts.gateway import JobArrived
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.runtime import TimerFired
+from libs.inspect.refusing import refusing
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
@@ -23,11 +24,14 @@ E = TypeVar("E", bound=Event)
 class CoreCase:
     """One service's core at a virtual time.
 
-    `give` returns what the core decided; `all` keeps everything it ever decided, in order.
+    `give` returns what the core decided; `all` keeps everything it ever decided, in order. An event that is impossible
+    in the core's state raises with the story of its subject.
     """
 
     def __init__(self, service: Service[Any]) -> None:
-        self.replica = Replica(watched(service))
+        self.log: list[Record] = []
+        """What would stand on control: what was given, and what was decided on it."""
+        self.replica = Replica(watched(service), refusing(lambda: self.log))
         self.now_s = 0.0
         self.all: list[Event] = []
         self._given = 0
@@ -39,10 +43,26 @@ class CoreCase:
         # As a core gets it from the log: where a number should be a float, 1 is 1.0.
         event = wire.decode_data(event.wire_type, wire.encode_data(event))
         envelope = Envelope(id=request_id("test", str(self._given)), source=event.owner, time_s=self.now_s, event=event)
-        outputs = [output.event for output in self.replica.take(envelope)]
+        self._append(envelope)
+        outputs = self.replica.take(envelope)
+        for output in outputs:
+            self._append(output)
         self.replica.check()
-        self.all += outputs
-        return outputs
+        events = [output.event for output in outputs]
+        self.all += events
+        return events
+
+    def _append(self, envelope: Envelope) -> None:
+        if envelope.event.topic is Topic.CONTROL:
+            self.log.append(
+                Record(
+                    topic=Topic.CONTROL,
+                    partition=0,
+                    offset=len(self.log),
+                    appended_at_s=envelope.time_s,
+                    envelope=envelope,
+                )
+            )
 
     def wake(self) -> list[Event]:
         """Let the time pass until the core's next wake-up."""

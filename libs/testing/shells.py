@@ -10,6 +10,7 @@ from libs.bus import codec
 from libs.bus.port import Bus, Message
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
+from libs.inspect.refusing import refusing
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
@@ -118,7 +119,8 @@ async def ids(bus: Bus, topic: Topic) -> list[str]:
 
 async def replayed(service: Service[Any], bus: Bus) -> Replica[Any]:
     """The core after a full replay of the log."""
-    replica = Replica(service)
-    for message in await messages(bus, Topic.CONTROL):
-        replica.step(codec.record(message))
+    records = [codec.record(message) for message in await messages(bus, Topic.CONTROL)]
+    replica = Replica(service, refusing(lambda: records))
+    for record in records:
+        replica.step(record)
     return replica

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from libs.contracts.base import Event
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPriorityChanged
 from libs.contracts.placement import OWNER, JobQueued, StopTask
 from libs.contracts.reasons import Reason
@@ -36,6 +37,14 @@ def due(state: ToyState, event: JobArrived, now_s: float) -> None:
 def arrived(state: ToyState, event: JobArrived, turn: Turn[ToyState]) -> None:
     """Every job is queued."""
     turn.emit(JobQueued(job_id=event.job_id, attempt=1, reason=Reason(code="Toy", message="waits")))
+
+
+@machine.judges
+def impossible(state: ToyState, event: Event) -> str | None:
+    """A job that waits to be stopped does not arrive again."""
+    if isinstance(event, JobArrived) and event.job_id in state.due_s:
+        return f"JobArrived cannot be said of job {event.job_id}, which has arrived; expected: an unknown job"
+    return None
 
 
 @machine.evolves(TimerFired)

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from services.gateway.api import (
     cluster,
     code,
+    dead_letters,
     errors,
     events,
     job_changes,
@@ -86,7 +87,20 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (jobs, job_changes, job_views, job_logs, sweeps, cluster, events, log_export, code, status, page):
+    for module in (
+        jobs,
+        job_changes,
+        job_views,
+        job_logs,
+        sweeps,
+        cluster,
+        events,
+        log_export,
+        code,
+        status,
+        dead_letters,
+        page,
+    ):
         app.include_router(module.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app

@@ -17,6 +17,7 @@ from libs.kernel.ids import request_id
 from libs.runtime.exits import StopRequested
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
+from services.gateway.adapters.dead_letters import DeadLetters
 from services.gateway.adapters.feed import Feed
 from services.gateway.adapters.intake import Intake, OnAppended
 from services.gateway.adapters.keys import Keys
@@ -61,6 +62,7 @@ class Gateway:
             on_appended=on_appended,
         )
         self.feed = Feed(bus, self.stop)
+        self.dead_letters = DeadLetters(bus, self.stop)
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
@@ -91,6 +93,7 @@ class Gateway:
             asyncio.create_task(self._guarded(work), name=name)
             for name, work in (
                 ("feed", self.feed.run()),
+                ("dead letters", self.dead_letters.run()),
                 ("lamp", self.lamp.run(self.stop)),
                 ("index", self.intake.keep()),
             )

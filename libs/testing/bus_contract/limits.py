@@ -12,8 +12,12 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.wire import Undecodable
 from libs.kernel.ids import request_id
-from libs.runtime.deadletter import dead_letter
+from libs.runtime.deadletter import dead_letter, letter
 from libs.testing.bus_contract.log import CONTROL, LogUnderTest, everything, take, text, until_end
+from libs.testing.core_case import arrival
+from libs.testing.faults import Faults, FaultyBus
+from libs.testing.shells import ShellCase
+from libs.testing.toy import TOY
 
 FIVE_MIB = 5 * 1024 * 1024
 
@@ -62,6 +66,18 @@ class LimitContract:
         assert headers["x-partition"] == str(partition.index).encode()
         assert headers["x-offset"] == str((await until_end(bus, partition))[1].offset).encode()
         assert b"ce_time" in headers["x-error"]
+
+    async def test_an_impossible_input_is_put_aside_once_and_the_rest_goes_on(self, log: LogUnderTest) -> None:
+        """By the shell of a core, in one commit with its position; a later life folds it and puts nothing aside."""
+        case = ShellCase(TOY, FaultyBus(await log.connect(), Faults()))
+        await case.give(arrival("a"), arrival("a"))
+        for name in "bc":
+            await case.give(arrival(name))
+            await case.run_to_end()
+        (twice,) = [letter(message) for message in await everything(case.bus, Topic.DEADLETTER)]
+        assert (twice.service, twice.subject, twice.job_id) == (TOY.name, "a", "a")
+        assert "has arrived" in twice.error
+        assert list(case.shell.replica.state.due_s) == ["a", "b", "c"]
 
 
 async def _consume_logs(bus: Bus, partition: Partition, count: int) -> list[str]:

@@ -370,6 +370,36 @@ class Status(Answer):
     conservation: Conservation
 
 
+class DeadLetter(Answer):
+    """A record that a consumer could not take: impossible in the state of a core, or not to be read."""
+
+    offset: int
+    """On the dead-letter topic."""
+    time_s: float
+    """When it was put aside."""
+    service: str
+    """The consumer that could not take it."""
+    type: str
+    """Wire name of the event; empty when the record does not say it."""
+    event_id: str
+    subject: str
+    """What the event is about: id of a job, a node, a tenant."""
+    job_id: str | None
+    """The job whose story tells what came before; null when the record is about something else."""
+    record: str
+    """Where the record stands: `control/0@17`."""
+    error: str
+    """What is wrong, and what was expected."""
+
+
+class DeadLetterList(Answer):
+    """The newest dead letters."""
+
+    total: int
+    """On the topic, those that are not listed included."""
+    items: list[DeadLetter]
+
+
 class Health(Answer):
     """Whether the gateway does its work."""
 
@@ -380,6 +410,7 @@ class Health(Answer):
 ANSWERS: tuple[type[Answer], ...] = (
     Code,
     Conservation,
+    DeadLetterList,
     DryRun,
     EventList,
     GpuList,

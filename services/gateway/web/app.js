@@ -4,6 +4,7 @@ import { follow, get, onTokenWanted, setToken } from "/web/api.js";
 import { drawNodes, drawTenants } from "/web/cluster.js";
 import { clock, el } from "/web/dom.js";
 import { drawJobs } from "/web/jobs.js";
+import { drawLetters } from "/web/letters.js";
 import { drawPanel } from "/web/panel.js";
 import { drawSweep } from "/web/sweep.js";
 import { drawSweeps } from "/web/sweeps.js";
@@ -11,6 +12,7 @@ import { drawSweeps } from "/web/sweeps.js";
 const $ = (id) => document.getElementById(id);
 const view = { filter: "all", text: "", chosen: null, jobs: [], paused: false };
 const EVENTS_SHOWN = 150;
+const LETTERS_SHOWN = 20;
 const QUIET = ["job.profiled.v1", "metrics.reported.v1", "timer.fired.v1"];
 
 async function refresh() {
@@ -26,6 +28,14 @@ async function refresh() {
   $("no-sweeps").hidden = drawSweeps($("sweeps"), sweeps.items, view.chosen, open) > 0;
   if (view.chosen?.startsWith("s-")) await drawSweep($("panel"), view.chosen, close, open);
   else if (view.chosen) await drawPanel($("panel"), view.chosen, close);
+}
+
+// Apart from the rest, which is shown when these cannot be had.
+async function refreshLetters() {
+  const { total, items } = await get(`/v1/deadletters?limit=${LETTERS_SHOWN}`);
+  $("letters-panel").hidden = total === 0;
+  $("letters-total").textContent = total;
+  drawLetters($("letters"), items, open);
 }
 
 function drawTable() {
@@ -57,7 +67,9 @@ let underWay = false, again = false;
 async function soon() {
   if (underWay) { again = true; return; }
   underWay = true;
-  try { await refresh(); } catch (error) { console.warn("cannot refresh:", error.message); }
+  for (const part of [refresh, refreshLetters]) {
+    try { await part(); } catch (error) { console.warn("cannot refresh:", error.message); }
+  }
   await new Promise((done) => setTimeout(done, 700));
   underWay = false;
   if (again) { again = false; soon(); }

@@ -25,6 +25,10 @@ class StandingCell(Client):
     def status(self) -> dict[str, Any]:
         return {"next_offset": END}
 
+    def dead_letters(self, *, limit: int | None = None) -> dict[str, Any]:
+        newest = {"service": "placement", "job_id": None, "record": "control/0@7", "error": "cannot be"}
+        return {"total": 3, "items": [newest]}
+
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +50,16 @@ def test_a_position_that_is_missing_is_called_so():
     finding = found(quota=END)["placement"]
     assert not finding.ok
     assert finding.detail.startswith("it has no position on the log: never started, or forgotten by the broker")
+
+
+def test_a_record_that_is_not_about_a_job_is_looked_for_in_the_log_of_its_service():
+    with StandingCell({}) as cell:
+        finding = doctor.dead_letters(cell)
+    assert (finding.mark, finding.detail) == ("BAD", "3, the newest of placement: cannot be")
+    assert finding.fix == "look at the log of placement: it could not take control/0@7"
+
+
+def test_a_gateway_that_cannot_tell_is_no_cell_without_dead_letters():
+    with Client("http://127.0.0.1:1") as cell:
+        finding = doctor.dead_letters(cell)
+    assert finding.mark == "BAD" and "127.0.0.1:1" in finding.detail
