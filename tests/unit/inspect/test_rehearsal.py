@@ -36,7 +36,7 @@ def golden() -> Simulation:
 @pytest.fixture
 def other_tie_break(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A release that gives the last of a server's free GPUs instead of the first."""
-    on_one, over_several = gangs._on_one, gangs._over_several
+    on_one, over_several = gangs.on_one, gangs._over_several
 
     def reversed_on_one(request: Any, gpu_type: str, free: Any) -> Any:
         return on_one(request, gpu_type, (free[0], free[1][::-1]))
@@ -44,7 +44,7 @@ def other_tie_break(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def reversed_over_several(request: Any, gpu_type: str, free: list[Any]) -> Any:
         return over_several(request, gpu_type, [(node, indices[::-1]) for node, indices in free])
 
-    monkeypatch.setattr(gangs, "_on_one", reversed_on_one)
+    monkeypatch.setattr(gangs, "on_one", reversed_on_one)
     monkeypatch.setattr(gangs, "_over_several", reversed_over_several)
     yield
 
