@@ -122,8 +122,18 @@ def _tell_why(cell: Cell, coming: Mapping[str, list[Job]], promised: Mapping[str
 def _go_on_where_possible(cell: Cell, turn: Turn[Cell]) -> None:
     """Suspended jobs take GPUs that became free; jobs that were packed part."""
     for domain in domains(cell):
-        if domain.suspended or crowded(cell, domain):
+        if (domain.suspended and _may_change(domain)) or crowded(cell, domain):
             _rearrange(cell, domain, [], turn, anew=False)
+
+
+def _may_change(domain: Domain) -> bool:
+    """Whether a suspended job might get GPUs before the slice is over: idle ones, a paused job's, or by its priority.
+
+    Mostly none can, and then the jobs of the domain need not be put in order.
+    """
+    priorities = {job.priority for job in domain.residents}
+    idles = any(node.free(gpu_type) for node in domain.nodes for gpu_type in node.healthy)
+    return idles or len(priorities) > 1 or any(job.held for job in domain.residents)
 
 
 def _place_on_free_gpus(cell: Cell, turn: Turn[Cell]) -> None:

@@ -47,13 +47,9 @@ def begin_anew(cell: Cell, memory: Memory, now_s: float) -> None:
 
 def joins(cell: Cell, memory: Memory, job: Job, now_s: float) -> None:
     """A newcomer has had as much as the job that has had least where it is now: else it would have to catch up."""
-    servers = {task.node_id: None for task in job.gang}
-    others = [
-        had(memory, other, now_s)
-        for other in cell.jobs.values()
-        if other is not job and any(task.node_id in servers for task in other.gang)
-    ]
-    time, least_s = memory.time(job), min(others, default=0.0)
+    others = {job_id: None for task in job.gang for job_id in cell.residents[task.node_id] if job_id != job.job_id}
+    least_s = min((had(memory, cell.jobs[job_id], now_s) for job_id in others), default=0.0)
+    time = memory.time(job)
     if least_s > time.served_s:
         memory.times[job.job_id] = ServiceTime(
             served_s=least_s, running_since_s=time.running_since_s, awaited=time.awaited
