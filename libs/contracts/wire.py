@@ -6,9 +6,9 @@ is a checksum over the identity and the data: a record that was altered afterwar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 
 import msgspec
 
@@ -62,8 +62,9 @@ def digest(headers: Mapping[str, bytes], data: bytes, names: Sequence[str] = DIG
         headers: the record's, by name.
         names: the headers that it covers; others than today's for records of older logs.
     """
-    covered = [headers.get(name, b"") for name in names]
-    return hashlib.blake2b(b"\0".join((*covered, data)), digest_size=16).hexdigest()
+    parts = [headers.get(name, b"") for name in names]
+    parts.append(data)
+    return blake2b(b"\0".join(parts), digest_size=16).hexdigest()
 
 
 def encode(envelope: Envelope) -> tuple[Headers, bytes]:
