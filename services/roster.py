@@ -1,4 +1,5 @@
-"""The only list of services. The shells, the simulator and the audit read it.
+"""The only list of services. The shells, the simulator and the audit read it: by the package's entry point, because
+libraries import no service (`libs/runtime/roster.py`).
 
 A process that runs one service imports that one alone, and who wants names imports none: all of them together take
 longer to import than everything else that a process does until it works.

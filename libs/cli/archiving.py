@@ -115,10 +115,10 @@ async def _archive(url: str, cell: str, directory: Path, before: int, database: 
 async def _give_back(bus: Bus, archived: Archive, before: int, database: str) -> None:
     from libs.bus.naming import CONTROL
     from libs.inspect import archive as archives
+    from libs.runtime.roster import roster
     from libs.runtime.starts import starts
-    from services.roster import NAMES
 
-    needed = await asyncio.to_thread(starts, database, bus.cell, archived.manifest.log_id, NAMES)
+    needed = await asyncio.to_thread(starts, database, bus.cell, archived.manifest.log_id, roster().NAMES)
     given = await archives.give_back(bus, archived, before, needed)
     typer.echo(f"control of cell {bus.cell} begins at offset {given.befores[CONTROL]} now")
     for partition, node_id in given.waiting.items():

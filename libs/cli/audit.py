@@ -42,12 +42,12 @@ def opened(source: str | None, cell: str | None, gateway: str | None, archive: P
     """The log to look at; a live cell's is fetched from its gateway first."""
     from libs.bus.port import BusError
     from libs.inspect.sources import open_log
-    from services.roster import NAMES
+    from libs.runtime.roster import roster
 
     name = configured("cell", cell).value
     try:
         if source is not None:
-            with open_log(source, cell=name, sessions=NAMES, archive=archive) as log:
+            with open_log(source, cell=name, sessions=roster().NAMES, archive=archive) as log:
                 yield log
             return
         if archive is not None:
@@ -74,11 +74,11 @@ def replay(
 ) -> None:
     """Feed the whole log to the cores again; with --verify, compare every decision byte by byte."""
     from libs.inspect.verify import verify as audit
-    from services.roster import SERVICES
+    from libs.runtime.roster import roster
 
     began = time.perf_counter()
     with opened(log, cell, gateway, archive) as found, progress("replaying") as watch:
-        result = audit(found, SERVICES, watch=lambda done: watch(done, None))
+        result = audit(found, roster().SERVICES, watch=lambda done: watch(done, None))
     if as_json:
         import msgspec
 
@@ -123,10 +123,10 @@ def state(
     import msgspec
 
     from libs.inspect.replay import state_at
-    from services.roster import SERVICES
+    from libs.runtime.roster import roster
 
     with opened(log, cell, gateway, archive) as found:
-        states = state_at(found.control(), SERVICES, sys.maxsize if at is None else at)
+        states = state_at(found.control(), roster().SERVICES, sys.maxsize if at is None else at)
     if service is not None:
         if service not in states:
             fail(f"no service {service!r}; there are {', '.join(states)}", USAGE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.client import Client, ClientError
-from services.roster import NAMES
+from libs.runtime.roster import roster
 
 LEAST_FREE_BYTES = 2 << 30
 MOST_LAG = 1000
@@ -75,6 +75,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
 
 def _services(cell: Client) -> Iterator[Finding]:
     """A service that is behind and does not come on is not at work."""
+    names = roster().NAMES
     try:
         before = cell.positions()
         if before is None:
@@ -83,13 +84,13 @@ def _services(cell: Client) -> Iterator[Finding]:
         end = cell.status()["next_offset"]
         deadline_s = time.monotonic() + STANDSTILL_S
         now = before
-        while any(_stands(name, before, now, end) for name in NAMES) and time.monotonic() < deadline_s:
+        while any(_stands(name, before, now, end) for name in names) and time.monotonic() < deadline_s:
             time.sleep(LOOK_EVERY_S)
             now = cell.positions() or now
     except ClientError as error:
         yield Finding("services", False, str(error), "look at the gateway's log")
         return
-    for name in NAMES:
+    for name in names:
         stuck = _stands(name, before, now, end)
         yield Finding(name, not stuck, _distance(now.get(name), end, stuck), "look at its log, and start it again")
 

@@ -45,13 +45,13 @@ def rehearse(
     """Decide again at every recorded state and compare: exit 1 when the code at hand decides otherwise."""
     from libs.inspect.rehearsal import rehearse as run
     from libs.inspect.rehearsal_page import page
-    from services.roster import SERVICES
+    from libs.runtime.roster import roster
 
     changes, span = _changes(policy, changed or []), _span(begin, end)
     if html is not None:
         check_writable(html)
     with opened(log, cell, gateway, archive) as found, progress("rehearsing") as watch:
-        result = run(found, SERVICES, changes=changes, span=span, watch=lambda done: watch(done, None))
+        result = run(found, roster().SERVICES, changes=changes, span=span, watch=lambda done: watch(done, None))
     if html is not None:
         write_text(page(result, f"Rehearsal{_described(policy, changed or [])}"), html)
     if as_json:

@@ -19,6 +19,7 @@ from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
 from libs.policies.table import POLICIES
+from libs.runtime.roster import roster
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn
@@ -28,7 +29,6 @@ from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
 from libs.sim.traces import TraceJob, read_trace
 from libs.sim.workloads import Planned, Workload, known_rates, workload_of
-from services.roster import SERVICES
 
 COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Dollars for one GPU for one hour, as public clouds asked at the time of the Gavel paper (its section 7)."""
@@ -84,7 +84,7 @@ def simulation_of(
     )
     servers = parse_cluster(choice.cluster, choice.gpus_per_server)
     workload = Workload(tuple(first)) + played
-    return Simulation(SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
+    return Simulation(roster().SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
 
 
 def _profile_every_s(choice: Choice) -> float | None:

@@ -13,37 +13,12 @@ from libs.cli import spec
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
+from libs.cli.job_options import Given, describes_a_job, members
 from libs.cli.output import Form, is_terminal, show_document
 from libs.cli.scripts import from_script, is_script
 from libs.client import Client
 from libs.contracts.bad_input import BadInput
 
-Command = Annotated[list[str] | None, typer.Argument(help="Behind `--`: the command; or a script with #SBATCH lines.")]
-File = Annotated[str | None, typer.Option("-f", "--file", help="Job as YAML or JSON; - for standard input.")]
-Name = Annotated[str | None, typer.Option("-n", "--name")]
-Gpus = Annotated[str | None, typer.Option(help="A number, or TYPE:NUMBER such as v100:2.")]
-Nodes = Annotated[int | None, typer.Option(help="Most servers to spread over.")]
-Tenant = Annotated[str | None, typer.Option("-q", "--tenant", "--queue")]
-Priority = Annotated[int | None, typer.Option()]
-Time = Annotated[str | None, typer.Option("--time", help="Limit of one attempt: seconds, or H:MM:SS.")]
-Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")]
-Label = Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VALUE; repeat.")]
-Workdir = Annotated[Path | None, typer.Option(help="Directory to upload and run in.")]
-WorkdirOnNode = Annotated[str | None, typer.Option(help="Directory that the nodes have; nothing is uploaded.")]
-Retries = Annotated[int | None, typer.Option("--max-retries")]
-Elastic = Annotated[str | None, typer.Option(help="MIN:MAX GPUs: it may be halved or doubled within.")]
-Class = Annotated[str | None, typer.Option("--class", help="guaranteed: no other class is scheduled yet.")]
-Launcher = Annotated[str | None, typer.Option(help="ranks: a process per GPU; command: one per node.")]
-Model = Annotated[str | None, typer.Option(help="What it trains: jobs of one model and batch size are alike.")]
-BatchSize = Annotated[int | None, typer.Option()]
-Steps = Annotated[float | None, typer.Option("--total-steps", help="Mini-batches that it will do.")]
-Rate = Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")]
-Weight = Annotated[float | None, typer.Option(help="Its part beside others of weight 1 under fair policies.")]
-Restartable = Annotated[
-    bool | None,
-    typer.Option("--restartable", help="Told to stop, it saves what it has done and goes on from there elsewhere."),
-]
-Deadline = Annotated[float | None, typer.Option("--deadline-s", help="Seconds from now, for policies with deadlines.")]
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="Submitting again with the same key changes nothing.")
 ]
@@ -55,37 +30,15 @@ def register(app: typer.Typer) -> None:
     app.command("run")(run)
 
 
+@describes_a_job
 def submit(
-    command: Command = None,
-    file: File = None,
-    name: Name = None,
-    gpus: Gpus = None,
-    nodes: Nodes = None,
-    tenant: Tenant = None,
-    priority: Priority = None,
-    time_limit: Time = None,
-    env: Env = None,
-    label: Label = None,
-    workdir: Workdir = None,
-    workdir_on_node: WorkdirOnNode = None,
-    max_retries: Retries = None,
-    elastic: Elastic = None,
-    job_class: Class = None,
-    launcher: Launcher = None,
-    model: Model = None,
-    batch_size: BatchSize = None,
-    total_steps: Steps = None,
-    rate: Rate = None,
-    weight: Weight = None,
-    restartable: Restartable = None,
-    deadline_s: Deadline = None,
+    given: Given,
     idempotency_key: Key = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would become of it; submit nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
     gateway: Gateway = None,
 ) -> None:
     """Submit a job: `sanjaya submit --gpus v100:2 -- python train.py`."""
-    given = locals()
     with client(gateway) as cell:
         request = build(cell, given)
         if dry_run:
@@ -111,37 +64,15 @@ def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
+@describes_a_job
 def run(
-    command: Command = None,
-    file: File = None,
-    name: Name = None,
-    gpus: Gpus = None,
-    nodes: Nodes = None,
-    tenant: Tenant = None,
-    priority: Priority = None,
-    time_limit: Time = None,
-    env: Env = None,
-    label: Label = None,
-    workdir: Workdir = None,
-    workdir_on_node: WorkdirOnNode = None,
-    max_retries: Retries = None,
-    elastic: Elastic = None,
-    job_class: Class = None,
-    launcher: Launcher = None,
-    model: Model = None,
-    batch_size: BatchSize = None,
-    total_steps: Steps = None,
-    rate: Rate = None,
-    weight: Weight = None,
-    restartable: Restartable = None,
-    deadline_s: Deadline = None,
+    given: Given,
     idempotency_key: Key = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Like submit.")] = False,
     timeout: Timeout = None,
     gateway: Gateway = None,
 ) -> None:
     """Submit a job, follow its output, and end with its exit code. Ctrl-C leaves the job running."""
-    given = locals()
     with client(gateway) as cell:
         accepted = cell.submit(build(cell, given), idempotency_key=idempotency_key)
         job_id = accepted["id"]
@@ -157,8 +88,8 @@ def run(
         sys.exit(exit_code(job))
 
 
-def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
-    """The request: the file's fields, over which the flags go; the working directory is uploaded."""
+def build(cell: Client, given: Given) -> dict[str, Any]:
+    """The request: the file's fields, over which the options go; the working directory is uploaded."""
     words: list[str] = list(given["command"] or [])
     request: dict[str, Any] = {}
     if given["file"]:
@@ -169,31 +100,7 @@ def build(cell: Client, given: dict[str, Any]) -> dict[str, Any]:
         request["command"] = words
     if "command" not in request:
         fail("no command", USAGE, "sanjaya submit -- python train.py, or -f job.yaml")
-    flags = {
-        "name": given["name"],
-        "gpus": given["gpus"],
-        "tenant": given["tenant"],
-        "priority": given["priority"],
-        "time_limit_s": given["time_limit"],
-        "working_dir": given["workdir_on_node"],
-        "max_retries": given["max_retries"],
-        "elastic": given["elastic"],
-        "class": given["job_class"],
-        "launcher": given["launcher"],
-        "model": given["model"],
-        "batch_size": given["batch_size"],
-        "total_steps": given["total_steps"],
-        "throughputs": spec.rates(given["rate"], "--rate") if given["rate"] else None,
-        "weight": given["weight"],
-        "restartable": given["restartable"],
-        "deadline_s": given["deadline_s"],
-    }
-    request.update({field: value for field, value in flags.items() if value is not None})
-    if given["nodes"] is not None:
-        request["gpus"] = gpus_of(request.get("gpus", 1), given["nodes"])
-    for field, texts in (("env", given["env"]), ("labels", given["label"])):
-        if texts:
-            request[field] = {**request.get(field, {}), **spec.pairs(texts, f"--{field}")}
+    request.update(members(given, request))
     if given["workdir"]:
         request.pop("working_dir", None)
         request["code_id"] = uploaded(cell, given["workdir"])
@@ -232,17 +139,3 @@ def _user() -> str | None:
         return getpass.getuser()
     except (KeyError, OSError):
         return None
-
-
-def gpus_of(wanted: Any, nodes: int | None) -> Any:
-    """What is asked for, as it is written, or with a bound on the servers."""
-    if nodes is None or not isinstance(wanted, dict | int | str):
-        return wanted
-    if isinstance(wanted, dict):
-        return {**wanted, "max_nodes": nodes}
-    types, _, number = str(wanted).rpartition(":")
-    if not types and not number.lstrip("-").isdigit():
-        types, number = number, "1"
-    if not number.lstrip("-").isdigit():
-        return wanted  # the gateway says what is wrong with it
-    return {"count": int(number), **({"types": types.split(",")} if types else {}), "max_nodes": nodes}

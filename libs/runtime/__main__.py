@@ -10,21 +10,26 @@ from typing import Any
 from libs.kernel.service import Service
 from libs.runtime import exits
 from libs.runtime.process import cell_bus, read_settings, run
+from libs.runtime.roster import RosterMissing, roster
 from libs.runtime.serving import metrics, traces
 from libs.runtime.settings import Settings
 from libs.runtime.shell import Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
-from services import roster
 
 
 def main(arguments: list[str]) -> int:
     """Run the named service; returns the exit code (`libs.runtime.exits`)."""
+    try:
+        services = roster()
+    except RosterMissing as error:
+        print(f"error: {error}", file=sys.stderr)
+        return exits.CONFIG
     if len(arguments) != 1:
-        print(f"usage: python -m libs.runtime SERVICE\nservices: {', '.join(roster.NAMES)}", file=sys.stderr)
+        print(f"usage: python -m libs.runtime SERVICE\nservices: {', '.join(services.NAMES)}", file=sys.stderr)
         return exits.USAGE
     try:
-        service = roster.service(arguments[0])
+        service = services.service(arguments[0])
     except KeyError as error:
         print(f"error: {error.args[0]}", file=sys.stderr)
         return exits.USAGE

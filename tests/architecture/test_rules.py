@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import services.roster
 from libs.contracts import gateway
 from libs.contracts.base import event_classes
+from libs.runtime.roster import roster
 from services.roster import NAMES, SERVICES
 from tests.architecture import house
 
@@ -70,6 +72,9 @@ def test_the_import_rules_hold(copy: Path):
         ("services/quota/service.py", "import services.placement.service", "services never import each other"),
         ("libs/contracts/jobs.py", "import libs.kernel.ids", "contracts <- kernel"),
         ("libs/sim/world.py", "import services.roster", "only the roster"),
+        ("libs/cli/audit.py", "def f():\n    import services.roster", "only the roster"),
+        ("libs/runtime/process.py", "import services.placement.service", "only the roster"),
+        ("libs/testing/builders.py", "import services.roster", "only the roster"),
         ("services/migration/core/improving.py", "import libs.policies.slicing.table", "what a policy is"),
         ("libs/cli/simulation.py", "import libs.policies.queueing.table", "what a policy is"),
         ("services/placement/core/lifecycle/requests.py", "import libs.policies.slicing.table", "what a policy is"),
@@ -96,6 +101,10 @@ def test_a_clock_or_a_dice_in_a_core_is_noticed(copy: Path, line: str):
     with (copy / module).open("a") as file:
         file.write(f"\n{line}\n")
     assert "TID251" in ruff(copy, module)
+
+
+def test_the_package_names_the_roster():
+    assert roster() is services.roster
 
 
 def test_the_rosters_names_are_those_of_its_services():

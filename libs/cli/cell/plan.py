@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.roster import NAMES
+from libs.runtime.roster import roster
 
 BROKER, GATEWAY = "broker", "gateway"
 PORTS_PER_AGENT = 50
@@ -79,7 +79,7 @@ class CellPlan:
     def services(self) -> list[Command]:
         """Every service, the gateway last."""
         others = ("introspection", "projection", GATEWAY)
-        cores = [self._python(name, "libs.runtime", name) for name in NAMES if name not in others]
+        cores = [self._python(name, "libs.runtime", name) for name in roster().NAMES if name not in others]
         return [*cores, *(self._python(name, f"services.{name}") for name in others)]
 
     def agent_commands(self) -> list[Command]:

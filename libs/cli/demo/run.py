@@ -21,7 +21,7 @@ from libs.client import Client
 from libs.client.client import FINAL
 from libs.inspect.sources import open_log
 from libs.inspect.verify import Verification, verify
-from services.roster import SERVICES
+from libs.runtime.roster import roster
 
 ASK_EVERY_S = 0.5
 GIVE_UP_AFTER_S = 230.0
@@ -152,7 +152,7 @@ def _story(console: Console, client: Client, jobs: dict[str, dict[str, Any]]) ->
 def _audit(log: Path, console: Console) -> Verification:
     """Replay the whole log and compare."""
     with open_log(str(log), cell="") as exported:
-        result = verify(exported, SERVICES)
+        result = verify(exported, roster().SERVICES)
     style = "bold green" if result.ok else "bold red"
     console.print(f"\naudit: {result.summary}", style=style)
     if result.first is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
+from msgspec.structs import FieldInfo
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -15,11 +16,13 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 
-from libs.contracts.jobs import ElasticRange, GpuRequest, JobClass, JobSpec, SimulatedWork
+from libs.contracts.job_fields import JOB_FIELDS, type_of
+from libs.contracts.jobs import JobSpec
 from services.gateway.models import forms
 
 MAX_GPUS = 65_536
@@ -101,7 +104,34 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class JobRequest(Strict):
+_TYPES: dict[type, Any] = {
+    int: StrictInt,
+    float: Annotated[float, Field(allow_inf_nan=False)],
+    bool: StrictBool,
+    str: str,
+}
+
+
+def _member(field: FieldInfo) -> tuple[Any, Any]:
+    """Type and default of the member of a request that gives a field of `JobSpec` as it is.
+
+    Of a field with another type than these the members have forms of their own: `JobRequest` says which.
+    """
+    row = JOB_FIELDS[field.name]
+    kind, optional = type_of(field)
+    if kind not in _TYPES or field.required:
+        return Any, ...
+    limited: Any = Annotated[_TYPES[kind], Field(**row.limits)]
+    return limited | None if optional else limited, Field(field.default, description=row.says or None)
+
+
+_SPEC = {field.name: field for field in msgspec.structs.fields(JobSpec)}
+_MEMBERS: dict[str, Any] = {name: _member(_SPEC[name]) for name in JOB_FIELDS}
+_Plain = create_model("_Plain", __base__=Strict, **_MEMBERS)
+"""The members that a row makes. It has the others as well, because members are checked in its order."""
+
+
+class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not follow models that are made
     """A job to be run. Only `command` is required."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
@@ -126,13 +156,7 @@ class JobRequest(Strict):
         alias="class",
         description="No other class is scheduled yet.",
     )
-    priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)] = 0
-    max_retries: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)
-    working_dir: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    code_id: Annotated[str, Field(pattern=r"^c-[a-z2-7]{32}$")] | None = Field(
-        None, description="Of an uploaded working directory (`POST /v1/code`)."
-    )
     elastic: Annotated[Elastic, BeforeValidator(forms.elastic, json_schema_input_type=ElasticText | Elastic)] | None = (
         Field(None, description='`"2:8"` or an object.')
     )
@@ -145,17 +169,8 @@ class JobRequest(Strict):
         "ranks", description="`ranks`: a process per GPU; `command`: a process per node."
     )
     simulated: Simulated | None = None
-    model: Annotated[str, Field(max_length=128)] = Field("", description="What is trained; names its configuration.")
-    batch_size: Annotated[StrictInt, Field(ge=1, le=2**31)] | None = None
     throughputs: dict[GpuType, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] = Field(
         {}, max_length=32, description="Steps per second of the whole job on each GPU type, where they are known."
-    )
-    total_steps: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = None
-    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = Field(
-        1.0, description="Its part of the share, compared with other jobs."
-    )
-    restartable: StrictBool = Field(
-        False, description="Told to stop, the script saves what it has done, and goes on from there elsewhere."
     )
 
     @field_validator("elastic")
@@ -172,28 +187,5 @@ class JobRequest(Strict):
         Args:
             user: the sender, for a request that names no user.
         """
-        return JobSpec(
-            name=self.name or forms.job_name(self.command),
-            command=self.command,
-            gpus=GpuRequest(**self.gpus.model_dump()),
-            tenant=self.tenant,
-            user=self.user or user,
-            job_class=JobClass(self.job_class),
-            priority=self.priority,
-            max_retries=self.max_retries,
-            env=self.env,
-            working_dir=self.working_dir,
-            code_id=self.code_id,
-            elastic=ElasticRange(**self.elastic.model_dump()) if self.elastic else None,
-            deadline_s=self.deadline_s,
-            time_limit_s=self.time_limit_s,
-            labels=self.labels,
-            launcher=self.launcher,
-            simulated=SimulatedWork(**self.simulated.model_dump()) if self.simulated else None,
-            model=self.model,
-            batch_size=self.batch_size,
-            throughputs=self.throughputs,
-            total_steps=self.total_steps,
-            weight=self.weight,
-            restartable=self.restartable,
-        )
+        own = {"name": self.name or forms.job_name(self.command), "user": self.user or user}
+        return msgspec.convert(self.model_dump(by_alias=True) | own, JobSpec)

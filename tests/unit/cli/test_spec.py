@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.cli.job_options import gpus_of
 from libs.cli.spec import from_file, pack, pairs, rates
-from libs.cli.submit import gpus_of
 from libs.contracts.bad_input import BadInput
 
 

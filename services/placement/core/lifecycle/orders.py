@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from libs.contracts.cluster import TaskPlacement, width_of
+from libs.contracts.jobs import JobSpec
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
+
+AS_DESCRIBED = tuple(field for field in LaunchTask.__struct_fields__ if field in JobSpec.__struct_fields__)
+"""What a task is told of its job as its user described it: fields that have the same name in both."""
 
 
 def launch_orders(
@@ -28,28 +33,22 @@ def launch_orders(
     """
     first = cell.nodes[gang[0].node_id]
     spread = len(gang) > 1
+    as_described: dict[str, Any] = {name: getattr(job.spec, name) for name in AS_DESCRIBED}
     return [
         LaunchTask(
             node_id=task.node_id,
             job_id=job.job_id,
             attempt=attempt,
-            name=job.spec.name,
-            tenant=job.spec.tenant,
-            command=job.spec.command,
-            env=job.spec.env,
-            working_dir=job.spec.working_dir,
-            code_id=job.spec.code_id,
             gpu_indices=task.gpu_indices,
-            launcher=job.spec.launcher,
             first_rank=task.first_rank,
             world_size=width_of(gang),
             node_rank=node_rank,
             node_count=len(gang),
             rendezvous_host=first.address if spread else None,
             rendezvous_port=first.next_port if spread else None,
-            time_limit_s=job.spec.time_limit_s,
             packed_with=list(packed_with),
             restores=restores,
+            **as_described,
             virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
         )
         for node_rank, task in enumerate(gang)

@@ -1,0 +1,106 @@
+"""The options that describe a job, one list for `submit` and `run`.
+
+Most come from the table of a job's fields; here are those that are read in a way of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from libs.cli import spec
+from libs.contracts.job_fields import JOB_FIELDS, type_of
+from libs.contracts.jobs import JobSpec
+
+Given = dict[str, Any]
+"""{parameter: what was given}; None: it was not."""
+
+WHAT_RUNS: dict[str, Any] = {
+    "command": Annotated[
+        list[str] | None, typer.Argument(help="Behind `--`: the command; or a script with #SBATCH lines.")
+    ],
+    "file": Annotated[str | None, typer.Option("-f", "--file", help="Job as YAML or JSON; - for standard input.")],
+}
+READ_OTHERWISE: dict[str, dict[str, Any]] = {
+    "gpus": {"nodes": Annotated[int | None, typer.Option(help="Most servers to spread over.")]},
+    "env": {"env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")]},
+    "code_id": {"workdir": Annotated[Path | None, typer.Option(help="Directory to upload and run in.")]},
+    "time_limit_s": {
+        "time": Annotated[str | None, typer.Option(help="Limit of one attempt: seconds, or H:MM:SS.")],
+    },
+    "labels": {"label": Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VALUE; repeat.")]},
+    "throughputs": {
+        "rate": Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")],
+    },
+}
+"""{field of a job: the options that also say something about it}."""
+_FIELDS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
+
+
+def _options() -> Iterator[tuple[str, Any]]:
+    """Each parameter and its annotated type: what runs, then field by field."""
+    yield from WHAT_RUNS.items()
+    for name, row in JOB_FIELDS.items():
+        if row.options:
+            kind, _ = type_of(_FIELDS[name])
+            # What is no number and no flag is text, which the gateway reads: it says best what is wrong with it.
+            kind = kind if kind in (int, float, bool) else str
+            yield name, Annotated[kind | None, typer.Option(*row.options, help=row.help or None)]
+        yield from READ_OTHERWISE.get(name, {}).items()
+
+
+OPTIONS = dict(_options())
+
+
+def describes_a_job(command: Callable[..., None]) -> Callable[..., None]:
+    """Put the options of a job before a command's own; it is called with a `Given` first.
+
+    typer reads the options of a command from its signature, so the command gets one that has them all.
+    """
+    own = list(signature(command, eval_str=True).parameters.values())[1:]
+    job = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=OPTIONS[name]) for name in OPTIONS]
+
+    @wraps(command)
+    def called(**arguments: Any) -> None:
+        command({name: arguments.pop(name) for name in OPTIONS}, **arguments)
+
+    called.__signature__ = Signature([*job, *own])  # type: ignore[attr-defined]
+    return called
+
+
+def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
+    """The members of a request that options give; what is added to comes from the request of the file.
+
+    Raises:
+        BadInput: text that is no pair.
+    """
+    found = {_FIELDS[name].encode_name: given[name] for name, row in JOB_FIELDS.items() if row.options}
+    found["time_limit_s"] = given["time"]
+    found["throughputs"] = spec.rates(given["rate"], "--rate") if given["rate"] else None
+    found = {member: value for member, value in found.items() if value is not None}
+    if given["nodes"] is not None:
+        found["gpus"] = gpus_of(found.get("gpus", request.get("gpus", 1)), given["nodes"])
+    for member, texts in (("env", given["env"]), ("labels", given["label"])):
+        if texts:
+            found[member] = {**request.get(member, {}), **spec.pairs(texts, f"--{member}")}
+    return found
+
+
+def gpus_of(wanted: Any, nodes: int | None) -> Any:
+    """What is asked for, as it is written, or with a bound on the servers."""
+    if nodes is None or not isinstance(wanted, dict | int | str):
+        return wanted
+    if isinstance(wanted, dict):
+        return {**wanted, "max_nodes": nodes}
+    types, _, number = str(wanted).rpartition(":")
+    if not types and not number.lstrip("-").isdigit():
+        types, number = number, "1"
+    if not number.lstrip("-").isdigit():
+        return wanted  # the gateway says what is wrong with it
+    return {"count": int(number), **({"types": types.split(",")} if types else {}), "max_nodes": nodes}

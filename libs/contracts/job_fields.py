@@ -1,0 +1,87 @@
+"""What users are told of a job's fields, and within which limits they may set them.
+
+`JobSpec` says what a field is called, its type and its default. From both the gateway makes its request
+(`services/gateway/models/job_request.py`) and the command line its options (`libs/cli/job_options.py`). The table does
+not stand in `JobSpec` because no core reads it: another word of help is not to change the rules of a service.
+"""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+Limit = Literal["ge", "gt", "le", "min_length", "max_length", "pattern"]
+
+
+class JobField(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a job."""
+
+    limits: dict[Limit, Any] = {}
+    """What the gateway refuses beyond the type."""
+    says: str = ""
+    """A sentence in the API's document."""
+    options: tuple[str, ...] = ()
+    """Of the command line; none: the field is given in a file, or by an option that is read in a way of its own."""
+    help: str = ""
+    """What stands beside the option."""
+
+
+def type_of(field: FieldInfo) -> tuple[Any, bool]:
+    """The type of a field of `JobSpec` but for None, and whether it may be None."""
+    kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+    return kinds[0], NoneType in kinds
+
+
+JOB_FIELDS: dict[str, JobField] = {
+    "command": JobField(),
+    "name": JobField(options=("-n", "--name")),
+    "gpus": JobField(options=("--gpus",), help="A number, or TYPE:NUMBER such as v100:2."),
+    "tenant": JobField(options=("-q", "--tenant", "--queue")),
+    "user": JobField(),
+    "job_class": JobField(options=("--class",), help="guaranteed: no other class is scheduled yet."),
+    "priority": JobField(limits={"ge": -1_000_000, "le": 1_000_000}, options=("--priority",)),
+    "max_retries": JobField(limits={"ge": 0, "le": 1000}, options=("--max-retries",)),
+    "env": JobField(),
+    "working_dir": JobField(
+        limits={"min_length": 1, "max_length": 4096},
+        options=("--workdir-on-node",),
+        help="Directory that the nodes have; nothing is uploaded.",
+    ),
+    "code_id": JobField(
+        limits={"pattern": r"^c-[a-z2-7]{32}$"}, says="Of an uploaded working directory (`POST /v1/code`)."
+    ),
+    "elastic": JobField(options=("--elastic",), help="MIN:MAX GPUs: it may be halved or doubled within."),
+    "deadline_s": JobField(options=("--deadline-s",), help="Seconds from now, for policies with deadlines."),
+    "time_limit_s": JobField(),
+    "labels": JobField(),
+    "launcher": JobField(options=("--launcher",), help="ranks: a process per GPU; command: one per node."),
+    "simulated": JobField(),
+    "model": JobField(
+        limits={"max_length": 128},
+        says="What is trained; names its configuration.",
+        options=("--model",),
+        help="What it trains: jobs of one model and batch size are alike.",
+    ),
+    "batch_size": JobField(limits={"ge": 1, "le": 2**31}, options=("--batch-size",)),
+    "throughputs": JobField(),
+    "total_steps": JobField(
+        limits={"gt": 0, "le": 1e15}, options=("--total-steps",), help="Mini-batches that it will do."
+    ),
+    "weight": JobField(
+        limits={"gt": 0, "le": 1e6},
+        says="Its part of the share, compared with other jobs.",
+        options=("--weight",),
+        help="Its part beside others of weight 1 under fair policies.",
+    ),
+    "restartable": JobField(
+        says="Told to stop, the script saves what it has done, and goes on from there elsewhere.",
+        options=("--restartable",),
+        help="Told to stop, it saves what it has done and goes on from there elsewhere.",
+    ),
+}
+"""{name of a field of `JobSpec`: its row}, in the order in which requests are documented and checked.
+
+Limits and sentences of a field whose JSON has forms of its own, such as "v100:2", stand where these are read."""
