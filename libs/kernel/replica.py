@@ -59,7 +59,7 @@ def schema_of(state_type: type) -> str:
 
 
 class UndeclaredOutput(Exception):
-    """A core emitted an event that its door plate does not list."""
+    """A core emitted an event that it does not own."""
 
 
 class ImpossibleEvent(Exception):
@@ -173,7 +173,7 @@ class Replica(Generic[S]):
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
         if type(event) not in self._decidable:
-            raise UndeclaredOutput(f"{self.service.name} emitted {type(event).__name__}, which it does not declare")
+            raise UndeclaredOutput(f"{self.service.name} emitted {type(event).__name__}, which it does not own")
         on_control = event.topic is Topic.CONTROL
         if on_control:
             self.decided += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from libs.contracts.base import Event
+from libs.contracts.catalogue import events_of
 from libs.kernel.machine import Machine
 
 S = TypeVar("S")
@@ -35,8 +37,6 @@ class Service(Generic[S]):
     machine: Machine[S]
     state_type: type[S]
     """A msgspec Struct without required fields: the initial state is `state_type()`."""
-    emits: tuple[type[Event], ...]
-    """What the core may decide; anything else is refused."""
     requests: tuple[type[Event], ...] = ()
     """Requests that the core makes as a user would, of the gateway's types; their records have the core as source."""
     observes: tuple[type[Event], ...] = ()
@@ -45,3 +45,10 @@ class Service(Generic[S]):
     """When the core wants a TimerFired next (seconds since the epoch), None for not at all."""
     check: Callable[[S], None] = unchecked
     """Raises InvariantViolated when the state contradicts itself."""
+    silent: bool = False
+    """It only listens, and decides nothing."""
+
+    @cached_property
+    def emits(self) -> tuple[type[Event], ...]:
+        """What the core may decide, in order of wire name: the events that it owns. Anything else is refused."""
+        return () if self.silent else tuple(cls for cls in events_of(self.name) if cls not in self.observes)

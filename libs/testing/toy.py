@@ -91,7 +91,6 @@ TOY = Service(
     question="Does the shell work?",
     machine=machine,
     state_type=ToyState,
-    emits=(JobQueued, StopTask),
     next_wakeup=_next_wakeup,
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.admission import OWNER, JobAdmitted, JobRejected
+from libs.contracts.admission import OWNER
 from libs.kernel.service import Service
 from services.admission.core.machine import machine
 from services.admission.core.state import State
@@ -12,5 +12,4 @@ SERVICE = Service(
     question="Can this job ever run here?",
     machine=machine,
     state_type=State,
-    emits=(JobAdmitted, JobRejected),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.failure_analysis import OWNER, FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.failure_analysis import OWNER
 from libs.kernel.service import Service
 from services.failure_analysis.core.machine import machine
 from services.failure_analysis.core.state import State
@@ -12,5 +12,4 @@ SERVICE = Service(
     question="Why did it fail, and can a retry help?",
     machine=machine,
     state_type=State,
-    emits=(FailureClassified, RetryScheduled, JobAbandoned),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.introspection import OWNER, JobProfiled, NodeLost, PackFailed, PackSucceeded, WindowClosed
+from libs.contracts.introspection import OWNER, JobProfiled, NodeLost, WindowClosed
 from libs.kernel.service import Service
 from services.introspection.core.machine import machine, next_wakeup
 from services.introspection.core.state import State
@@ -12,7 +12,6 @@ SERVICE = Service(
     question="What is going on?",
     machine=machine,
     state_type=State,
-    emits=(PackSucceeded, PackFailed),
     observes=(JobProfiled, NodeLost, WindowClosed),
     next_wakeup=next_wakeup,
 )

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from libs.contracts.migration import (
     OWNER,
-    MigrationAssessed,
-    MigrationCompleted,
-    MigrationFailed,
-    MigrationStarted,
-    NodeDrained,
 )
 from libs.kernel.service import Service
 from services.migration.core.improving import next_wakeup
@@ -20,7 +15,6 @@ SERVICE = Service(
     question="What should move?",
     machine=machine,
     state_type=State,
-    emits=(MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed, NodeDrained),
     next_wakeup=next_wakeup,
     check=check,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.quota import OWNER, QuotaDeferred, QuotaGranted
+from libs.contracts.quota import OWNER
 from libs.kernel.service import Service
 from services.quota.core.machine import machine, next_wakeup
 from services.quota.core.state import State, check
@@ -12,7 +12,6 @@ SERVICE = Service(
     question="Which tenant's share is it?",
     machine=machine,
     state_type=State,
-    emits=(QuotaGranted, QuotaDeferred),
     next_wakeup=next_wakeup,
     check=check,
 )

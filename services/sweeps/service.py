@@ -5,12 +5,6 @@ from __future__ import annotations
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPriorityChanged
 from libs.contracts.sweeps import (
     OWNER,
-    SweepEnded,
-    TrialDemoted,
-    TrialEnded,
-    TrialPromoted,
-    TrialPruned,
-    TrialStarted,
 )
 from libs.kernel.service import Service
 from services.sweeps.core.machine import machine
@@ -21,7 +15,6 @@ SERVICE = Service(
     question="Which trial is next, which promises most, and which is hopeless?",
     machine=machine,
     state_type=State,
-    emits=(TrialStarted, TrialPromoted, TrialDemoted, TrialPruned, TrialEnded, SweepEnded),
     requests=(JobArrived, JobPriorityChanged, JobCancelRequested),
     check=check,
 )

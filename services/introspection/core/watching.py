@@ -73,5 +73,5 @@ WATCH = Service(
     question="Which attempts run, and which nodes should live?",
     machine=machine,
     state_type=Watch,
-    emits=(),
+    silent=True,
 )

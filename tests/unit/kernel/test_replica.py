@@ -79,9 +79,9 @@ def test_a_damaged_snapshot_is_refused():
             Replica.restore(ADMISSION, msgspec.structs.replace(snapshot, **damage))
 
 
-def test_an_output_that_the_door_plate_does_not_list_is_refused():
+def test_an_output_of_a_service_that_only_listens_is_refused():
     broken = Service(
-        name="admission", question="", machine=ADMISSION.machine, state_type=ADMISSION.state_type, emits=()
+        name="admission", question="", machine=ADMISSION.machine, state_type=ADMISSION.state_type, silent=True
     )
     replica = Replica(broken)
     replica.step(RECORDS[0])
