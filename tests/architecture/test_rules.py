@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import services.roster
-from libs.contracts import gateway
+from libs.contracts import agent, gateway, runtime
 from libs.contracts.base import event_classes
 from libs.runtime.roster import roster
 from services.roster import NAMES, SERVICES
@@ -111,13 +111,11 @@ def test_the_rosters_names_are_those_of_its_services():
     assert tuple(service.name for service in SERVICES) == NAMES
 
 
-def test_every_decision_is_emitted_by_its_owner_alone():
-    emitted = [cls for service in SERVICES for cls in service.emits]
-    assert len(emitted) == len(set(emitted))
+def test_every_event_has_an_owner_and_requests_are_the_gateways():
+    owners = {*NAMES, gateway.OWNER, agent.OWNER, runtime.TimerFired.owner}
+    assert {cls.owner for cls in event_classes()} == owners
     for service in SERVICES:
-        assert all(cls.owner == service.name for cls in service.emits)
-        own = {cls for cls in event_classes() if cls.owner == service.name}
-        assert own == {*service.emits, *service.observes}, service.name
+        assert all(cls.owner == service.name for cls in service.observes), service.name
         assert all(cls.owner == gateway.OWNER for cls in service.requests), service.name
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ async def test_a_snapshot_of_another_state_class_is_rebuilt_from_the_log(
 ):
     snapshots = Snapshots(url, "t")
     case = await a_life(snapshots)
-    changed = Service[Any](**{**vars(TOY), "state_type": state_type, "check": lambda state: None})
+    changed: Service[Any] = replace(TOY, state_type=state_type, check=lambda state: None)
     with caplog.at_level(logging.INFO):
         replica = await restored(case, snapshots, changed)
     assert replica.next_offset == 0
@@ -201,7 +202,7 @@ def deciding_otherwise() -> Service[Any]:
         for _ in range(2):
             turn.emit(JobQueued(job_id=event.job_id, attempt=2, reason=Reason(code="Toy", message="waits")))
 
-    return Service[Any](**{**vars(TOY), "machine": changed})
+    return replace(TOY, machine=changed)
 
 
 async def test_a_core_that_now_decides_otherwise_has_the_recorded_state_and_decides_only_what_is_new(url: str):

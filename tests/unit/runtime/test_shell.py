@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ async def test_a_record_that_comes_twice_is_taken_once(bus: FaultyBus):
 
 async def test_a_core_that_never_gets_past_a_moment_is_stopped(bus: FaultyBus, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("libs.runtime.timers.MOST_REPEATS", 3)
-    stuck = type(TOY)(**{**vars(TOY), "next_wakeup": lambda state: 1.0 if state.due_s or state.stopped else None})
+    stuck = replace(TOY, next_wakeup=lambda state: 1.0 if state.due_s or state.stopped else None)
     case = ShellCase(stuck, bus)
     await case.give(arrival("a"))
     case.clock.advance(PATIENCE_S)
