@@ -1,0 +1,22 @@
+"""The one fold of a job's life: attempts, tasks, allocations, waits and GPU time, from the events of control. Pure."""
+
+from libs.lifecycle.books import Attempt, Books, Holding, Stillness
+from libs.lifecycle.fold import HANDLERS, fold, outcome_of
+from libs.lifecycle.ignored import IGNORED
+from libs.lifecycle.life import Life
+from libs.lifecycle.lives import Lives
+from libs.lifecycle.moment import At
+
+__all__ = [
+    "HANDLERS",
+    "IGNORED",
+    "At",
+    "Attempt",
+    "Books",
+    "Holding",
+    "Life",
+    "Lives",
+    "Stillness",
+    "fold",
+    "outcome_of",
+]
