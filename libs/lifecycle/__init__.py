@@ -1,7 +1,7 @@
 """The one fold of a job's life: attempts, tasks, allocations, waits and GPU time, from the events of control. Pure."""
 
 from libs.lifecycle.books import Attempt, Books, Holding, Stillness
-from libs.lifecycle.fold import HANDLERS, fold, outcome_of
+from libs.lifecycle.fold import HANDLERS, fold, jobs_of_slice, outcome_of
 from libs.lifecycle.ignored import IGNORED
 from libs.lifecycle.life import Life
 from libs.lifecycle.lives import Lives
@@ -18,5 +18,6 @@ __all__ = [
     "Lives",
     "Stillness",
     "fold",
+    "jobs_of_slice",
     "outcome_of",
 ]

@@ -137,13 +137,12 @@ def jobs_of_slice(event: TimeSliceStarted) -> list[str]:
 
 
 def _has_task_there(life: Life, event: NodeLost | NodeLeft) -> bool:
-    return life.tasks.get(event.node_id, TaskStatus.EXITED) is not TaskStatus.EXITED
+    return event.node_id in life.tasks
 
 
 def _is_forgotten(life: Life, event: NodeJoined) -> bool:
     """The agent that has started does not know the task, and its order cannot be on its way any more."""
-    status = life.tasks.get(event.node_id, TaskStatus.EXITED)
-    if status in (TaskStatus.EXITED, TaskStatus.PLACED):
+    if life.tasks.get(event.node_id, TaskStatus.PLACED) is TaskStatus.PLACED:
         return False
     return (life.job_id, life.attempt) not in [(task.job_id, task.attempt) for task in event.tasks]
 
