@@ -51,7 +51,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
     @property
     def gang(self) -> list[TaskPlacement]:
-        """What it is allocated; empty when it has no GPUs."""
+        """Where it has GPUs, by placement's word; empty when it has none."""
         holding = self.life.books.holding
         return [] if holding is None else holding.gang
 

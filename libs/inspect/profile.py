@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.envelope import Record
 from libs.contracts.introspection import JobProfiled
-from libs.lifecycle import Lives, Stillness
+from libs.lifecycle import Lives, Suspension
 
 
 class Profile(msgspec.Struct, kw_only=True):
@@ -17,7 +17,7 @@ class Profile(msgspec.Struct, kw_only=True):
     began_s: float | None = None
     """When its first task ran; None: none has."""
     points: list[JobProfiled] = []
-    stood_still: list[Stillness] = []
+    stood_still: list[Suspension] = []
 
     @property
     def memory_peak_bytes(self) -> int:
@@ -56,7 +56,7 @@ def profile_of(records: Iterable[Record], job_id: str) -> Profile | None:
         if (life := lives.jobs.get(job_id)) is None:
             continue
         profile.began_s = life.books.first_task_s
-        still = life.books.stillness
+        still = life.books.suspension
         if still is not None and (not profile.stood_still or profile.stood_still[-1] is not still):
             profile.stood_still.append(still)
     return profile if known else None

@@ -1,7 +1,8 @@
-"""The one fold of a job's life: attempts, tasks, allocations, waits and GPU time, from the events of control. Pure."""
+"""The one fold of a job's life: states, attempts, gangs, waits and GPU time, from the events of control. Pure."""
 
-from libs.lifecycle.books import Attempt, Books, Holding, Stillness
-from libs.lifecycle.fold import HANDLERS, fold, jobs_of_slice, outcome_of
+from libs.lifecycle.books import Attempt, Books, Holding, Suspension
+from libs.lifecycle.fold import HANDLERS, fold, outcome_of
+from libs.lifecycle.guards import jobs_of_slice
 from libs.lifecycle.ignored import IGNORED
 from libs.lifecycle.life import Life
 from libs.lifecycle.lives import Lives
@@ -16,7 +17,7 @@ __all__ = [
     "Holding",
     "Life",
     "Lives",
-    "Stillness",
+    "Suspension",
     "fold",
     "jobs_of_slice",
     "outcome_of",

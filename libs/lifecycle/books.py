@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 
 class Holding(msgspec.Struct, kw_only=True):
-    """A stretch of time in which a job was allocated one and the same gang."""
+    """A stretch of time in which a job had one and the same gang, by placement's word."""
 
     job_id: str
     tenant: str
@@ -56,7 +56,7 @@ class Holding(msgspec.Struct, kw_only=True):
     """Its place among all beginnings on the log."""
 
 
-class Stillness(msgspec.Struct, kw_only=True):
+class Suspension(msgspec.Struct, kw_only=True):
     """From one JobSuspended to the next JobResumed or JobExited of any task of the job.
 
     A gang on several nodes begins one per node, of which the last alone is ended by that.
@@ -76,10 +76,10 @@ class Books(msgspec.Struct, kw_only=True):
     state_since_s: float = 0.0
     since_s: float = 0.0
     """When the present time with or without GPUs, or the present cause of waiting, began."""
-    is_allocated: bool = False
+    is_placed: bool = False
     """Placement has given the job GPUs and has not taken them back, were it only to suspend it between time slices."""
     holding: Holding | None = None
-    """What it is allocated now; None while it waits and between time slices."""
+    """The gang that it has now; None while it waits and between time slices."""
     attempt: Attempt | None = None
     """The latest that was placed."""
     started: dict[str, None] = {}
@@ -87,10 +87,10 @@ class Books(msgspec.Struct, kw_only=True):
     cause: str = ""
     """Reason code of the present wait; empty while none is named."""
     gpu_s: float = 0.0
-    """GPUs allocated, times how long."""
+    """GPUs of all holdings, times how long."""
     gpu_s_by_type: dict[str, float] = {}
     queue_s: float = 0.0
-    """Time without an allocation, from submission to the end."""
+    """Time without a placed attempt, from submission to the end."""
     fair_share_s: float = 0.0
     """Part of `queue_s` for which quota or the share was named as the cause."""
     fragmentation_s: float = 0.0
@@ -101,7 +101,7 @@ class Books(msgspec.Struct, kw_only=True):
     """When, for the first time, every task of an attempt had been started; not when one had ended before it began."""
     migrations: int = 0
     """Moves that were told complete, also behind the end of the job."""
-    stillness: Stillness | None = None
+    suspension: Suspension | None = None
     """The latest."""
 
     def book(self, now_s: float) -> None:
@@ -112,7 +112,7 @@ class Books(msgspec.Struct, kw_only=True):
                 gpu_s = passed_s * gpus
                 self.gpu_s += gpu_s
                 self.gpu_s_by_type[gpu_type] = self.gpu_s_by_type.get(gpu_type, 0.0) + gpu_s
-        elif not self.is_allocated:
+        elif not self.is_placed:
             self.queue_s += passed_s
             if self.cause in FAIR_SHARE_CODES:
                 self.fair_share_s += passed_s
@@ -124,10 +124,10 @@ class Books(msgspec.Struct, kw_only=True):
         self.book(now_s)
         self.cause = cause
 
-    def allocate(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
+    def hold(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
         """The job has this gang from now on, instead of any other."""
         self.stand_aside(at)
-        self.is_allocated, self.cause = True, ""
+        self.is_placed, self.cause = True, ""
         self.holding = Holding(
             job_id=job_id,
             tenant=tenant,
@@ -156,10 +156,10 @@ class Books(msgspec.Struct, kw_only=True):
 
     def release(self, event: Event, at: At) -> None:
         """Placement takes the GPUs of the latest attempt back, if it has any."""
-        if not self.is_allocated:
+        if not self.is_placed:
             return
         self.stand_aside(at)
-        self.is_allocated = False
+        self.is_placed = False
         if self.attempt is not None:
             self.attempt.released_s, self.attempt.released_by = at.time_s, type(event).__name__
             at.closed.append(self.attempt)

@@ -28,7 +28,18 @@ from libs.contracts.placement import (
 )
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import JobState, TaskStatus
-from libs.lifecycle.books import Attempt, Stillness
+from libs.lifecycle.books import Attempt, Suspension
+from libs.lifecycle.guards import (
+    always,
+    current,
+    has_task_there,
+    is_forgotten,
+    is_named,
+    its_move,
+    moves_on,
+    not_before,
+    not_cancelled,
+)
 from libs.lifecycle.life import Life, state_of
 from libs.lifecycle.moment import At
 
@@ -102,52 +113,7 @@ def outcome_of(attempt: int, event: Event) -> str:
     return _OUTCOMES.get(type(event), "")
 
 
-def _always(life: Life, event: Event) -> bool:
-    return True
-
-
-def _not_before(life: Life, event: QuotaGranted | QuotaDeferred | JobQueued | RetryScheduled | JobPlaced) -> bool:
-    """It is of the latest attempt, or begins another one."""
-    return event.attempt >= life.attempt
-
-
-def _current(life: Life, event: JobStarted | JobSuspended | JobResumed | JobExited | JobPreempted) -> bool:
-    return event.attempt == life.attempt
-
-
-def _moves_on(life: Life, event: JobMoved) -> bool:
-    return event.from_attempt == life.attempt
-
-
-def _its_move(life: Life, event: MigrationCompleted | MigrationFailed) -> bool:
-    return event.migration_id == life.migration_id
-
-
-def _not_cancelled(life: Life, event: JobPauseRequested | JobResumeRequested) -> bool:
-    return not life.is_cancelled
-
-
-def _is_named(life: Life, event: TimeSliceStarted) -> bool:
-    return life.job_id in jobs_of_slice(event)
-
-
-def jobs_of_slice(event: TimeSliceStarted) -> list[str]:
-    """Jobs whose GPUs a time slice takes or gives, in the order in which that happens."""
-    return [*event.suspended, *(seat.job_id for seat in event.resumed)]
-
-
-def _has_task_there(life: Life, event: NodeLost | NodeLeft) -> bool:
-    return event.node_id in life.tasks
-
-
-def _is_forgotten(life: Life, event: NodeJoined) -> bool:
-    """The agent that has started does not know the task, and its order cannot be on its way any more."""
-    if life.tasks.get(event.node_id, TaskStatus.PLACED) is TaskStatus.PLACED:
-        return False
-    return (life.job_id, life.attempt) not in [(task.job_id, task.attempt) for task in event.tasks]
-
-
-def _on(*types: type[Event], when: Guard = _always) -> Callable[[Change], Change]:
+def _on(*types: type[Event], when: Guard = always) -> Callable[[Change], Change]:
     def register(change: Change) -> Change:
         HANDLERS.update(dict.fromkeys(types, Handler(when, change)))
         return change
@@ -170,38 +136,38 @@ def _waits(life: Life, attempt: int, event: Event, at: At) -> None:
     life.holds_gpus = life.is_preempted = False
 
 
-@_on(QuotaGranted, RetryScheduled, when=_not_before)
+@_on(QuotaGranted, RetryScheduled, when=not_before)
 def _may_compete(life: Life, event: QuotaGranted | RetryScheduled, at: At) -> None:
     _waits(life, event.attempt, event, at)
 
 
-@_on(QuotaDeferred, JobQueued, when=_not_before)
+@_on(QuotaDeferred, JobQueued, when=not_before)
 def _queued(life: Life, event: QuotaDeferred | JobQueued, at: At) -> None:
     _waits(life, event.attempt, event, at)
     life.books.waits(event.reason.code, at.time_s)
 
 
-@_on(JobPlaced, when=_not_before)
+@_on(JobPlaced, when=not_before)
 def _placed(life: Life, event: JobPlaced, at: At) -> None:
     life.attempt, life.gang = event.attempt, event.gang
     life.tasks = {task.node_id: TaskStatus.PLACED for task in event.gang}
     life.holds_gpus, life.is_preempted, life.started_s = True, False, None
     life.books.started = {}
-    _allocate(life, event, at)
+    _begins(life, event, at)
 
 
-@_on(JobMoved, when=_moves_on)
+@_on(JobMoved, when=moves_on)
 def _moved(life: Life, event: JobMoved, at: At) -> None:
     """The earlier attempt is over; its tasks stood still, as the new ones do until they go on."""
     life.books.release(event, at)
     life.attempt, life.gang, life.holds_gpus = event.attempt, event.gang, True
     life.tasks = {task.node_id: TaskStatus.SUSPENDED for task in event.gang}
-    _allocate(life, event, at, started_s=at.time_s)
+    _begins(life, event, at, started_s=at.time_s)
 
 
-def _allocate(life: Life, event: JobPlaced | JobMoved, at: At, started_s: float | None = None) -> None:
+def _begins(life: Life, event: JobPlaced | JobMoved, at: At, started_s: float | None = None) -> None:
     """The attempt begins with its gang. While the gang was kept for a move the job used the one that it had."""
-    life.books.allocate(life.job_id, life.tenant, event.gang, at)
+    life.books.hold(life.job_id, life.tenant, event.gang, at)
     life.books.begin(
         Attempt(
             job_id=life.job_id,
@@ -215,7 +181,7 @@ def _allocate(life: Life, event: JobPlaced | JobMoved, at: At, started_s: float 
     )
 
 
-@_on(TimeSliceStarted, when=_is_named)
+@_on(TimeSliceStarted, when=is_named)
 def _sliced(life: Life, event: TimeSliceStarted, at: At) -> None:
     """Jobs take turns: a suspended job has no place until it goes on; a resumed one may have others of its servers."""
     seat = next((seat for seat in event.resumed if seat.job_id == life.job_id), None)
@@ -224,7 +190,7 @@ def _sliced(life: Life, event: TimeSliceStarted, at: At) -> None:
         life.books.stand_aside(at)
     else:
         life.gang, life.holds_gpus = seat.gang, True
-        life.books.allocate(life.job_id, life.tenant, seat.gang, at)
+        life.books.hold(life.job_id, life.tenant, seat.gang, at)
 
 
 def _task_is(life: Life, node_id: str, status: TaskStatus) -> None:
@@ -233,11 +199,11 @@ def _task_is(life: Life, node_id: str, status: TaskStatus) -> None:
         life.tasks = life.tasks | {node_id: status}
 
 
-@_on(JobStarted, when=_current)
+@_on(JobStarted, when=current)
 def _started(life: Life, event: JobStarted, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.RUNNING)
     books = life.books
-    if books.is_allocated:
+    if books.is_placed:
         books.started[event.node_id] = None
         if len(books.started) == len(life.tasks) and books.whole_gang_s is None:
             books.whole_gang_s = at.time_s
@@ -247,43 +213,43 @@ def _started(life: Life, event: JobStarted, at: At) -> None:
             books.attempt.started_s = at.time_s
 
 
-@_on(JobSuspended, when=_current)
+@_on(JobSuspended, when=current)
 def _suspended(life: Life, event: JobSuspended, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.SUSPENDED)
 
 
-@_on(JobResumed, when=_current)
+@_on(JobResumed, when=current)
 def _resumed(life: Life, event: JobResumed, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.RUNNING)
 
 
-@_on(JobExited, when=_current)
+@_on(JobExited, when=current)
 def _exited(life: Life, event: JobExited, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.EXITED)
 
 
-@_on(NodeJoined, when=_is_forgotten)
+@_on(NodeJoined, when=is_forgotten)
 def _forgotten(life: Life, event: NodeJoined, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.EXITED)
 
 
-@_on(NodeLost, NodeLeft, when=_has_task_there)
+@_on(NodeLost, NodeLeft, when=has_task_there)
 def _gone_with_its_node(life: Life, event: NodeLost | NodeLeft, at: At) -> None:
     _task_is(life, event.node_id, TaskStatus.EXITED)
 
 
-@_on(JobPreempted, when=_current)
+@_on(JobPreempted, when=current)
 def _preempted(life: Life, event: JobPreempted, at: At) -> None:
     life.is_preempted = True
     life.preemptions += 1
 
 
-@_on(MigrationStarted, when=_current)
+@_on(MigrationStarted, when=current)
 def _moves(life: Life, event: MigrationStarted, at: At) -> None:
     life.migration_id = event.migration_id
 
 
-@_on(MigrationCompleted, MigrationFailed, when=_its_move)
+@_on(MigrationCompleted, MigrationFailed, when=its_move)
 def _has_moved(life: Life, event: MigrationCompleted | MigrationFailed, at: At) -> None:
     life.migration_id = None
 
@@ -293,17 +259,17 @@ def _cancel_requested(life: Life, event: JobCancelRequested, at: At) -> None:
     life.is_cancelled = True
 
 
-@_on(JobPauseRequested, when=_not_cancelled)
+@_on(JobPauseRequested, when=not_cancelled)
 def _paused(life: Life, event: JobPauseRequested, at: At) -> None:
     life.is_paused = True
 
 
-@_on(JobResumeRequested, when=_not_cancelled)
+@_on(JobResumeRequested, when=not_cancelled)
 def _unpaused(life: Life, event: JobResumeRequested, at: At) -> None:
     life.is_paused = False
 
 
-@_on(AttemptFailed, when=_current)
+@_on(AttemptFailed, when=current)
 def _failed(life: Life, event: AttemptFailed, at: At) -> None:
     life.books.release(event, at)
     life.tasks = dict.fromkeys(life.tasks, TaskStatus.EXITED)
@@ -336,14 +302,14 @@ def _runs(life: Life, event: JobStarted, at: At) -> None:
 
 @_measured(JobSuspended)
 def _stands_still(life: Life, event: JobSuspended, at: At) -> None:
-    life.books.stillness = Stillness(begin_s=at.time_s, delay_s=event.delay_s, parked_bytes=event.parked_bytes)
+    life.books.suspension = Suspension(begin_s=at.time_s, delay_s=event.delay_s, parked_bytes=event.parked_bytes)
 
 
 @_measured(JobResumed, JobExited)
 def _stands_still_no_more(life: Life, event: JobResumed | JobExited, at: At) -> None:
-    stillness = life.books.stillness
-    if stillness is not None and stillness.end_s is None:
-        stillness.end_s = at.time_s
+    suspension = life.books.suspension
+    if suspension is not None and suspension.end_s is None:
+        suspension.end_s = at.time_s
 
 
 @_measured(MigrationCompleted)

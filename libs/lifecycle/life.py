@@ -28,8 +28,8 @@ class Life(msgspec.Struct, kw_only=True):
     tasks: dict[str, TaskStatus] = {}
     """{node id: how far its task is} of the placed attempt."""
     holds_gpus: bool = False
-    """Some task of `gang` may use its GPUs: from the placement until the last task has exited. What placement has
-    allocated (`Books.holding`) is more: it ends with placement's word on that."""
+    """Some task of `gang` may use its GPUs: from the placement until the last task has exited. `Books.holding`
+    lasts longer: until placement says that it has taken the GPUs back."""
     is_cancelled: bool = False
     """Its end has been asked for."""
     is_paused: bool = False

@@ -10,7 +10,8 @@ from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import TimeSliceStarted
 from libs.lifecycle.books import Attempt, Holding
-from libs.lifecycle.fold import HANDLERS, fold, jobs_of_slice
+from libs.lifecycle.fold import HANDLERS, fold
+from libs.lifecycle.guards import jobs_of_slice
 from libs.lifecycle.life import Life, begin
 from libs.lifecycle.moment import At
 
@@ -40,8 +41,8 @@ class Lives:
             time_s: when it happened.
 
         Returns:
-            What comes to its end with it, in order: attempts whose GPUs placement takes back, stretches of an
-            unchanged allocation.
+            What comes to its end with it, in order: attempts whose GPUs placement takes back, stretches of time
+            with one gang.
         """
         self.events += 1
         closed: Closed = []
@@ -60,8 +61,8 @@ class Lives:
     def open(self) -> Closed:
         """What has not come to its end, in the order in which it began."""
         holdings = [life.books.holding for life in self._live.values() if life.books.holding is not None]
-        allocated = [life.books.attempt for life in self._live.values() if life.books.is_allocated]
-        found: Closed = [*holdings, *(attempt for attempt in allocated if attempt is not None)]
+        placed = [life.books.attempt for life in self._live.values() if life.books.is_placed]
+        found: Closed = [*holdings, *(attempt for attempt in placed if attempt is not None)]
         return sorted(found, key=lambda each: each.began)
 
     def _concerned(self, event: Event) -> Iterable[Life]:
