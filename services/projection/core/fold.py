@@ -1,8 +1,8 @@
 """The fold: one control record, applied to the rows.
 
 `apply` keeps the event itself and then asks the handler of its type, if there is one, to change what the
-event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject; what becomes of a
-job they leave to `libs.lifecycle` (`states.take`).
+event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject; what becomes of
+a job they leave to `libs.lifecycle` (`states.take`).
 """
 
 from __future__ import annotations
