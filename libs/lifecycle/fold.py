@@ -40,7 +40,7 @@ from libs.lifecycle.guards import (
     not_before,
     not_cancelled,
 )
-from libs.lifecycle.life import Life, state_of
+from libs.lifecycle.life import Life, has_live_task, state_of
 from libs.lifecycle.moment import At
 
 Guard = Callable[[Life, Any], bool]
@@ -83,7 +83,7 @@ def fold(life: Life, event: Event, at: At) -> bool:
     before = life.state
     handler.change(life, event, at)
     if not life.has_ended:
-        life.holds_gpus = life.holds_gpus and any(status is not TaskStatus.EXITED for status in life.tasks.values())
+        life.holds_gpus = life.holds_gpus and has_live_task(life)
         life.state = state_of(life)
     if life.state is not before:
         life.books.state_since_s = at.time_s

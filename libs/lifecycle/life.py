@@ -6,7 +6,7 @@ import msgspec
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import JobArrived
-from libs.contracts.read_models import FINAL_STATES, JobState, TaskStatus
+from libs.contracts.read_models import JobState, TaskStatus
 from libs.lifecycle.books import Books
 
 
@@ -42,18 +42,24 @@ class Life(msgspec.Struct, kw_only=True):
     """When no task of the latest placed attempt was on its way any more; not reset by a move."""
     preemptions: int = 0
     finished_s: float | None = None
+    """Its end; None while the state is none of the final ones."""
     books: Books = msgspec.field(default_factory=Books)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing changes it any more."""
-        return self.state in FINAL_STATES
+        return self.finished_s is not None
 
 
 def begin(event: JobArrived, time_s: float) -> Life:
     """The life of a job that has just arrived."""
     books = Books(since_s=time_s, state_since_s=time_s)
     return Life(job_id=event.job_id, tenant=event.spec.tenant, submitted_s=time_s, books=books)
+
+
+def has_live_task(life: Life) -> bool:
+    """Whether some task of the latest placed attempt has not ended, as far as it has been told."""
+    return any(status is not TaskStatus.EXITED for status in life.tasks.values())
 
 
 def state_of(life: Life) -> JobState:
@@ -64,13 +70,12 @@ def state_of(life: Life) -> JobState:
         return JobState.MIGRATING if life.migration_id else JobState.STOPPING
     if not life.tasks:
         return JobState.QUEUED
-    live = [status for status in life.tasks.values() if status is not TaskStatus.EXITED]
-    if not live:
+    if not has_live_task(life):
         return JobState.STOPPING
     if life.migration_id:
         return JobState.MIGRATING
-    if TaskStatus.PLACED in live:
+    statuses = life.tasks.values()
+    if TaskStatus.PLACED in statuses:
         return JobState.STARTING
-    if all(status is TaskStatus.SUSPENDED for status in live):
-        return JobState.SUSPENDED
-    return JobState.RUNNING
+    # A gang of which one task runs on is RUNNING: the others stand still for its sake, or have ended.
+    return JobState.RUNNING if TaskStatus.RUNNING in statuses else JobState.SUSPENDED

@@ -16,6 +16,7 @@ from libs.lifecycle.life import Life, begin
 from libs.lifecycle.moment import At
 
 Closed = list[Attempt | Holding]
+_OF_NODES = (NodeJoined, NodeLost, NodeLeft)
 
 
 class Lives:
@@ -67,7 +68,7 @@ class Lives:
 
     def _concerned(self, event: Event) -> Iterable[Life]:
         """The lives that the event is about, names, or has a node of, if they are known."""
-        if isinstance(event, NodeJoined | NodeLost | NodeLeft):
+        if isinstance(event, _OF_NODES):
             return self._with_task_on(event)
         named = jobs_of_slice(event) if isinstance(event, TimeSliceStarted) else [event.subject]
         return [self.jobs[job_id] for job_id in named if job_id in self.jobs]
