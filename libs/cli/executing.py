@@ -10,7 +10,7 @@ from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
 from libs.contracts.gateway import TenantConfigured
 from libs.sim.clusters import parse_cluster
 from libs.sim.learning import no_surface
-from libs.sim.outcomes import Outcome, Outcomes
+from libs.sim.outcomes import Outcome
 from libs.sim.results import result
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
@@ -57,19 +57,20 @@ def _ideal(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str,
     began = time.perf_counter()
     ends = ideal_ends(jobs, rates, spec)
     cluster = parse_cluster(spec.cluster, spec.gpus_per_server)
-    outcomes = Outcomes(cluster)
-    for job in jobs:
-        outcomes.jobs[job.job_id] = Outcome(
+    outcomes = [
+        Outcome(
             job_id=job.job_id,
-            gpus=job.gpus,
             submit_s=job.submit_time_s,
             status="SUCCEEDED",
             first_start_s=job.submit_time_s,
             finish_s=ends[job.job_id],
         )
+        for job in jobs
+    ]
     document = result(
         outcomes,
         cluster,
+        events=0,
         policy=spec.policy,
         options={**spec.named(), "ideal": True},
         seed=spec.seed,

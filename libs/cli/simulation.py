@@ -135,8 +135,8 @@ def _every(watch: Watch, measure: tuple[int, int] | None, jobs: int) -> Callable
         nonlocal steps
         steps += 1
         if steps % EVERY == 0:
-            arrived = list(simulation.outcomes.jobs.values())[first:end]
-            watch(sum(job.finish_s is not None for job in arrived), awaited)
+            arrived = list(simulation.lives.jobs.values())[first:end]
+            watch(sum(job.has_ended for job in arrived), awaited)
 
     return counted
 

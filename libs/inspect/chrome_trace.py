@@ -10,15 +10,14 @@ import msgspec
 from libs.contracts.agent import NodeJoined
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobQueued, JobSucceeded
-
-Taken = JobPlaced | JobMoved
-RELEASES = (AttemptFailed, JobCancelled, JobQueued, JobSucceeded)
-"""Events that end an attempt's hold on its GPUs."""
+from libs.lifecycle import Attempt, Lives
 
 
 def write_chrome_trace(records: Iterable[Record], out: IO[bytes]) -> int:
-    """Write the trace; returns the number of bars. Attempts that hold GPUs at the end go up to the last event."""
+    """Write the trace; returns the number of bars. Attempts that hold GPUs at the end go up to the last event.
+
+    A bar reaches over all time slices of its attempt, on the GPUs on which the attempt was placed.
+    """
     events = list(_events(records))
     out.write(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}))
     return sum(1 for event in events if event["ph"] == "X")
@@ -26,7 +25,7 @@ def write_chrome_trace(records: Iterable[Record], out: IO[bytes]) -> int:
 
 def _events(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     nodes: dict[str, int] = {}
-    held: dict[str, tuple[Taken, float]] = {}
+    lives = Lives()
     now_s = 0.0
     for record in records:
         event, time_s = record.envelope.event, record.envelope.time_s
@@ -36,17 +35,12 @@ def _events(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         if isinstance(event, NodeJoined) and event.node_id not in nodes:
             nodes[event.node_id] = len(nodes) + 1
             yield from _names(event, nodes[event.node_id])
-        elif isinstance(event, JobMoved) and event.job_id in held:
-            placed, since_s = held.pop(event.job_id)
-            yield from _bars(placed, since_s, time_s, type(event).__name__, nodes)
-            held[event.job_id] = (event, time_s)
-        elif isinstance(event, JobPlaced):
-            held[event.job_id] = (event, time_s)
-        elif isinstance(event, RELEASES) and event.job_id in held:
-            placed, since_s = held.pop(event.job_id)
-            yield from _bars(placed, since_s, time_s, type(event).__name__, nodes)
-    for placed, since_s in held.values():
-        yield from _bars(placed, since_s, now_s, "holds", nodes)
+        for ended in lives.take(event, time_s):
+            if isinstance(ended, Attempt):
+                yield from _bars(ended, time_s, nodes)
+    for still in lives.open():
+        if isinstance(still, Attempt):
+            yield from _bars(still, now_s, nodes)
 
 
 def _names(node: NodeJoined, pid: int) -> Iterator[dict[str, Any]]:
@@ -56,17 +50,21 @@ def _names(node: NodeJoined, pid: int) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": gpu.index, "args": {"name": name}}
 
 
-def _bars(placed: Taken, since_s: float, until_s: float, end: str, nodes: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _bars(attempt: Attempt, until_s: float, nodes: dict[str, int]) -> Iterator[dict[str, Any]]:
     """Times in microseconds, as the format wants them."""
-    for task in placed.gang:
+    for task in attempt.gang:
         for index in task.gpu_indices:
             yield {
                 "ph": "X",
-                "name": placed.job_id,
+                "name": attempt.job_id,
                 "cat": "attempt",
                 "pid": nodes.get(task.node_id, 0),
                 "tid": index,
-                "ts": round(since_s * 1e6),
-                "dur": round(max(0.0, until_s - since_s) * 1e6),
-                "args": {"attempt": placed.attempt, "end": end, "why": placed.reason.message},
+                "ts": round(attempt.placed_s * 1e6),
+                "dur": round(max(0.0, until_s - attempt.placed_s) * 1e6),
+                "args": {
+                    "attempt": attempt.number,
+                    "end": attempt.released_by or "holds",
+                    "why": attempt.reason.message,
+                },
             }

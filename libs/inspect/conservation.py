@@ -1,6 +1,8 @@
 """The conservation check: every job in exactly one state, every GPU accounted for. From the log alone.
 
-It knows nothing of placement's own books; it keeps its own from the decisions, and holds facts against them.
+An independent witness on purpose: it knows nothing of placement's books, and its books of GPUs are not those of the one
+fold of lives (`libs/lifecycle/`) that read models, results and reports share. It keeps its own from the decisions, and
+holds facts against them. Only the states that it counts are that fold's: they are what is witnessed.
 """
 
 from __future__ import annotations

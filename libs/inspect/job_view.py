@@ -1,4 +1,4 @@
-"""One job as of a place on the log."""
+"""One job as of a place on the log: its life, and what was said of it last."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.failure_analysis import FailureClassified
-from libs.contracts.jobs import JobSpec
-from libs.contracts.read_models import FINAL_STATES, JobState
+from libs.contracts.read_models import JobState
 from libs.contracts.reasons import Reason
+from libs.lifecycle import Life
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,42 +23,44 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 class JobView(msgspec.Struct, kw_only=True):
     """One job as of the last event."""
 
-    job_id: str
-    spec: JobSpec
-    state: JobState = JobState.QUEUED
+    life: Life
     said: Said
     """Why it is in this state."""
-    state_since_s: float
-    attempt: int = 0
-    gang: list[TaskPlacement] = []
-    """Where it holds GPUs; empty when it holds none."""
-    tasks: dict[str, str] = {}
-    """{node id: `placed`, `running`, `suspended` or `exited`} of the attempt that holds GPUs."""
     failure: FailureClassified | None = None
     """The verdict on the latest failed attempt."""
-    cancelling: bool = False
-    preempted: bool = False
-    moving: str = ""
-    """Id of the migration under way."""
+
+    @property
+    def job_id(self) -> str:
+        """Of the job."""
+        return self.life.job_id
+
+    @property
+    def state(self) -> JobState:
+        """The one that it is in."""
+        return self.life.state
+
+    @property
+    def state_since_s(self) -> float:
+        """When it came into it."""
+        return self.life.books.state_since_s
+
+    @property
+    def attempt(self) -> int:
+        """The latest number."""
+        return self.life.attempt
+
+    @property
+    def gang(self) -> list[TaskPlacement]:
+        """Where it has GPUs, by placement's word; empty when it has none."""
+        holding = self.life.books.holding
+        return [] if holding is None else holding.gang
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether its end has been asked for."""
+        return self.life.is_cancelled
 
     @property
     def ended(self) -> bool:
         """Whether it is over."""
-        return self.state in FINAL_STATES
-
-    def derive(self) -> JobState:
-        """The one state that the facts of a job that has not ended amount to."""
-        live = [status for status in self.tasks.values() if status != "exited"]
-        if self.cancelling:
-            return JobState.STOPPING
-        if self.preempted:
-            return JobState.MIGRATING if self.moving else JobState.STOPPING
-        if not self.tasks:
-            return JobState.QUEUED
-        if not live:
-            return JobState.STOPPING
-        if self.moving:
-            return JobState.MIGRATING
-        if "placed" in live:
-            return JobState.STARTING
-        return JobState.SUSPENDED if set(live) == {"suspended"} else JobState.RUNNING
+        return self.life.has_ended

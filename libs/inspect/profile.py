@@ -6,20 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.envelope import Record
 from libs.contracts.introspection import JobProfiled
-
-
-class Stillness(msgspec.Struct, kw_only=True):
-    """From one JobSuspended to the JobResumed (or the end) after it."""
-
-    begin_s: float
-    end_s: float | None = None
-    """None: it stands still now."""
-    delay_s: float
-    """From the order to the boundary."""
-    parked_bytes: int
+from libs.lifecycle import Lives, Suspension
 
 
 class Profile(msgspec.Struct, kw_only=True):
@@ -28,7 +17,7 @@ class Profile(msgspec.Struct, kw_only=True):
     began_s: float | None = None
     """When its first task ran; None: none has."""
     points: list[JobProfiled] = []
-    stood_still: list[Stillness] = []
+    stood_still: list[Suspension] = []
 
     @property
     def memory_peak_bytes(self) -> int:
@@ -55,20 +44,19 @@ class Profile(msgspec.Struct, kw_only=True):
 
 def profile_of(records: Iterable[Record], job_id: str) -> Profile | None:
     """Fold a control log; None when nothing is said of such a job."""
-    profile, known = Profile(), False
+    profile, lives, known = Profile(), Lives(), False
     for record in records:
-        event, at_s = record.envelope.event, record.envelope.time_s
+        event = record.envelope.event
         if event.subject != job_id:
             continue
         known = True
-        if isinstance(event, JobStarted) and profile.began_s is None:
-            profile.began_s = at_s
-        elif isinstance(event, JobProfiled):
+        lives.take(event, record.envelope.time_s)
+        if isinstance(event, JobProfiled):
             profile.points.append(event)
-        elif isinstance(event, JobSuspended):
-            still = Stillness(begin_s=at_s, delay_s=event.delay_s, parked_bytes=event.parked_bytes)
+        if (life := lives.jobs.get(job_id)) is None:
+            continue
+        profile.began_s = life.books.first_task_s
+        still = life.books.suspension
+        if still is not None and (not profile.stood_still or profile.stood_still[-1] is not still):
             profile.stood_still.append(still)
-        elif isinstance(event, JobResumed | JobExited) and profile.stood_still:
-            last = profile.stood_still[-1]
-            last.end_s = at_s if last.end_s is None else last.end_s
     return profile if known else None

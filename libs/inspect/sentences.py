@@ -24,6 +24,17 @@ Say = Callable[[Any], str]
 _SAY: dict[type[Event], Say] = {}
 
 
+_MEASURED = "is one of many measurements of a short-lived topic, which no story tells; JobProfiled sums them up"
+UNTOLD: dict[type[Event], str] = {
+    agent.GpuSampled: _MEASURED,
+    agent.JobLogged: "is what the job itself says; `sanjaya logs` shows it",
+    agent.MinibatchProfiled: _MEASURED,
+    agent.NodeHeartbeat: "says that nothing has happened; NodeLost tells its absence",
+    introspection.WindowClosed: _MEASURED,
+}
+"""{event type without a sentence: why}. A type that has neither a sentence nor a line here fails a test."""
+
+
 def sentence(event: Event) -> str:
     """What the event says, without its subject's id where the story is about the subject."""
     say = _SAY.get(type(event))

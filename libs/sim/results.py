@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from libs.sim.clusters import Cluster
-from libs.sim.outcomes import Outcome, Outcomes
+from libs.sim.outcomes import Outcome
 
 FORMAT = "simulation-result/1"
 
 
 def result(
-    outcomes: Outcomes,
+    jobs: Sequence[Outcome],
     cluster: Cluster,
     *,
+    events: int,
     policy: str,
     options: Mapping[str, Any],
     seed: int,
@@ -32,8 +33,9 @@ def result(
     rate, the cost without prices.
 
     Args:
-        outcomes: the fold of the run.
+        jobs: what came of each, in order of arrival.
         cluster: for the number of GPUs.
+        events: so many there were on control.
         policy: name of the placement policy.
         options: what the user chose, copied into the document.
         seed: of the run.
@@ -44,7 +46,6 @@ def result(
         wall_s: how long the run took in real time.
     """
     early = steps_100_s or {}
-    jobs = list(outcomes.jobs.values())
     first, end = measure or (0, len(jobs))
     measured = jobs[first:end]
     return {
@@ -60,7 +61,7 @@ def result(
             "cost": _cost(measured, cost_per_hour),
             "wall_s": wall_s,
             "simulated_s": simulated_s,
-            "events": outcomes.events,
+            "events": events,
         },
     }
 
@@ -80,7 +81,7 @@ def _row(job: Outcome, steps_100_s: float | None) -> dict[str, Any]:
     }
 
 
-def _times(jobs: list[Outcome], early: Mapping[str, float | None]) -> dict[str, Any]:
+def _times(jobs: Sequence[Outcome], early: Mapping[str, float | None]) -> dict[str, Any]:
     done = [job for job in jobs if job.status == "SUCCEEDED"]
     jct = sorted(job.finish_s - job.submit_s for job in done if job.finish_s is not None)
     ends = [job.finish_s for job in jobs if job.finish_s is not None]
@@ -100,14 +101,14 @@ def _times(jobs: list[Outcome], early: Mapping[str, float | None]) -> dict[str, 
     }
 
 
-def _utilisation(jobs: list[Outcome], cluster: Cluster) -> float | None:
+def _utilisation(jobs: Sequence[Outcome], cluster: Cluster) -> float | None:
     """GPU time held by these jobs over the GPU time of the cluster, from first submission to last end."""
     ends = [job.finish_s for job in jobs if job.finish_s is not None]
     span_s = max(ends) - min(job.submit_s for job in jobs) if ends else 0.0
     return sum(job.gpu_s for job in jobs) / (span_s * cluster.total_gpus) if span_s > 0 else None
 
 
-def _cost(jobs: list[Outcome], cost_per_hour: Mapping[str, float] | None) -> float | None:
+def _cost(jobs: Sequence[Outcome], cost_per_hour: Mapping[str, float] | None) -> float | None:
     if cost_per_hour is None:
         return None
     return sum(

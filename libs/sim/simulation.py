@@ -13,12 +13,13 @@ from libs.contracts.gateway import JobArrived
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
+from libs.lifecycle import Lives
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
 from libs.sim.dispatch import Dispatcher, InOrder, Interleaved
 from libs.sim.log import Log
 from libs.sim.options import Options
-from libs.sim.outcomes import Outcomes
+from libs.sim.outcomes import Outcome, outcome_of
 from libs.sim.results import result
 from libs.sim.searches import Searches
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
@@ -59,7 +60,7 @@ class Simulation:
         self.cluster, self.workload, self.seed = cluster, workload, seed
         self.agenda = Agenda()
         self.world = World(cluster, self.agenda, self.options, throughputs, seed)
-        self.outcomes, self.searches = Outcomes(cluster), Searches()
+        self.lives, self.searches = Lives(), Searches()
         self.log = Log(self._appended, self.world.order, keep=self.options.keep_log)
         self.dispatcher = self._dispatcher(services)
         self._requests = 0
@@ -92,6 +93,11 @@ class Simulation:
     def replicas(self) -> dict[str, Replica[Any]]:
         """{name: the service's core}, at its position on the log."""
         return self.dispatcher.replicas
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """{job id: what came of it so far}, in order of arrival; made at each call."""
+        return {job_id: outcome_of(life) for job_id, life in self.lives.jobs.items()}
 
     def run(self, watch: Callable[[Simulation], None] | None = None) -> None:
         """Run to the end: every awaited job has ended and nothing is under way.
@@ -170,7 +176,7 @@ class Simulation:
             self.world.arrived(event)
             if envelope.source != GATEWAY:
                 self._awaited_jobs[event.job_id] = None
-        self.outcomes.take(event, envelope.time_s)
+        self.lives.take(event, envelope.time_s)
         self.searches.take(event, envelope.time_s)
         if event.subject_field == "job_id":
             self._idle_steps = 0
@@ -209,8 +215,9 @@ class Simulation:
     ) -> dict[str, Any]:
         """The `simulation-result/1` document of the run so far; see `results.result`."""
         document = result(
-            self.outcomes,
+            list(self.outcomes.values()),
             self.cluster,
+            events=self.lives.events,
             policy=policy,
             options=options,
             seed=self.seed,

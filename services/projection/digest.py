@@ -13,8 +13,9 @@ from services.projection.tables import LIVE, schema_of
 def read_model_digest() -> str:
     """32 hex digits over the tables (columns, types, indexes) and the fold; equal digests mean equal rows.
 
-    The fold is `services.projection.core`, and whatever reads an event: rows keep whole events and specifications, so
-    a new field there makes other rows of the same log, and so does an upcast.
+    The fold is `services.projection.core` with `libs.lifecycle`, which it folds jobs with, and whatever reads an event:
+    rows keep whole events and specifications, so a new field there makes other rows of the same log, and so does an
+    upcast.
     """
     fold = rules_of("services.projection.core", "libs.contracts.wire")
     return hashlib.blake2b(f"{schema_of(LIVE)}\n{fold}".encode(), digest_size=16).hexdigest()

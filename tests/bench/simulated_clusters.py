@@ -64,7 +64,7 @@ def _measured(simulation: Any, choice: Choice) -> dict[str, Any]:
     loop_s = (loop_s + _empty_loop_s()) / 2
     summary = document_of(simulation, choice, took_s)["summary"]
     return {
-        "jobs": sum(job.finish_s is not None for job in simulation.outcomes.jobs.values()),
+        "jobs": sum(job.finish_s is not None for job in simulation.outcomes.values()),
         "simulated_hours": round(summary["simulated_s"] / 3600),
         "seconds": round(took_s, 2),
         "empty_loops": round(took_s / loop_s, 1),

@@ -132,7 +132,7 @@ def test_volcano_1295_what_can_never_fit_is_rejected_at_once(spec: Spec):
     simulation = Scenario().servers(4, v100=8, k80=4).job("a", at=5.0, spec=spec).run(SERVICES)
     (rejected,) = events(simulation, JobRejected)
     assert rejected.reason.code == "NeverFits"
-    assert simulation.outcomes.jobs["a"].finish_s == 5.0
+    assert simulation.outcomes["a"].finish_s == 5.0
 
 
 def test_ray_44218_the_history_is_there_after_a_restart(tmp_path: Path):
@@ -174,7 +174,7 @@ def test_a_preempted_gang_does_not_wait_for_ever_for_its_equal_behind_it():
     """
     scenario = Scenario().servers(1, v100=3).job("first", 2, runs_s=1000.0).job("second", 2, at=1.0, runs_s=10.0)
     simulation = scenario.fault(FaultKind.CRASH, "v100-001", at=100.0, for_s=1e4).run(SERVICES)
-    assert {job.status for job in simulation.outcomes.jobs.values()} == {"SUCCEEDED"}
+    assert {job.status for job in simulation.outcomes.values()} == {"SUCCEEDED"}
 
 
 def test_a_reservation_that_changes_hands_is_used_at_once():
@@ -183,4 +183,4 @@ def test_a_reservation_that_changes_hands_is_used_at_once():
     simulation = scenario.job("urgent", 2, at=100.0, runs_s=10.0, priority=5).run(SERVICES)
     placed = [event.job_id for event in events(simulation, JobPlaced)]
     assert placed == ["running", "urgent", "gang"]
-    assert simulation.outcomes.jobs["urgent"].first_start_s == 130.0
+    assert simulation.outcomes["urgent"].first_start_s == 130.0

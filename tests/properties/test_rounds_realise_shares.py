@@ -143,7 +143,7 @@ def test_completion_times_are_those_of_ideal_execution(kind: str, jobs_per_hour:
     simulation.run()
     ideal = ideal_ends(jobs, rates, choice)
     begins = {job.job_id: job.submit_time_s for job in jobs}
-    ends = {job.job_id: job.finish_s or 0.0 for job in simulation.outcomes.jobs.values()}
+    ends = {job.job_id: job.finish_s or 0.0 for job in simulation.outcomes.values()}
     reached = mean(ends[job] - begins[job] for job in begins)
     assert reached == pytest.approx(mean(ideal[job] - begins[job] for job in begins), rel=0.03)
 
@@ -161,5 +161,5 @@ def test_a_policy_that_saves_cost_does_not_miss_deadlines():
     jobs = workload.draw(1, rates)
     simulation = simulation_of(jobs, rates, Choice(policy="min_cost_slo", cluster="v100=8,p100=8,k80=8"))
     simulation.run()
-    taken_s = {job_id: (o.finish_s or 0.0) - o.submit_s for job_id, o in simulation.outcomes.jobs.items()}
+    taken_s = {job_id: (o.finish_s or 0.0) - o.submit_s for job_id, o in simulation.outcomes.items()}
     assert [job.job_id for job in jobs if taken_s[job.job_id] > (job.deadline_s or 0.0)] == []

@@ -173,8 +173,8 @@ def test_a_gang_is_not_starved_by_a_stream_of_small_jobs(
         scenario.job(f"small-{number}", at=number * small_s / 10, runs_s=small_s)
     scenario.job("gang", gang, at=arrives_s, runs_s=10.0)
     simulation = scenario.run(SERVICES)
-    outcome = simulation.outcomes.jobs["gang"]
-    ahead = sum(1 for job in simulation.outcomes.jobs.values() if job.submit_s <= arrives_s)
+    outcome = simulation.outcomes["gang"]
+    ahead = sum(1 for job in simulation.outcomes.values() if job.submit_s <= arrives_s)
     reserve_s, locality_s = 30.0, 60.0
     bound_s = max(reserve_s, locality_s) + small_s * (2 + ahead / 8)
     assert outcome.first_start_s is not None

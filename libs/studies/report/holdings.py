@@ -4,59 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from libs.contracts.admission import JobRejected
-from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Envelope
-from libs.contracts.failure_analysis import JobAbandoned
-from libs.contracts.gateway import JobArrived
-from libs.contracts.placement import (
-    AttemptFailed,
-    JobCancelled,
-    JobMoved,
-    JobPlaced,
-    JobQueued,
-    JobSucceeded,
-    TimeSliceStarted,
-)
+from libs.lifecycle import Attempt, Holding, Lives
 from libs.sim.clusters import Cluster
 from libs.studies.report.intervals import Interval
-
-RELEASING = (JobQueued, AttemptFailed, JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
 
 
 def intervals_of(log: Iterable[Envelope], cluster: Cluster, end_s: float) -> list[Interval]:
     """Every stretch of every GPU, in order of their ends; what is still held ends at `end_s`."""
     types = {server.node_id: server.gpu_type for server in cluster.servers}
-    tenants: dict[str, str] = {}
-    held: dict[str, tuple[float, list[TaskPlacement]]] = {}
-    found: list[Interval] = []
-
-    def release(job_id: str, now_s: float) -> None:
-        start_s, gang = held.pop(job_id, (now_s, []))
-        if now_s > start_s:
-            found.extend(
-                Interval(job_id, tenants[job_id], task.node_id, index, types[task.node_id], start_s, now_s)
-                for task in gang
-                for index in task.gpu_indices
-            )
-
+    lives = Lives()
+    ended: list[Attempt | Holding] = []
     for envelope in log:
-        event = envelope.event
-        if isinstance(event, JobArrived):
-            tenants[event.job_id] = event.spec.tenant
-        elif isinstance(event, (JobPlaced, *RELEASING)):
-            release(event.job_id, envelope.time_s)
-            if isinstance(event, JobPlaced):
-                held[event.job_id] = (envelope.time_s, event.gang)
-        elif isinstance(event, JobMoved):
-            release(event.job_id, envelope.time_s)
-            held[event.job_id] = (envelope.time_s, event.gang)
-        elif isinstance(event, TimeSliceStarted):
-            for job_id in event.suspended:
-                release(job_id, envelope.time_s)
-            for seat in event.resumed:
-                release(seat.job_id, envelope.time_s)
-                held[seat.job_id] = (envelope.time_s, seat.gang)
-    for job_id in list(held):
-        release(job_id, end_s)
-    return found
+        ended += lives.take(envelope.event, envelope.time_s)
+    ended += lives.open()
+    return [
+        interval
+        for holding in ended
+        if isinstance(holding, Holding)
+        for interval in _intervals(holding, end_s if holding.end_s is None else holding.end_s, types)
+    ]
+
+
+def _intervals(holding: Holding, end_s: float, types: dict[str, str]) -> Iterable[Interval]:
+    """One per GPU; none of a stretch that has no length."""
+    if end_s > holding.begin_s:
+        for task in holding.gang:
+            for index in task.gpu_indices:
+                node_id, gpu_type = task.node_id, types[task.node_id]
+                yield Interval(holding.job_id, holding.tenant, node_id, index, gpu_type, holding.begin_s, end_s)

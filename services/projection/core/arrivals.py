@@ -14,19 +14,11 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.placement import GangReleased, GangReserved, JobQueued
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
-from libs.contracts.read_models import JobRow, JobState, LabelRow
+from libs.contracts.read_models import JobRow, LabelRow
 from libs.contracts.reasons import PendingReason
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import (
-    end_attempt,
-    finish,
-    grant,
-    live_job,
-    save,
-    tenant_row,
-    withdraw_placement,
-)
+from services.projection.core.states import end_attempt, finish, grant, keep, live_job, take, tenant_row
 
 
 @on(JobArrived)
@@ -56,7 +48,7 @@ def arrived(rows: Rows, event: JobArrived, at: At) -> None:
         rows.put(LabelRow(job_id=job.id, name=name, value=value))
     tenant = tenant_row(rows, spec.tenant, at)
     rows.put(tenant)
-    save(rows, job, at)
+    keep(rows, job, at)
 
 
 @on(JobAdmitted)
@@ -64,54 +56,45 @@ def admitted(rows: Rows, event: JobAdmitted, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and not job.cancel_requested:
         note(job, PendingReason.NOT_YET_EVALUATED, "admitted; quota looks at it next", at)
-        save(rows, job, at)
+        keep(rows, job, at)
 
 
 @on(JobRejected)
 def rejected(rows: Rows, event: JobRejected, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None:
+    if job is not None and take(rows, job, event, at):
         explain(job, event.reason, at)
-        finish(rows, job, JobState.REJECTED, at)
+        finish(rows, job, at)
 
 
 @on(QuotaGranted)
 def granted(rows: Rows, event: QuotaGranted, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None or event.attempt < job.attempt:
-        return
-    withdraw_placement(rows, job, at)
-    job.attempt, job.not_before_s = event.attempt, None
-    grant(rows, job, event.gpus, at)
-    if not job.cancel_requested:
-        note(job, PendingReason.NOT_YET_EVALUATED, "quota is granted; placement looks at it next", at)
-    save(rows, job, at)
+    if job is not None and take(rows, job, event, at):
+        job.not_before_s = None
+        grant(rows, job, event.gpus, at)
+        if not job.cancel_requested:
+            note(job, PendingReason.NOT_YET_EVALUATED, "quota is granted; placement looks at it next", at)
 
 
 @on(QuotaDeferred)
 def deferred(rows: Rows, event: QuotaDeferred, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None or event.attempt < job.attempt:
-        return
-    withdraw_placement(rows, job, at)
-    job.attempt = event.attempt
-    if not job.cancel_requested:
+    if job is not None and take(rows, job, event, at) and not job.cancel_requested:
         explain(job, event.reason, at)
-    save(rows, job, at)
 
 
 @on(JobQueued)
 def queued(rows: Rows, event: JobQueued, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None or event.attempt < job.attempt:
+    if job is None:
         return
-    if event.attempt > job.attempt:
-        end_attempt(rows, job, "preempted", at)
-    withdraw_placement(rows, job, at)
-    job.attempt = event.attempt
-    if not job.cancel_requested:
-        explain(job, event.reason, at)
-    save(rows, job, at)
+    before = job.attempt
+    if take(rows, job, event, at):
+        # With the reason that the job had until now: the event's own is that of the wait which begins.
+        end_attempt(rows, job, before, event, at)
+        if not job.cancel_requested:
+            explain(job, event.reason, at)
 
 
 @on(GangReserved)
@@ -119,7 +102,7 @@ def reserved(rows: Rows, event: GangReserved, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and event.attempt == job.attempt:
         job.reserved_nodes = list(event.node_ids)
-        save(rows, job, at)
+        keep(rows, job, at)
 
 
 @on(GangReleased)
@@ -127,35 +110,29 @@ def reservation_ended(rows: Rows, event: GangReleased, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and event.attempt == job.attempt:
         job.reserved_nodes = []
-        save(rows, job, at)
+        keep(rows, job, at)
 
 
 @on(JobCancelRequested)
 def cancel_requested(rows: Rows, event: JobCancelRequested, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None:
-        job.cancel_requested = True
+    if job is not None and take(rows, job, event, at):
         why = f": {event.note}" if event.note else ""
         note(job, "CancelRequested", f"{event.requested_by or 'a user'} wants it cancelled{why}", at)
-        save(rows, job, at)
 
 
 @on(JobPauseRequested)
 def pause_requested(rows: Rows, event: JobPauseRequested, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None and not job.cancel_requested:
-        job.held = True
+    if job is not None and take(rows, job, event, at):
         note(job, PendingReason.ON_HOLD, f"{event.requested_by or 'a user'} has paused it", at)
-        save(rows, job, at)
 
 
 @on(JobResumeRequested)
 def resume_requested(rows: Rows, event: JobResumeRequested, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None and not job.cancel_requested:
-        job.held = False
+    if job is not None and take(rows, job, event, at):
         note(job, PendingReason.NOT_YET_EVALUATED, f"{event.requested_by or 'a user'} has released it", at)
-        save(rows, job, at)
 
 
 @on(JobPriorityChanged)
@@ -163,4 +140,4 @@ def priority_changed(rows: Rows, event: JobPriorityChanged, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None:
         job.priority = event.priority
-        save(rows, job, at)
+        keep(rows, job, at)

@@ -13,10 +13,10 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import NodeDrained
-from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow, TaskStatus
+from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
 from services.projection.core.fold import At, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import live_job, save, task_is, tenant_row
+from services.projection.core.states import live_job, take, tenant_row
 
 
 def node_state_of(node: NodeRow) -> NodeState:
@@ -41,8 +41,7 @@ def _gpus(rows: Rows, node: NodeRow) -> list[GpuRow]:
 @on(NodeJoined)
 def joined(rows: Rows, event: NodeJoined, at: At) -> None:
     node = rows.get(NodeRow, event.node_id) or NodeRow(id=event.node_id, state=NodeState.UP)
-    running = {(task.job_id, task.attempt) for task in event.tasks}
-    _end_tasks_but(rows, node, running, at)
+    _tell_holders(rows, node, event, at)
     for gpu in _gpus(rows, node):
         gpu.present, gpu.version = False, at.offset
         rows.put(gpu)
@@ -67,22 +66,17 @@ def _offer(rows: Rows, node_id: str, info: GpuInfo, at: At) -> None:
     rows.put(gpu)
 
 
-def _end_tasks_but(
-    rows: Rows, node: NodeRow, running: set[tuple[str, int]], at: At, *, node_is_gone: bool = False
-) -> None:
-    """Tasks of the node that its agent does not know any more have ended.
+def _tell_holders(rows: Rows, node: NodeRow, event: NodeJoined | NodeLost | NodeLeft, at: At) -> None:
+    """The jobs that hold GPUs of the node hear of it.
 
-    A task that was placed but not started yet is left: its order may still be on the way.
+    A job that holds none there, because it is suspended between time slices, keeps the last report of its tasks:
+    placement says of it in the next moment that it has been preempted.
     """
     holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.holders}
     for job_id, attempt in holders.items():
         job = live_job(rows, job_id)
-        if job is None or attempt != job.attempt or (job_id, attempt) in running:
-            continue
-        if not node_is_gone and job.tasks.get(node.id) is TaskStatus.PLACED:
-            continue
-        task_is(job, node.id, TaskStatus.EXITED)
-        save(rows, job, at)
+        if job is not None and attempt == job.attempt:
+            take(rows, job, event, at)
 
 
 @on(NodeLost, NodeLeft)
@@ -90,7 +84,7 @@ def gone(rows: Rows, event: NodeLost | NodeLeft, at: At) -> None:
     node = rows.get(NodeRow, event.node_id)
     if node is None or event.incarnation < node.incarnation:
         return
-    _end_tasks_but(rows, node, set(), at, node_is_gone=True)
+    _tell_holders(rows, node, event, at)
     node.present = False
     if isinstance(event, NodeLost):
         node.state, node.note = NodeState.LOST, f"silent for {event.silent_s:.1f} s"

@@ -1,7 +1,8 @@
 """The fold: one control record, applied to the rows.
 
 `apply` keeps the event itself and then asks the handler of its type, if there is one, to change what the
-event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject.
+event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject; what becomes of
+a job they leave to `libs.lifecycle` (`states.take`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class At:
 
 Handler = Callable[[Rows, Any, At], None]
 
-_HANDLERS: dict[type[Event], Handler] = {}
+HANDLERS: dict[type[Event], Handler] = {}
+"""What changes rows, by type of event; `ignored.py` lists the types that change none, and why."""
 
 
 def on(*types: type[Event]) -> Callable[[Handler], Handler]:
@@ -43,9 +45,9 @@ def on(*types: type[Event]) -> Callable[[Handler], Handler]:
 
     def register(handler: Handler) -> Handler:
         for cls in types:
-            if cls in _HANDLERS:
-                raise ValueError(f"{cls.__name__} has two handlers: {_HANDLERS[cls]} and {handler}")
-            _HANDLERS[cls] = handler
+            if cls in HANDLERS:
+                raise ValueError(f"{cls.__name__} has two handlers: {HANDLERS[cls]} and {handler}")
+            HANDLERS[cls] = handler
         return handler
 
     return register
@@ -72,7 +74,7 @@ def apply(rows: Rows, record: Record) -> None:
         )
     )
     _count(rows, event, at)
-    handler = _HANDLERS.get(type(event))
+    handler = HANDLERS.get(type(event))
     if handler is not None:
         handler(rows, event, at)
 

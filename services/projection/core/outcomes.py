@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
-from libs.contracts.read_models import AttemptRow, JobRow, JobState, TaskStatus
+from libs.contracts.read_models import AttemptRow, JobRow
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import (
-    end_attempt,
-    finish,
-    live_job,
-    save,
-    withdraw_grant,
-    withdraw_placement,
-)
+from services.projection.core.states import end_attempt, finish, live_job, take, withdraw_grant
 
 
 @on(AttemptFailed)
 def attempt_failed(rows: Rows, event: AttemptFailed, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None or event.attempt != job.attempt:
+    if job is None or not take(rows, job, event, at):
         return
     job.exit_code, job.signal = event.exit_code, event.signal
     job.failed_attempts += 1
-    job.preempted = False
-    job.tasks = dict.fromkeys(job.tasks, TaskStatus.EXITED)
     explain(job, event.reason, at)
     withdraw_grant(rows, job, at)
-    end_attempt(rows, job, "failed", at)
-    save(rows, job, at)
+    end_attempt(rows, job, event.attempt, event, at)
 
 
 @on(FailureClassified)
@@ -50,39 +40,39 @@ def classified(rows: Rows, event: FailureClassified, at: At) -> None:
 @on(RetryScheduled)
 def retry_scheduled(rows: Rows, event: RetryScheduled, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None:
+    if job is None or not take(rows, job, event, at):
         return
-    withdraw_placement(rows, job, at)
-    job.attempt, job.not_before_s = event.attempt, event.not_before_s
+    job.not_before_s = event.not_before_s
     if not job.cancel_requested:
         explain(job, event.reason, at)
-    save(rows, job, at)
 
 
 @on(JobAbandoned)
 def abandoned(rows: Rows, event: JobAbandoned, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None:
+    if job is not None and take(rows, job, event, at):
         job.exit_code, job.signal = event.exit_code, event.signal
         explain(job, event.reason, at)
-        end_attempt(rows, job, "failed", at)
-        finish(rows, job, JobState.FAILED, at)
+        _ended(rows, job, event, at)
 
 
 @on(JobSucceeded)
 def succeeded(rows: Rows, event: JobSucceeded, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None:
+    if job is not None and take(rows, job, event, at):
         job.exit_code, job.signal = 0, None
         note(job, "Succeeded", "every task exited with code 0", at)
-        end_attempt(rows, job, "succeeded", at)
-        finish(rows, job, JobState.SUCCEEDED, at)
+        _ended(rows, job, event, at)
 
 
 @on(JobCancelled)
 def cancelled(rows: Rows, event: JobCancelled, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is not None:
+    if job is not None and take(rows, job, event, at):
         explain(job, event.reason, at)
-        end_attempt(rows, job, "cancelled", at)
-        finish(rows, job, JobState.CANCELLED, at)
+        _ended(rows, job, event, at)
+
+
+def _ended(rows: Rows, job: JobRow, event: JobAbandoned | JobSucceeded | JobCancelled, at: At) -> None:
+    end_attempt(rows, job, job.attempt, event, at)
+    finish(rows, job, at)

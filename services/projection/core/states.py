@@ -1,14 +1,18 @@
-"""A job's state, derived from the facts in its row; handlers change facts, never the state."""
+"""A job's row and its life: the fold of `libs.lifecycle` decides, the row keeps what comes of it."""
 
 from __future__ import annotations
 
+import msgspec
+
+from libs import lifecycle
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskPlacement
 from libs.contracts.read_models import (
     FINAL_STATES,
     AttemptRow,
     GpuRow,
     JobRow,
     JobState,
-    TaskStatus,
     TenantRow,
 )
 from services.projection.core.fold import At
@@ -21,62 +25,80 @@ def live_job(rows: Rows, job_id: str) -> JobRow | None:
     return job if job is not None and job.state not in FINAL_STATES else None
 
 
-def state_of(job: JobRow) -> JobState:
-    """The one state that the facts of a job that has not ended amount to."""
-    if job.cancel_requested:
-        return JobState.STOPPING
-    if job.preempted:
-        return JobState.MIGRATING if job.migration_id else JobState.STOPPING
-    if not job.tasks:
-        return JobState.QUEUED
-    live = [status for status in job.tasks.values() if status is not TaskStatus.EXITED]
-    if not live:
-        return JobState.STOPPING
-    if job.migration_id:
-        return JobState.MIGRATING
-    if TaskStatus.PLACED in live:
-        return JobState.STARTING
-    if all(status is TaskStatus.SUSPENDED for status in live):
-        return JobState.SUSPENDED
-    return JobState.RUNNING
+def life_of(job: JobRow) -> lifecycle.Life:
+    """The life that the row keeps. Its books begin here: rows keep no sums."""
+    return lifecycle.Life(
+        job_id=job.id,
+        tenant=job.tenant,
+        submitted_s=job.submitted_s,
+        state=job.state,
+        attempt=job.attempt,
+        gang=msgspec.convert(job.placement, list[TaskPlacement]),
+        tasks=job.tasks,
+        holds_gpus=job.holds_gpus,
+        is_cancelled=job.cancel_requested,
+        is_paused=job.held,
+        is_preempted=job.preempted,
+        migration_id=job.migration_id,
+        started_s=job.started_s,
+        preemptions=job.preemptions,
+        finished_s=job.finished_s,
+    )
 
 
-def save(rows: Rows, job: JobRow, at: At) -> None:
-    """Store a changed job that has not ended; its state follows from its facts.
+def take(rows: Rows, job: JobRow, event: Event, at: At) -> bool:
+    """Fold an event into the life of a job that has not ended, and keep what comes of it: in its row and its GPUs'.
 
-    GPUs are free again when the last task of the gang has exited.
+    Returns:
+        Whether the event concerns the job as it stands; if not, nothing has changed.
     """
-    before = job.state
-    job.state = state_of(job)
-    if job.state is JobState.QUEUED and before is not JobState.QUEUED:
+    life = life_of(job)
+    gang = life.gang
+    if not lifecycle.fold(life, event, lifecycle.At(time_s=at.time_s)):
+        return False
+    if life.state is JobState.QUEUED and job.state is not JobState.QUEUED:
         job.queued_s = at.time_s
-    if all(status is TaskStatus.EXITED for status in job.tasks.values()):
-        release(rows, job, at)
+    job.state, job.attempt, job.tasks = life.state, life.attempt, life.tasks
+    job.cancel_requested, job.held, job.preempted = life.is_cancelled, life.is_paused, life.is_preempted
+    job.migration_id, job.started_s = life.migration_id, life.started_s
+    job.preemptions, job.finished_s = life.preemptions, life.finished_s
+    if life.gang is not gang:
+        # The old GPUs first: the new gang may have some of them, and holders stand in the order in which they came.
+        _release(rows, job, at)
+        job.placement = [msgspec.to_builtins(task) for task in life.gang]
+        _hold(rows, job, at)
+    if not life.holds_gpus:
+        _release(rows, job, at)
+    keep(rows, job, at)
+    return True
+
+
+def keep(rows: Rows, job: JobRow, at: At) -> None:
+    """Store a row that the event has changed."""
     job.version = at.offset
     rows.put(job)
 
 
-def finish(rows: Rows, job: JobRow, state: JobState, at: At) -> None:
-    """The job has ended: it holds nothing from now on."""
-    release(rows, job, at)
-    withdraw_grant(rows, job, at)
-    job.tasks, job.reserved_nodes = {}, []
-    job.held = job.preempted = False
-    job.migration_id = job.not_before_s = None
-    job.state, job.finished_s, job.version = state, at.time_s, at.offset
-    rows.put(job)
+def _gpus(rows: Rows, job: JobRow) -> list[GpuRow]:
+    """Rows of the GPUs of the placement."""
+    ids = [(f"{task['node_id']}:{index}",) for task in job.placement for index in task["gpu_indices"]]
+    return rows.fetch(GpuRow, ids)
 
 
-def gpu_ids(job: JobRow) -> list[str]:
-    """Ids of the GPUs of the placement."""
-    return [f"{task['node_id']}:{index}" for task in job.placement for index in task["gpu_indices"]]
+def _hold(rows: Rows, job: JobRow, at: At) -> None:
+    """The job holds the GPUs of its placement, if it has one."""
+    for gpu in _gpus(rows, job):
+        gpu.hold([*gpu.holders, (job.id, job.attempt, job.tenant)])
+        gpu.version = at.offset
+        rows.put(gpu)
+    job.holds_gpus = bool(job.placement)
 
 
-def release(rows: Rows, job: JobRow, at: At) -> None:
+def _release(rows: Rows, job: JobRow, at: At) -> None:
     """Give the job's GPUs back, if it holds any."""
     if not job.holds_gpus:
         return
-    for gpu in rows.fetch(GpuRow, [(gpu_id,) for gpu_id in gpu_ids(job)]):
+    for gpu in _gpus(rows, job):
         others = [holder for holder in gpu.holders if holder[0] != job.id]
         if others != gpu.holders:
             gpu.hold(others)
@@ -85,21 +107,18 @@ def release(rows: Rows, job: JobRow, at: At) -> None:
     job.holds_gpus = False
 
 
-def withdraw_placement(rows: Rows, job: JobRow, at: At) -> None:
-    """The job waits: whatever it had is gone."""
-    release(rows, job, at)
-    job.tasks, job.placement, job.preempted = {}, [], False
+def end_attempt(rows: Rows, job: JobRow, number: int, event: Event, at: At) -> None:
+    """Write down how an attempt ended, if the event says so; the first word stands.
 
-
-def task_is(job: JobRow, node_id: str, status: TaskStatus) -> None:
-    """One node's task has come this far. An exited task stays exited."""
-    if job.tasks.get(node_id, TaskStatus.EXITED) is not TaskStatus.EXITED:
-        job.tasks = job.tasks | {node_id: status}
-
-
-def end_attempt(rows: Rows, job: JobRow, outcome: str, at: At) -> None:
-    """Write down how the latest placed attempt ended; the first word stands."""
-    attempt = rows.get(AttemptRow, job.id, job.attempt)
+    Args:
+        rows: with the attempt's.
+        job: as the event has left it; the attempt takes over its exit code and its reason.
+        number: the latest of the job before the event.
+        event: which concerns the job.
+        at: its place.
+    """
+    outcome = lifecycle.outcome_of(number, event)
+    attempt = rows.get(AttemptRow, job.id, number) if outcome else None
     if attempt is None or attempt.outcome:
         return
     attempt.ended_s, attempt.outcome = at.time_s, outcome
@@ -107,6 +126,12 @@ def end_attempt(rows: Rows, job: JobRow, outcome: str, at: At) -> None:
     attempt.reason, attempt.message = job.reason, job.message
     attempt.version = at.offset
     rows.put(attempt)
+
+
+def finish(rows: Rows, job: JobRow, at: At) -> None:
+    """Nothing is kept for a job that has ended, and it waits for nothing."""
+    withdraw_grant(rows, job, at)
+    job.reserved_nodes, job.not_before_s = [], None
 
 
 def tenant_row(rows: Rows, name: str, at: At) -> TenantRow:

@@ -14,6 +14,7 @@ from libs.contracts.base import Event
 from libs.contracts.introspection import JobProfiled
 from libs.inspect.profile import Profile, profile_of
 from libs.testing.builders import envelope, records
+from libs.testing.core_case import arrival
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cell.jsonl"
 MEBIBYTE = 1 << 20
@@ -37,6 +38,7 @@ def history() -> Profile:
     """A job that starts at 10 s, stands still from 20 s to 32 s, and again from 50 s on."""
     about = {"job_id": "j", "attempt": 1, "node_id": "n1"}
     said: list[tuple[float, Event]] = [
+        (9.0, arrival("j")),
         (10.0, JobStarted(pid=1, **about)),
         (16.0, profiled(16.0, 20.0)),
         (20.0, JobSuspended(parked=True, delay_s=0.04, parked_bytes=30 * MEBIBYTE, **about)),

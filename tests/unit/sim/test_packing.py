@@ -53,6 +53,6 @@ def test_a_pair_is_kept_if_it_gained_in_the_paper_and_undone_if_it_lost(model: s
 
 def test_a_pack_that_gains_ends_sooner_than_turns_and_one_that_loses_costs_a_trial_at_most():
     by_turns_s = 2 * 10_000 / RATE
-    ends = {m: max(j.finish_s or 0.0 for j in simulated(m).outcomes.jobs.values()) for m in GAINS}
+    ends = {m: max(j.finish_s or 0.0 for j in simulated(m).outcomes.values()) for m in GAINS}
     assert ends["vae"] < 0.6 * by_turns_s and ends["rhn"] < by_turns_s
     assert by_turns_s < ends["lstm"] < by_turns_s + 60.0

@@ -79,17 +79,17 @@ def test_waiting_for_quota_is_fair_share_delay():
 def test_waiting_for_locality_is_fragmentation_delay():
     scenario = Scenario().servers(2, v100=4).job("a", gpus=1, runs_s=1000).job("b", gpus=2, runs_s=30)
     scenario.job("c", gpus=2, at=1, runs_s=10, max_retries=0).job("d", gpus=1, at=0, runs_s=1000)
-    result = scenario.run(SERVICES).outcomes.jobs["c"]
+    result = scenario.run(SERVICES).outcomes["c"]
     assert result.fair_share_s == 0
     assert result.queue_s >= result.fragmentation_s >= 0
 
 
 def test_preemptions_and_migrations_are_counted():
     moved = Scenario().servers(1, v100=2).job("a", runs_s=100).drain("v100-000", at=40).run(SERVICES)
-    assert (moved.outcomes.jobs["a"].preemptions, moved.outcomes.jobs["a"].migrations) == (1, 1)
+    assert (moved.outcomes["a"].preemptions, moved.outcomes["a"].migrations) == (1, 1)
     lost = Scenario().servers(1, v100=2).job("a", runs_s=100)
     crashed = lost.fault(FaultKind.CRASH, "v100-000", at=50, for_s=300).run(SERVICES)
-    assert (crashed.outcomes.jobs["a"].preemptions, crashed.outcomes.jobs["a"].migrations) == (1, 0)
+    assert (crashed.outcomes["a"].preemptions, crashed.outcomes["a"].migrations) == (1, 0)
 
 
 def test_a_run_without_jobs_has_no_averages():

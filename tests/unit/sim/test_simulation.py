@@ -68,7 +68,7 @@ def test_steps_run_at_the_rate_of_the_gpu_type_and_placement():
         Scenario().servers(2, v100=4).job("x", spec=blocker).job("y", spec=blocker.gpus(2)).job("a", at=1, spec=job)
     )
     spread.servers(1, v100=0).setting("placement", "locality_relax_s", 0)
-    assert spread.run(SERVICES).outcomes.jobs["a"].status == "SUCCEEDED"
+    assert spread.run(SERVICES).outcomes["a"].status == "SUCCEEDED"
 
 
 def test_a_gang_over_several_servers_runs_at_the_spread_rate():
@@ -83,8 +83,8 @@ def test_a_gang_over_several_servers_runs_at_the_spread_rate():
     half.job("z", gpus=2, runs_s=5).job("a", at=1, spec=job)
     simulation = trained(half, table(v100=10.0))
     placed = {event.job_id: len(event.gang) for event in events(simulation, JobPlaced)}
-    end_s = simulation.outcomes.jobs["a"].finish_s
-    start_s = simulation.outcomes.jobs["a"].first_start_s
+    end_s = simulation.outcomes["a"].finish_s
+    start_s = simulation.outcomes["a"].first_start_s
     assert end_s is not None and start_s is not None
     assert end_s - start_s == pytest.approx(100 if placed["a"] == 1 else 200)
 
@@ -135,7 +135,7 @@ def test_cancelling_stops_the_tasks():
 def test_a_time_limit_ends_the_task():
     simulation = Scenario().servers(v100=1).job("a", runs_s=100, time_limit_s=20.0).run(SERVICES)
     assert events(simulation, JobExited)[0].outcome == "time_limit"
-    assert simulation.outcomes.jobs["a"].status == "FAILED"
+    assert simulation.outcomes["a"].status == "FAILED"
 
 
 def test_attempts_fail_by_chance_and_everybodys_luck_is_their_own():
@@ -195,7 +195,7 @@ def test_a_node_that_leaves_ends_its_tasks():
     scenario = Scenario().servers(1, v100=2).job("a", runs_s=100)
     simulation = scenario.fault(FaultKind.LEAVE, "v100-000", at=50, for_s=10).run(SERVICES)
     assert time_of(simulation, NodeLeft) == 50
-    assert simulation.outcomes.jobs["a"].status in ("SUCCEEDED", "FAILED")
+    assert simulation.outcomes["a"].status in ("SUCCEEDED", "FAILED")
 
 
 def test_an_unhealthy_gpu_gets_no_new_work():
@@ -246,12 +246,12 @@ def test_a_run_can_forget_its_log_and_still_count():
     kept, forgotten = scenario().run(SERVICES), scenario().options(keep_log=False).run(SERVICES)
     assert forgotten.log.control == []
     assert forgotten.log.end == len(kept.log.control)
-    assert forgotten.outcomes.jobs == kept.outcomes.jobs
+    assert forgotten.outcomes == kept.outcomes
 
 
 def test_the_horizon_ends_a_run():
     simulation = Scenario().servers(v100=1).job("a", runs_s=1000).job("b").options(horizon_s=500.0).run(SERVICES)
-    assert simulation.outcomes.jobs["a"].status == "UNFINISHED"
+    assert simulation.outcomes["a"].status == "UNFINISHED"
     assert simulation.now_s == 500
 
 

@@ -42,8 +42,8 @@ def test_a_sweep_ends_when_a_trial_reaches_the_target():
     assert ended.outcome == "target_reached"
     assert ended.best_value is not None and ended.best_value >= SMALL.target
     assert any(isinstance(event, TrialPruned) for event in events)
-    assert all(job.status in ("SUCCEEDED", "CANCELLED") for job in simulation.outcomes.jobs.values())
-    assert len(simulation.outcomes.jobs) == SMALL.trials
+    assert all(job.status in ("SUCCEEDED", "CANCELLED") for job in simulation.outcomes.values())
+    assert len(simulation.outcomes) == SMALL.trials
 
 
 def test_every_decision_of_a_sweep_is_derived_again():

@@ -86,7 +86,7 @@ def test_intervals_of_a_run():
     for each in found:
         held_s[each.job_id] += each.end_s - each.start_s
         assert each.gpu_type == "v100" and each.node_id == "v100-000"
-    assert held_s == {job_id: job.gpu_s for job_id, job in simulation.outcomes.jobs.items()}
+    assert held_s == {job_id: job.gpu_s for job_id, job in simulation.outcomes.items()}
 
 
 def svg_texts(drawing) -> str:

@@ -1,0 +1,84 @@
+"""The event types of control that change no job's life, each with the reason. A test holds the list complete."""
+
+from __future__ import annotations
+
+from libs.contracts.admission import JobAdmitted
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, JobMovable, JobReady, JobRestored, MetricsReported
+from libs.contracts.base import Event
+from libs.contracts.failure_analysis import FailureClassified
+from libs.contracts.gateway import (
+    JobPriorityChanged,
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    PolicyChanged,
+    SettingChanged,
+    SweepArrived,
+    SweepCancelRequested,
+    TenantConfigured,
+    ThroughputsProvided,
+)
+from libs.contracts.introspection import JobProfiled, PackFailed, PackSucceeded
+from libs.contracts.migration import MigrationAssessed, NodeDrained
+from libs.contracts.placement import (
+    AllocationComputed,
+    AllocationRequested,
+    DestinationReserved,
+    GangReleased,
+    GangReserved,
+    JobPacked,
+    JobResized,
+    JobUnpacked,
+    MoveAbandoned,
+    RoundStarted,
+    ThroughputEstimated,
+)
+from libs.contracts.runtime import ServiceStarted, TimerFired
+from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
+
+_NO_JOB = "is about no job"
+_OF_SWEEPS = "is about a sweep; what becomes of the jobs of its trials is said by events of the jobs"
+
+IGNORED: dict[type[Event], str] = {
+    AllocationComputed: "promises time; a placement or a lease that follows is told by JobPlaced",
+    AllocationRequested: _NO_JOB,
+    DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
+    FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
+    GangReleased: "ends what GangReserved has begun",
+    GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
+    GpuRecovered: _NO_JOB,
+    GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
+    JobAdmitted: "leaves the job waiting, for quota",
+    JobMovable: "tells an ability, not a change",
+    JobPacked: "says with which job GPUs are shared; which GPUs is told by TimeSliceStarted or JobPlaced",
+    JobPriorityChanged: "changes the order of the queue, not the job's state",
+    JobProfiled: "measures; nothing changes",
+    JobReady: "is about the destination's task, which does not count before JobMoved",
+    JobResized: "names a width; JobMoved says on which GPUs",
+    JobRestored: "is about the destination's task, which does not count before JobMoved",
+    JobUnpacked: "ends what JobPacked has begun",
+    MetricsReported: "measures; nothing changes",
+    MigrationAssessed: "measures a move that is over",
+    MoveAbandoned: "ends what DestinationReserved has begun; MigrationFailed ends the move",
+    NodeDrainRequested: "is about no job; jobs that must leave are told to by JobPreempted or MigrationStarted",
+    NodeDrained: _NO_JOB,
+    NodeUndrainRequested: _NO_JOB,
+    PackFailed: "judges a pack; JobUnpacked follows",
+    PackSucceeded: "judges a pack, which stays",
+    PolicyChanged: _NO_JOB,
+    RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
+    ServiceStarted: _NO_JOB,
+    SettingChanged: _NO_JOB,
+    SweepArrived: _OF_SWEEPS,
+    SweepCancelRequested: _OF_SWEEPS,
+    SweepEnded: _OF_SWEEPS,
+    TenantConfigured: _NO_JOB,
+    ThroughputEstimated: _NO_JOB,
+    ThroughputsProvided: _NO_JOB,
+    TimerFired: _NO_JOB,
+    TrialDemoted: _OF_SWEEPS,
+    TrialEnded: _OF_SWEEPS,
+    TrialPromoted: _OF_SWEEPS,
+    TrialPruned: _OF_SWEEPS,
+    TrialStarted: _OF_SWEEPS,
+}
+"""{event type: why}. Other topics repeat decisions (orders) or are not kept (telemetry, logs): no fold reads them."""

@@ -1,0 +1,81 @@
+"""What holds of one job: facts, and the one state that they amount to."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.gateway import JobArrived
+from libs.contracts.read_models import JobState, TaskStatus
+from libs.lifecycle.books import Books
+
+
+class Life(msgspec.Struct, kw_only=True):
+    """One job after the last event about it.
+
+    Everything but `books` can be kept in a row and taken up again; books that are begun then hold nothing of before.
+    """
+
+    job_id: str
+    tenant: str
+    submitted_s: float
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    """The latest number, placed or waiting; 0 before the first grant."""
+    gang: list[TaskPlacement] = []
+    """Of the latest placed attempt; kept when that has failed or the job has ended, empty while the job waits and
+    between time slices."""
+    tasks: dict[str, TaskStatus] = {}
+    """{node id: how far its task is} of the placed attempt."""
+    holds_gpus: bool = False
+    """Some task of `gang` may use its GPUs: from the placement until the last task has exited. `Books.holding`
+    lasts longer: until placement says that it has taken the GPUs back."""
+    is_cancelled: bool = False
+    """Its end has been asked for."""
+    is_paused: bool = False
+    """Its user has paused it."""
+    is_preempted: bool = False
+    """The attempt is being taken off its GPUs."""
+    migration_id: str | None = None
+    """Of the move under way."""
+    started_s: float | None = None
+    """When no task of the latest placed attempt was on its way any more; not reset by a move."""
+    preemptions: int = 0
+    finished_s: float | None = None
+    """Its end; None while the state is none of the final ones."""
+    books: Books = msgspec.field(default_factory=Books)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing changes it any more."""
+        return self.finished_s is not None
+
+
+def begin(event: JobArrived, time_s: float) -> Life:
+    """The life of a job that has just arrived."""
+    books = Books(since_s=time_s, state_since_s=time_s)
+    return Life(job_id=event.job_id, tenant=event.spec.tenant, submitted_s=time_s, books=books)
+
+
+def has_live_task(life: Life) -> bool:
+    """Whether some task of the latest placed attempt has not ended, as far as it has been told."""
+    return any(status is not TaskStatus.EXITED for status in life.tasks.values())
+
+
+def state_of(life: Life) -> JobState:
+    """The one state that the facts of a job that has not ended amount to."""
+    if life.is_cancelled:
+        return JobState.STOPPING
+    if life.is_preempted:
+        return JobState.MIGRATING if life.migration_id else JobState.STOPPING
+    if not life.tasks:
+        return JobState.QUEUED
+    if not has_live_task(life):
+        return JobState.STOPPING
+    if life.migration_id:
+        return JobState.MIGRATING
+    statuses = life.tasks.values()
+    if TaskStatus.PLACED in statuses:
+        return JobState.STARTING
+    # A gang of which one task runs on is RUNNING: the others stand still for its sake, or have ended.
+    return JobState.RUNNING if TaskStatus.RUNNING in statuses else JobState.SUSPENDED

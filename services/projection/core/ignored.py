@@ -1,0 +1,46 @@
+"""The event types of control that change no row but their own (`events`, `event_counts`), each with the reason."""
+
+from __future__ import annotations
+
+from libs.contracts.agent import JobMovable, JobReady, JobRestored
+from libs.contracts.base import Event
+from libs.contracts.gateway import ThroughputsProvided
+from libs.contracts.introspection import PackFailed, PackSucceeded
+from libs.contracts.migration import MigrationAssessed
+from libs.contracts.placement import (
+    AllocationComputed,
+    AllocationRequested,
+    DestinationReserved,
+    JobPacked,
+    JobResized,
+    JobUnpacked,
+    MoveAbandoned,
+    RoundStarted,
+    ThroughputEstimated,
+)
+from libs.contracts.runtime import ServiceStarted, TimerFired
+
+_BOOKS_OF_PLACEMENT = "belongs to placement's books; what it means for a job is told by JobPlaced or TimeSliceStarted"
+_BEFORE_THE_MOVE = "is about a move's destination, which has no row before JobMoved"
+
+IGNORED: dict[type[Event], str] = {
+    AllocationComputed: _BOOKS_OF_PLACEMENT,
+    AllocationRequested: _BOOKS_OF_PLACEMENT,
+    DestinationReserved: _BEFORE_THE_MOVE,
+    JobMovable: "tells an ability of a task, which no column has",
+    JobPacked: _BOOKS_OF_PLACEMENT,
+    JobReady: _BEFORE_THE_MOVE,
+    JobResized: "names a width; JobMoved says on which GPUs",
+    JobRestored: _BEFORE_THE_MOVE,
+    JobUnpacked: _BOOKS_OF_PLACEMENT,
+    MigrationAssessed: "measures a move that is over, which no column has",
+    MoveAbandoned: _BEFORE_THE_MOVE,
+    PackFailed: _BOOKS_OF_PLACEMENT,
+    PackSucceeded: _BOOKS_OF_PLACEMENT,
+    RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
+    ServiceStarted: "is about no job, node, tenant or sweep; its count is a row",
+    ThroughputEstimated: _BOOKS_OF_PLACEMENT,
+    ThroughputsProvided: "is an operators' table; placement reads it",
+    TimerFired: "is about no job, node, tenant or sweep; its count is a row",
+}
+"""{event type: why}. A type that has neither a handler nor a line here fails a test."""
