@@ -83,8 +83,8 @@ EVENT_VERSION = (
     ),
     Replacement(
         "services/gateway/api/cluster.py",
-        "value=body.value, requested_by=who.name)",
-        'value=body.value, requested_by=who.name, origin="gateway")',
+        "value=body.value, requested_by=caller.name)",
+        'value=body.value, requested_by=caller.name, origin="gateway")',
     ),
 )
 """SettingChanged has a field without a default: a breaking change, so a new version and the step to it."""

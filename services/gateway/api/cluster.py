@@ -69,14 +69,14 @@ SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
 @router.get("/nodes", operation_id="listNodes", dependencies=[Fresh], responses=responses("NodeList"))
-async def list_nodes(gateway: Door, who: Reader) -> Response:
+async def list_nodes(gateway: Door, caller: Reader) -> Response:
     """Every node that ever joined, with what it has free."""
     (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
     return answer(NodeList(items=[Node(**fields) for fields in views.nodes(nodes, gpus)]), offset=offset)
 
 
 @router.get("/gpus", operation_id="listGpus", dependencies=[Fresh], responses=responses("GpuList"))
-async def list_gpus(gateway: Door, who: Reader) -> Response:
+async def list_gpus(gateway: Door, caller: Reader) -> Response:
     """Every GPU and the jobs that hold it."""
     (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
     by_id = {node.id: node for node in nodes}
@@ -94,11 +94,13 @@ def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuR
     status_code=202,
     responses=responses("Requested", 400, 404, 413, 415, status=202),
 )
-async def drain(gateway: Door, who: Operator, node: NodeId, body: DrainRequest, key: IdempotencyKey = None) -> Response:
+async def drain(
+    gateway: Door, caller: Operator, node: NodeId, body: DrainRequest, key: IdempotencyKey = None
+) -> Response:
     """Give a node no new work and move away what runs there. The reason is required."""
     await _require_node(gateway, node)
-    event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=who.name)
-    return await _request(gateway, who, key, event)
+    event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=caller.name)
+    return await _request(gateway, caller, key, event)
 
 
 @router.post(
@@ -107,10 +109,10 @@ async def drain(gateway: Door, who: Operator, node: NodeId, body: DrainRequest, 
     status_code=202,
     responses=responses("Requested", 404, status=202),
 )
-async def undrain(gateway: Door, who: Operator, node: NodeId, key: IdempotencyKey = None) -> Response:
+async def undrain(gateway: Door, caller: Operator, node: NodeId, key: IdempotencyKey = None) -> Response:
     """Let a node be used again."""
     await _require_node(gateway, node)
-    return await _request(gateway, who, key, NodeUndrainRequested(node_id=node, requested_by=who.name))
+    return await _request(gateway, caller, key, NodeUndrainRequested(node_id=node, requested_by=caller.name))
 
 
 async def _require_node(gateway: Gateway, node_id: str) -> None:
@@ -120,14 +122,14 @@ async def _require_node(gateway: Gateway, node_id: str) -> None:
         raise not_found("node", node_id, known)
 
 
-async def _request(gateway: Gateway, who: Principal, key: str | None, event: Event) -> Response:
-    taken = await append(gateway, scoped(key, who), event)
+async def _request(gateway: Gateway, caller: Principal, key: str | None, event: Event) -> Response:
+    taken = await append(gateway, scoped(key, caller), event)
     body = Requested(id=event.subject, event=event.wire_type, offset=taken.offset)
     return answer(body, 202, offset=taken.offset, headers=said_of(taken))
 
 
 @router.get("/tenants", operation_id="listTenants", dependencies=[Fresh], responses=responses("TenantList"))
-async def list_tenants(gateway: Door, who: Reader) -> Response:
+async def list_tenants(gateway: Door, caller: Reader) -> Response:
     """Every tenant, its limit and its use."""
 
     def query(connection: sa.Connection) -> TenantList:
@@ -146,15 +148,15 @@ async def list_tenants(gateway: Door, who: Reader) -> Response:
     responses=responses("Requested", 400, 413, 415, status=202),
 )
 async def configure_tenant(
-    gateway: Door, who: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
+    gateway: Door, caller: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
 ) -> Response:
     """Set a tenant's limits. Running jobs are not stopped when a limit shrinks below their use."""
-    event = TenantConfigured(tenant=tenant, gpu_limit=body.gpu_limit, weight=body.weight, requested_by=who.name)
-    return await _request(gateway, who, key, event)
+    event = TenantConfigured(tenant=tenant, gpu_limit=body.gpu_limit, weight=body.weight, requested_by=caller.name)
+    return await _request(gateway, caller, key, event)
 
 
 @router.get("/policy", operation_id="getPolicy", dependencies=[Fresh], responses=responses("Policy"))
-async def get_policy(gateway: Door, who: Reader) -> Response:
+async def get_policy(gateway: Door, caller: Reader) -> Response:
     """The placement policy, who set it and why."""
     rows, offset = await look(gateway, cluster_queries.all_settings)
     return answer(Policy(**views.policy(rows)), offset=offset)
@@ -163,10 +165,10 @@ async def get_policy(gateway: Door, who: Reader) -> Response:
 @router.put(
     "/policy", operation_id="setPolicy", status_code=202, responses=responses("Requested", 400, 413, 415, status=202)
 )
-async def set_policy(gateway: Door, who: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
+async def set_policy(gateway: Door, caller: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
     """Switch the placement policy; it takes effect at the next decision."""
-    event = PolicyChanged(requested_by=who.name, **body.model_dump())
-    return await _request(gateway, who, key, event)
+    event = PolicyChanged(requested_by=caller.name, **body.model_dump())
+    return await _request(gateway, caller, key, event)
 
 
 @router.put(
@@ -176,19 +178,19 @@ async def set_policy(gateway: Door, who: Admin, body: PolicyRequest, key: Idempo
     responses=responses("Requested", 400, 413, 415, status=202),
 )
 async def provide_throughputs(
-    gateway: Door, who: Admin, body: ThroughputsRequest, key: IdempotencyKey = None
+    gateway: Door, caller: Admin, body: ThroughputsRequest, key: IdempotencyKey = None
 ) -> Response:
     """Tell how fast configurations train, alone and in pairs; policies use it for jobs that name their model."""
     event = ThroughputsProvided(
-        provided_by=who.name,
+        provided_by=caller.name,
         isolated=[IsolatedRate(**row.model_dump()) for row in body.isolated],
         colocated=[ColocatedRate(**row.model_dump()) for row in body.colocated],
     )
-    return await _request(gateway, who, key, event)
+    return await _request(gateway, caller, key, event)
 
 
 @router.get("/settings", operation_id="listSettings", dependencies=[Fresh], responses=responses("SettingList"))
-async def list_settings(gateway: Door, who: Reader) -> Response:
+async def list_settings(gateway: Door, caller: Reader) -> Response:
     """The numbers that the services decide by."""
     rows, offset = await look(gateway, cluster_queries.all_settings)
     return answer(SettingList(items=[Setting(**fields) for fields in views.settings(rows)]), offset=offset)
@@ -202,7 +204,7 @@ async def list_settings(gateway: Door, who: Reader) -> Response:
 )
 async def change_setting(
     gateway: Door,
-    who: Admin,
+    caller: Admin,
     service: SettingPart,
     name: SettingPart,
     body: SettingRequest,
@@ -212,5 +214,5 @@ async def change_setting(
     known = [f"{setting.service}/{setting.name}" for setting in known_settings.SETTINGS]
     if f"{service}/{name}" not in known:
         raise not_found("setting", f"{service}/{name}", known)
-    event = SettingChanged(service=service, name=name, value=body.value, requested_by=who.name)
-    return await _request(gateway, who, key, event)
+    event = SettingChanged(service=service, name=name, value=body.value, requested_by=caller.name)
+    return await _request(gateway, caller, key, event)

@@ -26,7 +26,7 @@ _FILE: dict[str, Any] = {"content": {"application/gzip": {"schema": {"type": "st
     responses=responses("Code", 400, 413, 415, status=201, also="Code"),
     openapi_extra={"requestBody": {"required": True, **_FILE}},
 )
-async def upload(gateway: Door, who: Submitter, request: Request) -> Response:
+async def upload(gateway: Door, caller: Submitter, request: Request) -> Response:
     """Store a working directory, packed as tar.gz. The same content has the same `code_id`, and is stored once."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _MEDIA_TYPES:
@@ -47,7 +47,9 @@ async def upload(gateway: Door, who: Submitter, request: Request) -> Response:
     response_class=FileResponse,
 )
 async def download(
-    gateway: Door, who: Reader, code_id: Annotated[str, Path(pattern=r"^c-[a-z2-7]{32}$", examples=["c-" + "a" * 32])]
+    gateway: Door,
+    caller: Reader,
+    code_id: Annotated[str, Path(pattern=r"^c-[a-z2-7]{32}$", examples=["c-" + "a" * 32])],
 ) -> Response:
     """An uploaded working directory, as it was sent. It never changes."""
     path = gateway.code.path(code_id)

@@ -62,11 +62,11 @@ async def principal(
 def allowed(scope: Scope) -> Any:
     """A dependency: the principal, which has this scope."""
 
-    async def check(who: Annotated[Principal, Depends(principal)]) -> Principal:
-        if not who.may(scope):
-            has = ", ".join(sorted(who.scopes)) or "none"
-            raise Problem("forbidden", f"{who.name} lacks the scope {scope.value} (has {has})")
-        return who
+    async def check(caller: Annotated[Principal, Depends(principal)]) -> Principal:
+        if not caller.may(scope):
+            has = ", ".join(sorted(caller.scopes)) or "none"
+            raise Problem("forbidden", f"{caller.name} lacks the scope {scope.value} (has {has})")
+        return caller
 
     return Depends(check)
 
@@ -206,11 +206,11 @@ def media(description: str, content: Mapping[str, Any], *other: int) -> dict[int
     return {200: {"description": description, "content": dict(content)}, **problems(*other)}
 
 
-def scoped(key: str | None, who: Principal) -> str:
+def scoped(key: str | None, caller: Principal) -> str:
     """What names a request: its key, within the realm of whoever sends it; without a key it is one of a kind."""
     if key is None:
         return uuid.uuid4().hex
-    return f"{who.name}/{key}" if who.authenticated else key
+    return f"{caller.name}/{key}" if caller.authenticated else key
 
 
 async def append(gateway: Gateway, key: str, event: Event) -> Taken:

@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=KEPT, description="Most items; older ones 
 
 
 @router.get("/deadletters", operation_id="listDeadLetters", responses=responses("DeadLetterList"))
-async def list_dead_letters(gateway: Door, who: Reader, limit: Limit = KEPT) -> Response:
+async def list_dead_letters(gateway: Door, caller: Reader, limit: Limit = KEPT) -> Response:
     """Records that a service could not take, the newest first: impossible in its state, or not to be read.
 
     Such a record has changed nothing in that service. Of those about a job, the job's story tells what came before.

@@ -62,7 +62,7 @@ def known_types() -> tuple[str, ...]:
 @router.get("/events", operation_id="readEvents", responses=_DOCUMENT)
 async def read_events(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     request: Request,
     limit: Limit = 100,
     cursor: Cursor = None,

@@ -55,10 +55,10 @@ Needless = Callable[[JobRow], bool]
     responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def delete(
-    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+    gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Cancel a job with the default grace. Nothing is ever deleted: the log keeps the job's story."""
-    return await _cancel(gateway, who, job, CancelRequest(), key, if_match)
+    return await _cancel(gateway, caller, job, CancelRequest(), key, if_match)
 
 
 @router.post(
@@ -69,22 +69,22 @@ async def delete(
 )
 async def cancel(
     gateway: Door,
-    who: Submitter,
+    caller: Submitter,
     job: JobReference,
     body: CancelRequest | None = None,
     key: IdempotencyKey = None,
     if_match: IfMatch = None,
 ) -> Response:
     """Cancel a job. 200 when that was asked for before, 409 when it has ended."""
-    return await _cancel(gateway, who, job, body or CancelRequest(), key, if_match)
+    return await _cancel(gateway, caller, job, body or CancelRequest(), key, if_match)
 
 
 async def _cancel(
-    gateway: Gateway, who: Principal, job: str, body: CancelRequest, key: str | None, if_match: str | None
+    gateway: Gateway, caller: Principal, job: str, body: CancelRequest, key: str | None, if_match: str | None
 ) -> Response:
     row = await find_job(gateway, job)
-    event = JobCancelRequested(job_id=row.id, requested_by=who.name, grace_s=body.grace_s, note=body.note)
-    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: now.cancel_requested)
+    event = JobCancelRequested(job_id=row.id, requested_by=caller.name, grace_s=body.grace_s, note=body.note)
+    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: now.cancel_requested)
 
 
 @router.post(
@@ -94,12 +94,12 @@ async def _cancel(
     responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def pause(
-    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+    gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Hold a job: one that waits is not placed, one that runs is suspended where it is."""
     row = await find_job(gateway, job)
-    event = JobPauseRequested(job_id=row.id, requested_by=who.name)
-    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: now.held)
+    event = JobPauseRequested(job_id=row.id, requested_by=caller.name)
+    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: now.held)
 
 
 @router.post(
@@ -109,18 +109,18 @@ async def pause(
     responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
 )
 async def resume(
-    gateway: Door, who: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
+    gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Let a held job go on."""
     row = await find_job(gateway, job)
-    event = JobResumeRequested(job_id=row.id, requested_by=who.name)
-    return await _ask(gateway, row, scoped(key, who), event, if_match, lambda now: not now.held)
+    event = JobResumeRequested(job_id=row.id, requested_by=caller.name)
+    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: not now.held)
 
 
 @router.patch("", operation_id="changeJob", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415))
 async def change(
     gateway: Door,
-    who: Submitter,
+    caller: Submitter,
     job: JobReference,
     body: JobPatch,
     key: IdempotencyKey = None,
@@ -128,9 +128,9 @@ async def change(
 ) -> Response:
     """Change a job's priority; with `If-Match` only if nothing has changed since. Answers the changed job."""
     row = await find_job(gateway, job)
-    event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=who.name)
+    event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=caller.name)
     async with gateway.lock(row.id):
-        taken = await _append_once(gateway, row, scoped(key, who), event, if_match, lambda now: False)
+        taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
         if taken is not None:
             await _caught_up(gateway, taken.offset + 1)
     return await detail(gateway, row.id)

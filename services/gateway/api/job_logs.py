@@ -44,7 +44,7 @@ _DOCUMENT = media(
 @router.get("/logs", operation_id="readJobLogs", responses=_DOCUMENT)
 async def read_logs(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     request: Request,
     job: JobReference,
     follow: Annotated[bool, Query(description="Stay until the job has ended; SSE or JSON lines.")] = False,

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRou
 
 
 @router.get("/why", operation_id="explainJob", dependencies=[Fresh], responses=responses("Why", 404, 409))
-async def explain(gateway: Door, who: Reader, job: JobReference) -> Response:
+async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
     """Why a job waits, or is where it is: the reasons that stand on the log, and what each service has said last."""
     job_id = (await find_job(gateway, job)).id
 
@@ -63,7 +63,7 @@ async def explain(gateway: Door, who: Reader, job: JobReference) -> Response:
 @router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))
 async def tell(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     job: JobReference,
     measurements: Annotated[bool, Query(description="Tell every JobProfiled too.")] = False,
 ) -> Response:
@@ -87,7 +87,7 @@ async def tell(
 )
 async def metrics(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     job: JobReference,
     limit: Annotated[int, Query(ge=1, le=20_000, description="Newest points, and newest reports.")] = 2000,
 ) -> Response:

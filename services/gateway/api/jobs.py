@@ -58,7 +58,7 @@ _FIELDS = tuple(Job.__struct_encode_fields__)
 )
 async def submit(
     gateway: Door,
-    who: Submitter,
+    caller: Submitter,
     body: JobRequest,
     key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="Say what would become of it; append nothing.")] = False,
@@ -68,12 +68,12 @@ async def submit(
     With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`.
     """
     require_code(gateway, body.code_id, "/code_id")
-    spec = body.spec(who.name)
+    spec = body.spec(caller.name)
     if dry_run:
         return await _dry_run(gateway, spec)
-    key = scoped(key, who)
+    key = scoped(key, caller)
     digest = request_digest(body.canonical())
-    event = JobArrived(job_id=short_id("j", key), spec=spec, submitted_by=who.name, request_digest=digest)
+    event = JobArrived(job_id=short_id("j", key), spec=spec, submitted_by=caller.name, request_digest=digest)
     taken = await append(gateway, key, event)
     accepted = Submitted(
         id=taken.subject,
@@ -109,7 +109,7 @@ async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
 @router.get("", operation_id="listJobs", dependencies=[Fresh], responses=responses("JobList"))
 async def list_jobs(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     limit: Limit = 100,
     cursor: Cursor = None,
     state: Annotated[list[JobState], Query(description="Repeat for alternatives.")] = [],  # noqa: B006
@@ -154,7 +154,7 @@ async def list_jobs(
 
 
 @router.get("/{job}", operation_id="getJob", dependencies=[Fresh], responses=responses("JobDetail", 404, 409))
-async def get_job(gateway: Door, who: Reader, job: JobReference) -> Response:
+async def get_job(gateway: Door, caller: Reader, job: JobReference) -> Response:
     """One job, with everything that is known of it. Its version is the ETag."""
     row = await find_job(gateway, job)
     return await detail(gateway, row.id)

@@ -38,7 +38,7 @@ _DOCUMENT = media("`sanjaya-log/1`: a header line, then a line per record.", {ND
 @router.get("/export", operation_id="exportLog", responses=_DOCUMENT)
 async def export_log(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     topic: Annotated[list[Topic], Query(description="Default: control and orders.")] = [],  # noqa: B006
 ) -> Response:
     """The log up to its present end, record by record, as it can be replayed."""

@@ -37,7 +37,7 @@ VERSION = _version()
 @router.get(
     "/v1/status", operation_id="getStatus", tags=["status"], dependencies=[Fresh], responses=responses("Status")
 )
-async def status(gateway: Door, who: Reader) -> Response:
+async def status(gateway: Door, caller: Reader) -> Response:
     """Positions and lag, jobs and GPUs by state, and the light of conservation."""
 
     def query(connection: sa.Connection) -> dict[str, Any]:

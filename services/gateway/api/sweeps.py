@@ -62,13 +62,13 @@ router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=StrictRoute
     status_code=201,
     responses=responses("SweepSubmitted", 400, 409, 413, 415, status=201),
 )
-async def submit(gateway: Door, who: Submitter, body: SweepRequest, key: IdempotencyKey = None) -> Response:
+async def submit(gateway: Door, caller: Submitter, body: SweepRequest, key: IdempotencyKey = None) -> Response:
     """Accept a sweep. Its trials become jobs, each with parameters from the space that is searched."""
     require_code(gateway, body.trial.code_id, "/trial/code_id")
-    spec = body.spec(who.name)
-    key = scoped(key, who)
+    spec = body.spec(caller.name)
+    key = scoped(key, caller)
     digest = request_digest(body.canonical())
-    event = SweepArrived(sweep_id=short_id("s", key), spec=spec, submitted_by=who.name, request_digest=digest)
+    event = SweepArrived(sweep_id=short_id("s", key), spec=spec, submitted_by=caller.name, request_digest=digest)
     taken = await append(gateway, key, event)
     accepted = SweepSubmitted(
         id=taken.subject,
@@ -84,7 +84,7 @@ async def submit(gateway: Door, who: Submitter, body: SweepRequest, key: Idempot
 @router.get("", operation_id="listSweeps", dependencies=[Fresh], responses=responses("SweepList"))
 async def list_sweeps(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     limit: Limit = 100,
     cursor: Cursor = None,
     state: Annotated[list[SweepState], Query(description="Repeat for alternatives.")] = [],  # noqa: B006
@@ -104,7 +104,7 @@ async def list_sweeps(
 
 
 @router.get("/{sweep}", operation_id="getSweep", dependencies=[Fresh], responses=responses("SweepDetail", 404, 409))
-async def get_sweep(gateway: Door, who: Reader, sweep: SweepReference) -> Response:
+async def get_sweep(gateway: Door, caller: Reader, sweep: SweepReference) -> Response:
     """One sweep with all its trials."""
     sweep_id = (await find_sweep(gateway, sweep)).id
 
@@ -131,7 +131,7 @@ async def get_sweep(gateway: Door, who: Reader, sweep: SweepReference) -> Respon
 )
 async def read_curves(
     gateway: Door,
-    who: Reader,
+    caller: Reader,
     sweep: SweepReference,
     limit: Annotated[
         int, Query(ge=100, le=200_000, description="Most points of all curves together; longer ones are thinned out.")
@@ -177,15 +177,15 @@ def _since(report: Told, row: SweepRow) -> float:
 )
 async def cancel(
     gateway: Door,
-    who: Submitter,
+    caller: Submitter,
     sweep: SweepReference,
     body: CancelSweepRequest | None = None,
     key: IdempotencyKey = None,
 ) -> Response:
     """End a sweep with all its trials. 200 when that was asked for before, 409 when it has ended."""
     row = await find_sweep(gateway, sweep)
-    event = SweepCancelRequested(sweep_id=row.id, requested_by=who.name, note=body.note if body else "")
-    key = scoped(key, who)
+    event = SweepCancelRequested(sweep_id=row.id, requested_by=caller.name, note=body.note if body else "")
+    key = scoped(key, caller)
     async with gateway.lock(row.id):
         if not await is_accepted(gateway, key, event):
             if row.state in FINAL_SWEEP_STATES:
