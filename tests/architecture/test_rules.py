@@ -69,6 +69,8 @@ def test_the_import_rules_hold(copy: Path):
         ("libs/bus/port.py", "import libs.inspect.archive", "libraries import each other in one direction"),
         ("libs/sim/world.py", "import libs.studies.report.page", "studies: reproduce ->"),
         ("services/quota/core/state.py", "import libs.bus.port", "cores are pure"),
+        ("libs/node/advance.py", "import libs.sim.agenda", "cores are pure"),
+        ("libs/node/task.py", "import libs.policies.table", "contracts <- kernel"),
         ("services/quota/service.py", "import services.placement.service", "services never import each other"),
         ("libs/contracts/jobs.py", "import libs.kernel.ids", "contracts <- kernel"),
         ("libs/sim/world.py", "import services.roster", "only the roster"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.seen import Seen, Stillness
+from libs.node.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable

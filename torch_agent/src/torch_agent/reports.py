@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.seen import Report
+from libs.node.seen import Report
 from torch_agent.harness.reporting import LONGEST_NAME, MOST_METRICS
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ import msgspec
 
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
-from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
-from torch_agent.core.reports import report_due
-from torch_agent.core.seen import Seen
-from torch_agent.core.task import Order, Status, Task, Want, apply_order
+from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
+from libs.node.reports import report_due
+from libs.node.seen import Seen
+from libs.node.task import Order, Status, Task, Want, apply_order
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder

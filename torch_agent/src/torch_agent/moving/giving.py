@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.task import Status, Task, Want, task_key
+from libs.node.task import Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.harness.page import PageReading

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from libs.contracts.placement import RestoreTask, StateSource
-from torch_agent.core.seen import Takeover
-from torch_agent.core.task import Task
+from libs.node.seen import Takeover
+from libs.node.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import PageReading
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
-from torch_agent.core.seen import Report
-from torch_agent.core.task import Status, Task
+from libs.node.seen import Report
+from libs.node.task import Status, Task
 
 REPORT_EVERY_S = 1.0
 REPORT_EVERY_RATIO = 0.01

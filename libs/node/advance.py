@@ -16,9 +16,9 @@ from libs.contracts.agent import (
     JobSuspended,
 )
 from libs.contracts.base import Event
-from torch_agent.core.reports import passed_on
-from torch_agent.core.seen import Ended, OnDevice, Seen
-from torch_agent.core.task import Status, Task, Want
+from libs.node.reports import passed_on
+from libs.node.seen import Ended, OnDevice, Seen
+from libs.node.task import Status, Task, Want
 
 BOUNDARY_PATIENCE_S = 30.0
 """How long processes may take to their next mini-batch boundary before they are stopped where they are."""

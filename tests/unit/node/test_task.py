@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_agent.core.advance import BOUNDARY_PATIENCE_S, Action, Step, advance, next_look_s
-from torch_agent.core.seen import Ended, Seen, Stillness
-from torch_agent.core.task import Order, Status, Task, apply_order
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.node.advance import BOUNDARY_PATIENCE_S, Action, Step, advance, next_look_s
+from libs.node.seen import Ended, Seen, Stillness
+from libs.node.task import Order, Status, Task, apply_order
 from libs.testing.builders import launch
 
 LAUNCH = launch("a", "python", "train.py")

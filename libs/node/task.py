@@ -19,7 +19,7 @@ Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask
 
 
 class Status(StrEnum):
-    """What the agent has reported of a task."""
+    """What has been reported of a task."""
 
     ACCEPTED = "accepted"
     """The order is in the journal; nothing has been reported yet."""
