@@ -209,6 +209,7 @@ def test_of_many_only_the_end_is_read(file: Path):
         b'{"step": 2, "values": {"' + b"x" * 65 + b'": 1}}',
         b'{"step": 2, "values": {' + b", ".join(b'"%d": 1' % number for number in range(17)) + b"}}",
         b"\xff\xfe",
+        b'{"nested deeper than a decoder goes": ' + b"[" * 5_000,
     ],
 )
 def test_what_is_no_report_is_skipped_with_a_word(wrong: bytes, file: Path, caplog: pytest.LogCaptureFixture):

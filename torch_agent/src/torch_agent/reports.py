@@ -63,7 +63,7 @@ def decode_report(line: bytes) -> Report:
     """
     try:
         report = _decoder.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{line[:80]!r}: {error}") from None
     if not math.isfinite(report.step) or not all(map(math.isfinite, report.values.values())):
         raise ValueError(f"{line[:80]!r}: expected finite numbers")
