@@ -135,3 +135,10 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
         task.partners = order.packed_with
     return task
+
+
+def stop_all(tasks: dict[str, Task]) -> None:
+    """Want every task to end, with the grace that it has: the node leaves its cell."""
+    for task in tasks.values():
+        if task.status is not Status.EXITED:
+            task.want = Want.STOP

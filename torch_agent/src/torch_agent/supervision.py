@@ -17,9 +17,10 @@ import msgspec
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
+from libs.node.handover import gpus_taken
 from libs.node.reports import report_due
 from libs.node.seen import Seen
-from libs.node.task import Order, Status, Task, Want, apply_order
+from libs.node.task import Order, Status, Task, apply_order, stop_all
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
@@ -109,8 +110,7 @@ class Supervision:
 
     def stop_all(self) -> None:
         """Want every task to end."""
-        for task in self.active():
-            task.want = Want.STOP
+        stop_all(self.tasks)
         self._changed.set()
 
     async def run(self) -> None:
@@ -168,7 +168,7 @@ class Supervision:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
         seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
-        seen = msgspec.structs.replace(seen, gpus_taken=self._gpus_taken(task))
+        seen = msgspec.structs.replace(seen, gpus_taken=gpus_taken(task, self.active()))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
@@ -195,24 +195,6 @@ class Supervision:
         if new_offset == offset:
             return seen, {}
         return msgspec.structs.replace(seen, report=report), {str(path): new_offset}
-
-    def _gpus_taken(self, task: Task) -> bool:
-        """Whether another task has not left the GPUs yet: it is being stopped or suspended, or was thought lost.
-
-        Of two tasks that have not been launched yet the one goes first that was ordered first.
-        """
-        wanted = task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices
-        before = True
-        for other in self.active():
-            before = before and other is not task
-            if other is task or not other.occupies or other.order.job_id in task.partners:
-                continue
-            if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
-                continue
-            in_the_way = before or other.status is not Status.ACCEPTED
-            if in_the_way and any(index in wanted for index in other.gpu_indices):
-                return True
-        return False
 
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
         if action is Action.LAUNCH:
