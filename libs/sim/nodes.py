@@ -336,7 +336,7 @@ class Node:
         if task is None:
             return
         steps = self._gangs.ended(key, self.node_id)
-        ran_s = self._agenda.now_s - task.since_s if task.running else 0.0
+        ran_s = round(self._agenda.now_s - task.since_s, 6) if task.running else 0.0
         self._report_exit(key, outcome, exit_code, signal, stderr_tail, ran_s, steps)
         self._let_in()
 
