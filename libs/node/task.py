@@ -18,6 +18,10 @@ from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTa
 Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask
 
 
+LEAVING_PATIENCE_S = 25.0
+"""How long an agent that leaves its cell waits for its tasks to end; the next agent adopts those that have not."""
+
+
 class Status(StrEnum):
     """What has been reported of a task."""
 
@@ -80,6 +84,13 @@ class Task(msgspec.Struct, kw_only=True):
         if self.status is Status.SUSPENDED:
             return self.asked_since_s is not None or self.want is Want.STOP
         return self.status is not Status.EXITED
+
+    @property
+    def waits_for_gpus(self) -> bool:
+        """Whether it goes on as soon as its GPUs are free."""
+        if self.status is Status.SUSPENDED:
+            return self.want is Want.RUN and self.asked_since_s is None
+        return self.status is Status.ACCEPTED
 
     @property
     def prepares(self) -> bool:

@@ -168,7 +168,7 @@ class Supervision:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
         seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
-        seen = msgspec.structs.replace(seen, gpus_taken=gpus_taken(task, self.active()))
+        seen = msgspec.structs.replace(seen, gpus_taken=task.waits_for_gpus and gpus_taken(task, self.active()))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
