@@ -511,7 +511,8 @@ def launches(draw: st.DrawFn, key: Key) -> LaunchTask:
 @st.composite
 def later_orders(draw: st.DrawFn, key: Key) -> Order:
     about = {"node_id": "n1", "job_id": key[0], "attempt": key[1]}
-    kind = draw(st.sampled_from(["suspend", "suspend", "resume", "resume", "stop", "restore", "restore"]))
+    of_a_move = ["restore", "restore", "restore", "resume", "suspend", "stop"]
+    kind = draw(st.sampled_from(of_a_move if key[1] > 1 else ["suspend", "suspend", "resume", "resume", "stop"]))
     if kind == "suspend":
         return SuspendTask(**about)
     if kind == "resume":
@@ -527,8 +528,10 @@ def later_orders(draw: st.DrawFn, key: Key) -> Order:
 @st.composite
 def histories(draw: st.DrawFn) -> History:
     """Up to 4 tasks on 2 GPUs, their orders, and up to 3 troubles that do not overlap."""
-    keys = [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
-    ordered = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=4, unique=True))
+    keys: list[Key] = [("a", 1), ("b", 1), ("c", 1)]
+    ordered = draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))
+    if draw(st.booleans()):
+        ordered.insert(draw(st.integers(0, len(ordered))), ("a", 2))
     time_s, begun, steps, trouble = 0.0, [], [], ""
     waiting = list(ordered)
     for number in range(draw(st.integers(2, 16))):
@@ -548,8 +551,9 @@ def histories(draw: st.DrawFn) -> History:
             steps.append((time_s, "order", draw(later_orders(draw(st.sampled_from(begun))))))
     if trouble:
         steps.append((time_s + 1.0, FAULTS[trouble], None))
-    changes = draw(st.lists(st.tuples(st.integers(1, 90), st.sampled_from(Answer)), max_size=3))
-    source = ((0.0, draw(st.sampled_from(Answer))), *sorted((float(at), said) for at, said in changes))
+    source = [(0.0, draw(st.sampled_from([Answer.LATER, Answer.LATER, Answer.HERE, Answer.NEVER])))]
+    for _ in range(draw(st.integers(0, 3))):
+        source.append((source[-1][0] + draw(st.sampled_from([1.2, 7.8, 31.3])), draw(st.sampled_from(Answer))))
     options = Options(
         start_delay_s=draw(DELAYS),
         stop_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0, 30.0])),
@@ -557,7 +561,9 @@ def histories(draw: st.DrawFn) -> History:
         resume_delay_s=draw(LONG),
         move_delay_s=draw(st.sampled_from([None, 0.0, 0.5, 7.0])),
     )
-    return History(options=options, steps=tuple(steps), lives={key: draw(lives()) for key in ordered}, source=source)
+    return History(
+        options=options, steps=tuple(steps), lives={key: draw(lives()) for key in ordered}, source=tuple(source)
+    )
 
 
 @given(histories())
