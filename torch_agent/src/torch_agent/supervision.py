@@ -111,6 +111,7 @@ class Supervision:
     def stop_all(self) -> None:
         """Want every task to end."""
         stop_all(self.tasks)
+        self._journal.record(self.active())
         self._changed.set()
 
     async def run(self) -> None:
@@ -145,20 +146,22 @@ class Supervision:
         return [task.status for task in active] != before
 
     def _look_at(self, task: Task) -> None:
-        folder, before = self.folder(task), task.status
+        folder, before, begun = self.folder(task), task.status, _begun(task)
         seen = self._see(task, folder)
         if seen.pid is not None and seen.ended is None:
             self._watch(task, folder)
         now_s = time.time()
         seen, report_tails = self._with_report(seen, task, folder, now_s)
         step = advance(task, seen, now_s)
+        # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
+        # harmless. The other way round processes would seem to have done what they were never told.
         for action in step.actions:
             self._act(action, task, folder)
         lines, output_tails = self._output(task, folder)
         tails = {**report_tails, **output_tails}
         facts: list[Event] = [logged(task.order, lines)] if lines else []
         facts += step.facts
-        if facts or tails or task.status is not before:
+        if facts or tails or task.status is not before or _begun(task) != begun:
             self._journal.record([task], facts, time_s=now_s, tails=tails)
             self._on_facts()
         if task.status is Status.EXITED:
@@ -296,6 +299,11 @@ class Supervision:
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))
+
+
+def _begun(task: Task) -> tuple[float | None, float | None]:
+    """What is under way with its processes, since when."""
+    return task.asked_since_s, task.stopping_since_s
 
 
 def _turns(task: Task) -> bool:
