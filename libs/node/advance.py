@@ -219,7 +219,7 @@ def _first_signal(task: Task) -> Action:
 
 
 def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
-    """Report the end, and before it what nobody has seen: its start, its return, what the script said last."""
+    """Report the end, and before it what has not been seen: its start, its return, what the script said last."""
     facts: list[Event] = []
     never_started = task.status is Status.ACCEPTED and seen.pid is None
     if task.status is Status.ACCEPTED and seen.pid is not None:

@@ -100,7 +100,7 @@ class Task(msgspec.Struct, kw_only=True):
 
     @property
     def runs(self) -> bool:
-        """Whether its processes make progress, as far as anybody has asked them to."""
+        """Whether its processes make progress, unless they were asked to stand still."""
         return self.status is Status.RUNNING and self.asked_since_s is None
 
     @property
