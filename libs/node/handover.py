@@ -15,15 +15,16 @@ def gpus_taken(task: Task, active: Collection[Task]) -> bool:
     Args:
         active: the node's tasks that have not ended, in the order of their launch orders.
     """
-    wanted = task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices
+    wanted = set(task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices)
     before = True
     for other in active:
         before = before and other is not task
-        if other is task or not other.occupies or other.order.job_id in task.partners:
+        if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
+            continue
+        if other.order.job_id in task.partners:
             continue
         if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
             continue
-        in_the_way = before or other.status is not Status.ACCEPTED
-        if in_the_way and any(index in wanted for index in other.gpu_indices):
+        if before or other.status is not Status.ACCEPTED:
             return True
     return False

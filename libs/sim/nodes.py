@@ -187,7 +187,7 @@ class Node:
         """One look at each task that it can change. Returns whether one of them has come further."""
         news, self._news = self._news, {}
         for key, task in list(self.tasks.items()):
-            if key not in news and not task.waits_for_gpus:
+            if key not in news and (task.status is Status.RUNNING or not task.waits_for_gpus):
                 continue
             before = task.status
             step = advance(task, self._seen(key, task), self._agenda.now_s)
