@@ -193,7 +193,10 @@ if sys.argv[2] == "2":
 
 def has_ended(pid: int) -> None:
     """Wait for it."""
-    descriptor = os.pidfd_open(pid)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:  # it is gone already
+        return
     try:
         assert select.select([descriptor], [], [], 30.0)[0], f"{pid} has not ended"
     finally:
