@@ -1,96 +1,30 @@
-"""Simulated nodes: what agents and their hardware would do with orders, and what they would report."""
+"""Simulated nodes: the node core with processes that are simulated, as a live agent is the node core with real ones.
+
+Each time that something happens on a node its agent looks at its tasks in the order of their launch orders until none
+comes further: the rounds of a live agent, without the time that passes between them. A live agent looks at all of its
+tasks. Here those are passed over of which there is nothing new, and that wait for nothing: a look would change nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from msgspec.structs import replace
 
-from libs.contracts.agent import (
-    GpuRecovered,
-    GpuUnhealthy,
-    JobExited,
-    JobMovable,
-    JobReady,
-    JobRestored,
-    JobResumed,
-    JobStarted,
-    JobSuspended,
-    MetricsReported,
-    NodeLeft,
-)
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.contracts.envelope import whole_microseconds
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
+from libs.node.advance import Action, advance, next_look_s
+from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
+from libs.node.handover import gpus_taken
+from libs.node.reports import next_report_s, report_due
+from libs.node.seen import Ended, Seen
+from libs.node.task import LEAVING_PATIENCE_S, Status, Task, apply_order, stop_all, task_key
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Server
 from libs.sim.link import Link, Say
 from libs.sim.options import Doom, Options
-
-RESTORE_TRIES, RESTORE_AGAIN_S = 30, 2.0
-"""How long a source is asked for a state that cannot be reached, or does not stand still yet."""
-Key = tuple[str, int]
-"""Job id and attempt: names a task on its node."""
-
-
-class Gangs(Protocol):
-    """What nodes tell about the tasks of gangs, which may run on several of them."""
-
-    def launched(self, order: LaunchTask) -> None:
-        """A node has taken the order."""
-
-    def may_go_on(self, key: Key) -> bool:
-        """Whether an earlier attempt of the job has left a checkpoint to start from."""
-
-    def started(self, key: Key, node_id: str) -> None:
-        """The node's task runs."""
-
-    def suspended(self, key: Key, node_id: str) -> None:
-        """The node's task is stopped where it is."""
-
-    def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
-        """The node's task goes on, on these GPUs."""
-
-    def take_over(self, key: Key, node_id: str, order: RestoreTask) -> bool:
-        """The node's task gets the state of an earlier attempt, if that stands still where it is said to be."""
-
-    def stopping(self, key: Key) -> None:
-        """A task of the gang was told to end."""
-
-    def ended(self, key: Key, node_id: str) -> int:
-        """The node's task is gone. Returns the steps that the attempt has done."""
-
-
-class Task:
-    """One task on one node."""
-
-    __slots__ = (
-        "gpu_indices",
-        "held",
-        "order",
-        "parked",
-        "partners",
-        "running",
-        "since_s",
-        "stopping",
-        "time_limit_s",
-        "turning",
-        "wanted_gpus",
-    )
-
-    def __init__(self, order: LaunchTask) -> None:
-        self.order, self.gpu_indices, self.time_limit_s = order, order.gpu_indices, order.time_limit_s
-        self.partners = order.packed_with
-        self.wanted_gpus = order.gpu_indices
-        """Where it is to be when it runs."""
-        self.running = False
-        """It has been started."""
-        self.held = False
-        """It is to be suspended, or is."""
-        self.parked = False
-        """It is suspended, and its memory off the GPUs."""
-        self.turning = False
-        """It is on its way to being parked, or back."""
-        self.since_s = 0.0
-        self.stopping = False
+from libs.sim.processes import SIGKILL, Gangs, Key, Processes
 
 
 class Node:
@@ -99,12 +33,19 @@ class Node:
     def __init__(self, server: Server, agenda: Agenda, options: Options, gangs: Gangs, say: Say) -> None:
         self.server = server
         self.incarnation = 0
-        self.tasks: dict[Key, Task] = {}
+        self.tasks: dict[str, Task] = {}
+        """What the agent's journal has: tasks that are not seen to have ended, in the order of their launch orders."""
+        self._processes: dict[str, Processes] = {}
         self._agenda, self._options, self._gangs = agenda, options, gangs
         self._link = Link(server.node_id, say)
         self._unhealthy: list[int] = []
-        self._waiting: dict[Key, Task] = {}
-        """Tasks whose GPUs are still used by another that is about to leave them."""
+        self._news: dict[str, None] = {}
+        """Keys of tasks that have changed, or whose processes have, since the agent looked at them."""
+        self._fetching: dict[str, float] = {}
+        """{task key: when the agent first asked for the state that the task is to take over}; ends with the agent."""
+        self._leaving = False
+        self._back_already = False
+        """The node is to join again as soon as it has left."""
 
     @property
     def node_id(self) -> str:
@@ -113,25 +54,29 @@ class Node:
 
     @property
     def reachable(self) -> bool:
-        """Whether it hears and is heard."""
-        return self._link.open
+        """Whether it hears orders and is heard."""
+        return self._link.open and not self._leaving
 
-    def report(self, key: Key, step: float, values: dict[str, float]) -> None:
-        """A task's script says how good it is."""
-        self._link.tell(MetricsReported(job_id=key[0], attempt=key[1], node_id=self.node_id, step=step, values=values))
+    @property
+    def serves(self) -> bool:
+        """Whether its agent can be asked for states over the network."""
+        return self._link.open
 
     def join(self) -> None:
         """The agent comes up (again): it delivers what it had journalled, names its tasks, and looks after them."""
+        if self._leaving:
+            self._back_already = True
+            return
         link = self._link
         self.incarnation += 1
         link.agent_up = True
         link.reconnect()
-        ended = [(fact.job_id, fact.attempt) for fact in link.unseen if isinstance(fact, JobExited)]
-        found = dict.fromkeys([*self.tasks, *ended])
-        link.tell(self.server.joined(self.incarnation, [TaskRef(job_id=j, attempt=a) for j, a in found]))
+        tasks = [TaskRef(job_id=task.order.job_id, attempt=task.order.attempt) for task in self.tasks.values()]
+        link.tell(self.server.joined(self.incarnation, tasks))
         for index in self._unhealthy:
             link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
         link.tell_unseen()
+        self._news = dict.fromkeys(self.tasks)
         self._read_orders()
 
     def catch_up(self) -> None:
@@ -139,34 +84,34 @@ class Node:
         self._link.reconnect()
         self._read_orders()
 
-    def _read_orders(self) -> None:
-        self._let_in()
-        for order in self._link.orders():
-            self.obey(order)
-
     def cut_off(self) -> None:
         """The log cannot be reached from now on; tasks go on, and the agent writes its journal."""
         self._link.connected = False
 
     def agent_dies(self) -> None:
-        """Nobody looks after the tasks; they go on."""
+        """The tasks go on without an agent that looks after them."""
         self._link.agent_up = False
+        self._fetching.clear()
 
     def crash(self) -> None:
         """The node dies, its tasks with it; the agent finds out when it is back."""
-        self._link.agent_up = False
-        for key in list(self.tasks):
-            self._end(key, "lost")
+        self.agent_dies()
+        for key, processes in list(self._processes.items()):
+            if processes.seen.pid is None:
+                # Their shim has left no record yet: to the next agent they have not been launched.
+                del self._processes[key]
+                processes.vanish()
+            else:
+                processes.end(Ended(exit_code=None, signal=SIGKILL, outcome="lost"))
 
     def leave(self) -> None:
         """The agent shuts down in order: its tasks are ended, and it says good-bye."""
-        for key in list(self.tasks):
-            self._gangs.stopping(key)
-            self._end(key, "stopped", signal=15)
-        for key in list(self._waiting):
-            self._stop(key)
-        self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
-        self._link.agent_up = False
+        self._leaving = True
+        stop_all(self.tasks)
+        self._news = dict.fromkeys(self.tasks)
+        self._look()
+        if self._leaving:
+            self._agenda.at(self._agenda.now_s + LEAVING_PATIENCE_S, self._has_left, self.incarnation, awaited=False)
 
     def set_health(self, index: int, healthy: bool) -> None:
         """A GPU fails or recovers."""
@@ -178,197 +123,161 @@ class Node:
             self._link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
 
     def obey(self, order: Event) -> None:
-        """Carry out one order; one for a task that is not here means nothing any more."""
-        if not self.reachable:
+        """Take one order, or keep it until orders are read again."""
+        if self.reachable:
+            self._take(order)
+            self._look()
+        else:
             self._link.keep(order)
-        elif isinstance(order, LaunchTask):
-            self._launch(order)
-        elif isinstance(order, StopTask):
-            self._stop((order.job_id, order.attempt))
-        elif isinstance(order, SuspendTask):
-            self._suspend((order.job_id, order.attempt))
-        elif isinstance(order, ResumeTask):
-            self._resume(order)
-        elif isinstance(order, RestoreTask):
-            self._restore(order)
+
+    def answer(self, key: Key) -> Answer:
+        """What the node says that is asked for the state of a task."""
+        return answer(self.tasks.get(task_key(*key)))
+
+    def report(self, key: Key, step: float, values: dict[str, float]) -> None:
+        """A task's script says how good it is."""
+        processes, task = self._processes.get(task_key(*key)), self.tasks.get(task_key(*key))
+        if processes is None or task is None:
+            return
+        waited = processes.seen.report is not None
+        processes.report(step, values)
+        if processes.seen.report is not None and not waited and task.reported_at_s is not None:
+            self._plan_look(task, next_report_s(task.reported_at_s, task.started_s))
 
     def fail(self, key: Key, doom: Doom) -> None:
         """The task ends badly by itself."""
-        self._end(key, "signalled" if doom.signal else "exited", doom.exit_code, doom.signal, doom.stderr_tail)
+        outcome = "signalled" if doom.signal else "exited"
+        ended = Ended(exit_code=doom.exit_code, signal=doom.signal, outcome=outcome, stderr_tail=doom.stderr_tail)
+        self._end(key, ended)
 
     def finish(self, key: Key) -> None:
         """The task has done its work."""
-        self._end(key, "exited", exit_code=0)
+        self._end(key, Ended(exit_code=0, signal=None, outcome="exited"))
 
-    def _launch(self, order: LaunchTask) -> None:
-        self._waiting[(order.job_id, order.attempt)] = Task(order)
-        self._launch_waiting()
+    def _end(self, key: Key, ended: Ended) -> None:
+        processes = self._processes.get(task_key(*key))
+        if processes is not None:
+            processes.end(ended)
 
-    def _launch_waiting(self) -> None:
-        """Start tasks as soon as their GPUs are empty: one that was told to leave may still be on them."""
-        for key, task in list(self._waiting.items()):
-            # Who prepares to take over a job may do so beside it.
-            beside = [*task.partners, key[0]] if task.order.restores else task.partners
-            if not self._taken(key, task.gpu_indices, beside):
-                self.tasks[key] = self._waiting.pop(key)
-                self._gangs.launched(task.order)
-                overhead_s = self._options.checkpoint_overhead_s if self._gangs.may_go_on(key) else 0.0
-                self._agenda.after(self._options.start_delay_s + overhead_s, self._start, key)
+    def _read_orders(self) -> None:
+        """All that have piled up are one batch, as those that an agent reads at once."""
+        for order in self._link.orders():
+            self._take(order)
+        self._look()
 
-    def _start(self, key: Key) -> None:
-        task = self.tasks.get(key)
-        if task is None or task.stopping:
-            return
-        task.since_s = self._agenda.now_s
-        self._link.tell(JobStarted(job_id=key[0], attempt=key[1], node_id=self.node_id, pid=1))
-        if task.order.restores:
-            self._link.tell(JobReady(job_id=key[0], attempt=key[1], node_id=self.node_id))
-            return
-        task.running = True
-        self._gangs.started(key, self.node_id)
-        if self._options.move_delay_s is not None:
-            elastic = task.order.virtual_ranks is not None
-            self._link.tell(JobMovable(job_id=key[0], attempt=key[1], node_id=self.node_id, resizable=elastic))
-        self._turn(key, task)
-        if task.time_limit_s is not None:
-            self._agenda.at(self._agenda.now_s + task.time_limit_s, self._time_out, key, task, awaited=False)
+    def _take(self, order: Event) -> None:
+        if isinstance(order, LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask):
+            task = apply_order(self.tasks, order)
+            if task is not None:
+                self._news[task.key] = None
 
-    def _restore(self, order: RestoreTask) -> None:
-        key = (order.job_id, order.attempt)
-        if key in self.tasks:
-            self._agenda.after(self._options.move_delay_s or 0.0, self._restored, key, self.tasks[key], order)
+    def _look_at(self, key: str) -> None:
+        """There is something new of a task, or its time has come."""
+        self._news[key] = None
+        self._look()
 
-    def _restored(self, key: Key, task: Task, order: RestoreTask, tries: int = 0) -> None:
-        """It has its state, and stands still until it is told to go on."""
-        if self.tasks.get(key) is not task or task.stopping:
-            return
-        if not self._gangs.take_over(key, self.node_id, order):
-            if tries < RESTORE_TRIES:
-                self._agenda.after(RESTORE_AGAIN_S, self._restored, key, task, order, tries + 1)
-            else:
-                self._end(key, "restore_failed", stderr_tail="simulated: the source cannot be reached")
-            return
-        task.running = task.held = task.parked = True
-        self._link.tell(JobRestored(job_id=key[0], attempt=key[1], node_id=self.node_id))
+    def _look(self) -> None:
+        """Look at the tasks until none comes further: others may have waited for each step."""
+        while self._link.agent_up and self._round():
+            pass
+        if self._leaving and not self.tasks:
+            self._has_left(self.incarnation)
 
-    def _time_out(self, key: Key, task: Task) -> None:
-        """The task has run for as long as its user allows."""
-        if self.tasks.get(key) is task and not task.stopping:
-            self._end(key, "time_limit", signal=9)
-
-    def _stop(self, key: Key) -> None:
-        if key in self._waiting:
-            del self._waiting[key]
-            self._report_exit(key, "stopped")
-            return
-        task = self.tasks.get(key)
-        if task is not None and not task.stopping:
-            task.stopping = True
-            self._gangs.stopping(key)
-            signal = 15 if task.running else None
-            self._agenda.after(self._options.stop_delay_s, self._end, key, "stopped", None, signal)
-
-    def _suspend(self, key: Key) -> None:
-        task = self.tasks.get(key) or self._waiting.get(key)
-        if task is not None:
-            task.held = True
-            self._turn(key, task)
-
-    def _resume(self, order: ResumeTask) -> None:
-        key = (order.job_id, order.attempt)
-        task = self.tasks.get(key) or self._waiting.get(key)
-        if task is not None:
-            task.held = False
-            task.wanted_gpus = order.gpu_indices or task.gpu_indices
-            task.partners = order.packed_with
-            self._turn(key, task)
-
-    def _turn(self, key: Key, task: Task) -> None:
-        """Bring the task closer to what is wanted of it: off its GPUs, or back on those that it is to have."""
-        if not task.running or task.stopping or task.turning:
-            return
-        if not task.parked and (task.held or task.wanted_gpus != task.gpu_indices):
-            task.turning = True
-            self._agenda.after(self._options.suspend_delay_s, self._parked, key, task)
-        elif task.parked and not task.held and not self._taken(key, task.wanted_gpus, task.partners):
-            task.turning, task.parked, task.gpu_indices = True, False, task.wanted_gpus
-            self._agenda.after(self._options.resume_delay_s, self._back, key, task)
-
-    def _parked(self, key: Key, task: Task) -> None:
-        if self.tasks.get(key) is not task or task.stopping:
-            return
-        task.turning, task.parked = False, True
-        delay_s = self._options.suspend_delay_s
-        self._link.tell(JobSuspended(job_id=key[0], attempt=key[1], node_id=self.node_id, parked=True, delay_s=delay_s))
-        self._gangs.suspended(key, self.node_id)
-        self._turn(key, task)
-        self._let_in()
-
-    def _back(self, key: Key, task: Task) -> None:
-        if self.tasks.get(key) is not task or task.stopping:
-            return
-        task.turning = False
-        gpus, delay_s = task.gpu_indices, self._options.resume_delay_s
-        self._link.tell(
-            JobResumed(job_id=key[0], attempt=key[1], node_id=self.node_id, gpu_indices=gpus, delay_s=delay_s)
-        )
-        self._gangs.resumed(key, self.node_id, gpus)
-        self._turn(key, task)
-
-    def _taken(self, key: Key, gpu_indices: list[int], partners: list[str]) -> bool:
-        """Whether another task, no partner, has not left some of these GPUs yet."""
-        return any(
-            index in gpu_indices
-            for other, task in self.tasks.items()
-            if other != key and other[0] not in partners and not task.parked
-            for index in task.gpu_indices
-        )
-
-    def _end(
-        self,
-        key: Key,
-        outcome: str,
-        exit_code: int | None = None,
-        signal: int | None = None,
-        stderr_tail: str = "",
-    ) -> None:
-        task = self.tasks.pop(key, None)
-        if task is None:
-            return
-        steps = self._gangs.ended(key, self.node_id)
-        ran_s = self._agenda.now_s - task.since_s if task.running else 0.0
-        self._report_exit(key, outcome, exit_code, signal, stderr_tail, ran_s, steps)
-        self._let_in()
-
-    def _let_in(self) -> None:
-        """GPUs have become free: who waits for them comes in."""
-        if not self._link.agent_up:
-            return
-        self._launch_waiting()
+    def _round(self) -> bool:
+        """One look at each task that it can change. Returns whether one of them has come further."""
+        news, self._news = self._news, {}
         for key, task in list(self.tasks.items()):
-            if task.parked and not task.held:
-                self._turn(key, task)
+            if key not in news and (task.status is Status.RUNNING or not task.waits_for_gpus):
+                continue
+            before = task.status
+            step = advance(task, self._seen(key, task), self._agenda.now_s)
+            for action in step.actions:
+                self._act(action, key, task)
+            for fact in step.facts:
+                self._link.tell(fact)
+            if task.status is not before:
+                self._news[key] = None
+            if task.status is Status.EXITED:
+                self._forget(key)
+        return bool(self._news)
 
-    def _report_exit(
-        self,
-        key: Key,
-        outcome: str,
-        exit_code: int | None = None,
-        signal: int | None = None,
-        stderr_tail: str = "",
-        ran_s: float = 0.0,
-        steps: int = 0,
-    ) -> None:
-        self._link.tell(
-            JobExited(
-                job_id=key[0],
-                attempt=key[1],
-                node_id=self.node_id,
-                exit_code=exit_code,
-                signal=signal,
-                outcome=outcome,
-                stderr_tail=stderr_tail,
-                ran_s=ran_s,
-                minibatches_total=steps,
-            )
-        )
+    def _seen(self, key: str, task: Task) -> Seen:
+        processes = self._processes.get(key)
+        if processes is None:
+            return Seen(gpus_taken=gpus_taken(task, self.tasks.values()))
+        seen = processes.seen
+        if task.waits_for_gpus:
+            seen = replace(seen, gpus_taken=gpus_taken(task, self.tasks.values()))
+        if seen.report is not None:
+            if report_due(task, ended=seen.ended is not None, now_s=self._agenda.now_s):
+                processes.take_report()
+            else:
+                seen = replace(seen, report=None)
+        return seen
+
+    def _act(self, action: Action, key: str, task: Task) -> None:
+        if action is Action.LAUNCH:
+            self._processes[key] = Processes(task.order, self._agenda, self._options, self._gangs, self._look_at)
+            return
+        processes = self._processes[key]
+        match action:
+            case Action.ASK:
+                processes.stand_still()
+            case Action.FREEZE:
+                processes.freeze()
+            case Action.THAW:
+                processes.go_on(task.gpu_indices)
+            case Action.TERMINATE | Action.END_STILL:
+                processes.terminate()
+            case Action.KILL:
+                processes.kill()
+            case Action.FETCH:
+                self._fetch(key, task)
+            case Action.TAKE_OFF | Action.BRING_BACK:
+                raise AssertionError(f"{action.value}: simulated processes have no driver")
+        due_s = next_look_s(task)
+        if due_s is not None and self._agenda.now_s < due_s < processes.answer_s:
+            # Patience ends before the processes do what they were told.
+            self._plan_look(task, due_s)
+
+    def _plan_look(self, task: Task, due_s: float) -> None:
+        """Not before `due_s`, and not awaited: what the look is for is."""
+        moment_s = whole_microseconds(due_s)
+        self._agenda.at(moment_s if moment_s >= due_s else due_s + 1e-6, self._look_at, task.key, awaited=False)
+
+    def _fetch(self, key: str, task: Task) -> None:
+        if key not in self._fetching and not self._processes[key].loading:
+            self._fetching[key] = self._agenda.now_s
+            self._agenda.after(0.0, self._ask, key, task, self._agenda.now_s)
+
+    def _ask(self, key: str, task: Task, began_s: float) -> None:
+        """Ask the source for the state that the task is to take over, unless the task or the agent has ended."""
+        order = task.restore
+        if self._fetching.get(key) != began_s or order is None:
+            return
+        processes = self._processes[key]
+        said = self._gangs.ask(task.order, order)
+        if said is Answer.HERE:
+            self._gangs.take_over(processes.key, self.node_id, order)
+            processes.load()
+        elif said is Answer.LATER and asks_again(began_s, self._agenda.now_s):
+            self._agenda.after(FETCH_RETRY_S, self._ask, key, task, began_s)
+        else:
+            processes.cannot_load(f"simulated: attempt {order.from_attempt} of {order.job_id} {said}")
+
+    def _forget(self, key: str) -> None:
+        """The task has ended."""
+        del self.tasks[key]
+        self._processes.pop(key, None)
+        self._fetching.pop(key, None)
+
+    def _has_left(self, incarnation: int) -> None:
+        """The agent's tasks have ended, or it has waited for that long enough."""
+        if not self._leaving or incarnation != self.incarnation:
+            return
+        self._leaving = False
+        self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
+        self.agent_dies()
+        if self._back_already:
+            self._back_already = False
+            self.join()

@@ -12,10 +12,12 @@ from libs.contracts.introspection import OWNER as INTROSPECTION
 from libs.contracts.introspection import JobProfiled, NodeLost
 from libs.contracts.placement import LaunchTask, RestoreTask
 from libs.kernel.ids import derived_id, request_id
+from libs.node.fetching import Answer, source_of
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
-from libs.sim.nodes import Key, Node
+from libs.sim.nodes import Node
 from libs.sim.options import Doom, Fault, FaultKind, Options
+from libs.sim.processes import Key
 from libs.sim.throughputs import Throughputs
 from libs.sim.work import Attempt, Job
 
@@ -91,6 +93,16 @@ class World:
         if doom is not None:
             attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
 
+    def withdrawn(self, key: Key, node_id: str) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return
+        for gpu in [gpu for gpu in attempt.gpus if gpu[0] == node_id]:
+            attempt.gpus.remove(gpu)
+            self._on_gpu[gpu].remove(attempt)
+        if not attempt.gpus:
+            del self._attempts[key]
+
     def may_go_on(self, key: Key) -> bool:
         return self.jobs[key[0]].done > 0
 
@@ -104,15 +116,21 @@ class World:
         self._move(key, node_id, gpu_indices)
         self._set_running(key, node_id, True)
 
-    def take_over(self, key: Key, node_id: str, order: RestoreTask) -> bool:
+    def ask(self, launch: LaunchTask, order: RestoreTask) -> Answer:
+        here, said = self.nodes[launch.node_id], set()
+        ranks = len(launch.gpu_indices) if launch.launcher == "ranks" else 1
+        for rank in range(launch.first_rank, launch.first_rank + ranks):
+            source = self.nodes[source_of(order, rank)[0].node_id]
+            reached = source is here or (source.serves and here.serves)
+            said.add(source.answer((order.job_id, order.from_attempt)) if reached else Answer.LATER)
+        return next(each for each in (Answer.NEVER, Answer.LATER, Answer.HERE) if each in said)
+
+    def take_over(self, key: Key, node_id: str, order: RestoreTask) -> None:
         attempt, source = self._attempts.get(key), self._attempts.get((order.job_id, order.from_attempt))
-        there = all(self.nodes[each.node_id].reachable for each in order.sources)
-        if attempt is None or source is None or source.broken or any(source.nodes.values()) or not there:
-            return False
-        attempt.done = source.done
-        self._doom(key, attempt)
-        attempt.nodes[node_id] = False
-        return True
+        if attempt is not None and source is not None:
+            attempt.done = source.done
+            self._doom(key, attempt)
+            attempt.nodes[node_id] = False
 
     def _move(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         """The node's part of the gang comes back on other GPUs than it left."""

@@ -71,6 +71,8 @@ def test_the_import_rules_hold(copy: Path):
         ("services/quota/core/state.py", "import libs.bus.port", "cores are pure"),
         ("libs/lifecycle/life.py", "import asyncio", "cores are pure"),
         ("libs/lifecycle/fold.py", "import libs.policies.table", "contracts <- kernel"),
+        ("libs/node/advance.py", "import libs.sim.agenda", "cores are pure"),
+        ("libs/node/task.py", "import libs.policies.table", "contracts <- kernel"),
         ("services/quota/service.py", "import services.placement.service", "services never import each other"),
         ("libs/contracts/jobs.py", "import libs.kernel.ids", "contracts <- kernel"),
         ("libs/sim/world.py", "import services.roster", "only the roster"),

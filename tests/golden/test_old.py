@@ -19,8 +19,6 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
-from torch_agent.core.seen import Ended
-from torch_agent.core.task import Status
 from torch_agent.folders import TaskFolder
 from torch_agent.journal import Journal
 
@@ -38,6 +36,8 @@ from libs.inspect.logs import Log
 from libs.inspect.replay import refold
 from libs.inspect.verify import verify
 from libs.kernel.replica import Replica, SnapshotDamaged, SnapshotOutdated
+from libs.node.seen import Ended
+from libs.node.task import Status
 from libs.runtime.snapshots import Snapshots
 from schemas.generate import FOLDER as SCHEMAS
 from services.projection.adapters.follow import Projection

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from torch_agent.core.seen import Ended
 from torch_agent.folders import TaskFolder
 from torch_agent.harness import control, page
 from torch_agent.harness.control import ask_to_save, create_control, current_turn, turn_to
@@ -26,6 +25,7 @@ from torch_agent.pages import LAYOUTS, minibatches_done, read_page
 from torch_agent.records import VERSIONS, Shim, read_record
 
 from libs.contracts.wire import encode_data
+from libs.node.seen import Ended
 
 OLD = sorted(path.parent for path in (Path(__file__).parent / "old" / "agent").glob("*/expected.json"))
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from torch_agent.service import PUBLISH_TIMEOUT_S, STOP_TIMEOUT_S
+from torch_agent.service import PUBLISH_TIMEOUT_S
 
 from libs.bus.connect import connect
 from libs.bus.kafka.needs import BROKER_NEEDS
 from libs.bus.kafka.session import COMMIT_TIMEOUT_S
 from libs.bus.local_broker import kafka_version
+from libs.node.task import LEAVING_PATIENCE_S
 from libs.runtime.settings import Settings
 from services.gateway.settings import GatewaySettings
 from services.introspection.service import SERVICE as INTROSPECTION
@@ -65,7 +66,7 @@ def test_what_is_stopped_has_the_time_that_it_needs():
         name: float(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) for name in (*OURS, "kafka")
     }
     assert all(grace_s[name] > 2 * COMMIT_TIMEOUT_S for name in OURS), grace_s
-    assert grace_s["agent"] > STOP_TIMEOUT_S + PUBLISH_TIMEOUT_S
+    assert grace_s["agent"] > LEAVING_PATIENCE_S + PUBLISH_TIMEOUT_S
 
 
 def test_the_broker_is_set_to_what_a_cell_needs():

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from torch_agent.beginning import OrdersRefused, beginning
-from torch_agent.core.task import Order
 from torch_agent.journal import Journal
 from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.publishing import Publisher
@@ -21,8 +20,9 @@ from libs.contracts.agent import GpuRecovered, JobExited, JobStarted
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import LaunchTask
+from libs.node.task import Order
 from libs.testing.shells import messages
-from tests.unit.torch_agent.test_task import LAUNCH
+from tests.unit.node.test_task import LAUNCH
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from torch_agent.core.task import Task
 from torch_agent.journal import FORMAT, Journal, JournalRefused
 
 from libs.contracts.agent import GpuRecovered
 from libs.contracts.placement import RestoreTask, StateSource
-from tests.unit.torch_agent.test_task import LAUNCH
+from libs.node.task import Task
+from tests.unit.node.test_task import LAUNCH
 
 RESTORE = RestoreTask(
     node_id="n1",

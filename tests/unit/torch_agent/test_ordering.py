@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from torch_agent.core.task import Order
 from torch_agent.ordering import follow_orders, orders_partition
 
 from libs.bus import codec
@@ -13,6 +12,7 @@ from libs.bus.port import Archived, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.node.task import Order
 
 
 async def test_a_node_goes_on_behind_archived_orders_of_other_nodes():

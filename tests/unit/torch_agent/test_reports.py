@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_agent.core.advance import advance
-from torch_agent.core.reports import report_due
-from torch_agent.core.seen import Report, Seen
-from torch_agent.core.task import Status, Task, Want
 from torch_agent.reports import CHUNK_BYTES, last_report
 
 from libs.contracts.agent import JobExited, JobStarted, JobSuspended, MetricsReported
 from libs.contracts.base import Event
-from tests.unit.torch_agent.test_task import LAUNCH, UP, down
+from libs.node.advance import advance
+from libs.node.reports import report_due
+from libs.node.seen import Report, Seen
+from libs.node.task import Status, Task, Want
+from tests.unit.node.test_task import LAUNCH, UP, down
 
 
 class Script:
@@ -209,6 +209,7 @@ def test_of_many_only_the_end_is_read(file: Path):
         b'{"step": 2, "values": {"' + b"x" * 65 + b'": 1}}',
         b'{"step": 2, "values": {' + b", ".join(b'"%d": 1' % number for number in range(17)) + b"}}",
         b"\xff\xfe",
+        b'{"nested deeper than a decoder goes": ' + b"[" * 5_000,
     ],
 )
 def test_what_is_no_report_is_skipped_with_a_word(wrong: bytes, file: Path, caplog: pytest.LogCaptureFixture):

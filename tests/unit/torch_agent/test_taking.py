@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from torch_agent.core.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import Handover, PageWriter
 from torch_agent.moving.protocol import CHECKSUM, Head, line
@@ -16,7 +15,8 @@ from torch_agent.moving.taking import Fetches
 from torch_agent.pages import living_pages
 
 from libs.contracts.placement import RestoreTask, StateSource
-from tests.unit.torch_agent.test_task import LAUNCH
+from libs.node.task import Task
+from tests.unit.node.test_task import LAUNCH
 
 STATE = bytes(range(256)) * 1000
 

@@ -19,7 +19,7 @@ from libs.contracts.agent import JobExited, JobStarted
 from libs.contracts.base import Topic
 from libs.contracts.placement import LaunchTask
 from libs.contracts.wire import Undecodable
-from torch_agent.core.task import task_key
+from libs.node.task import task_key
 from torch_agent.journal import Journal
 from torch_agent.ordering import order_for
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_agent.core.seen import Ended, Seen
+from libs.node.seen import Ended, Seen
 from torch_agent.harness.control import create_control
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once

@@ -23,7 +23,7 @@ import msgspec
 from libs.contracts import upcast, wire
 from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, RestoreTask
-from torch_agent.core.task import Task
+from libs.node.task import Task
 
 FORMAT = 2
 """Of the file. 1 (in the file: 0) had no format; its orders in tasks had no version."""

@@ -13,7 +13,7 @@ from typing import Any
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import LaunchTask
 from torch_agent.code import CodeUnavailable, unpack
-from torch_agent.core.environment import rank_environments
+from torch_agent.environment import rank_environments
 from torch_agent.folders import TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.seen import Seen, Stillness
+from libs.node.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable
@@ -37,8 +37,10 @@ def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
 
 def _stillness(living: list[PageReading]) -> Stillness:
     told = [page.obeyed for page in living]
+    bytes_parked = sum(each.bytes_parked for each in told)
     return Stillness(
-        bytes_parked=sum(each.bytes_parked for each in told),
+        parked=bytes_parked > 0,
+        bytes_parked=bytes_parked,
         bytes_left=sum(each.bytes_left for each in told),
         park_s=max(each.park_s for each in told),
         unpark_s=max(each.unpark_s for each in told),

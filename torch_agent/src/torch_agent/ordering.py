@@ -12,7 +12,7 @@ from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.contracts.wire import Undecodable
-from torch_agent.core.task import Order
+from libs.node.task import Order
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,8 @@ LONGEST_BYTES = 256 * 1024
 
 Pid = Annotated[int, msgspec.Meta(ge=2, le=1 << 22)]
 """Signals to the process groups 0 and 1 would reach the agent itself, and everything."""
+Small = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+"""What an operating system counts in; JSON has no bound, and readers of the log have one."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +40,10 @@ class Shim(Record, frozen=True, kw_only=True):
 class Exit(Record, frozen=True, kw_only=True):
     """`exit.json`: how a task has ended."""
 
-    exit_code: int | None
-    signal: int | None
+    exit_code: Small | None
+    signal: Small | None
     outcome: Literal["exited", "signalled", "time_limit", "launch_failed"]
-    rank: int | None
+    rank: Small | None
     stderr_tail: str
 
 
@@ -77,5 +79,5 @@ def read_record(path: Path, kind: type[R]) -> R | None:
         if version not in VERSIONS:
             raise UnknownVersion(path, "a record", version, VERSIONS)
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"{path}: {len(content)} bytes that are no record of the task: {error}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.seen import Report
+from libs.node.seen import Report
 from torch_agent.harness.reporting import LONGEST_NAME, MOST_METRICS
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def decode_report(line: bytes) -> Report:
     """
     try:
         report = _decoder.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{line[:80]!r}: {error}") from None
     if not math.isfinite(report.step) or not all(map(math.isfinite, report.values.values())):
         raise ValueError(f"{line[:80]!r}: expected finite numbers")

@@ -20,6 +20,7 @@ from libs.bus.port import Bus, BusError, BusUnavailable, Fenced
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.node.task import LEAVING_PATIENCE_S
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
 from torch_agent.driver.interface import Driver
@@ -38,7 +39,6 @@ from torch_agent.telemetry import Telemetry
 log = logging.getLogger("torch_agent")
 
 RETRY_S = 1.0
-STOP_TIMEOUT_S = 25.0
 PUBLISH_TIMEOUT_S = 5.0
 EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
 
@@ -114,7 +114,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         await _cancel([orders])
         if options.stop_tasks_on_exit:
             supervision.stop_all()
-            await supervision.until_idle(STOP_TIMEOUT_S)
+            await supervision.until_idle(LEAVING_PATIENCE_S)
             report(NodeLeft(node_id=options.node_id, incarnation=incarnation, note="stopped in order"))
         await _cancel(workers)
         with suppress(TimeoutError):

@@ -16,10 +16,11 @@ import msgspec
 
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
-from torch_agent.core.advance import TAKING_OVER, Action, advance, next_look_s
-from torch_agent.core.reports import report_due
-from torch_agent.core.seen import Seen
-from torch_agent.core.task import Order, Status, Task, Want, apply_order
+from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
+from libs.node.handover import gpus_taken
+from libs.node.reports import report_due
+from libs.node.seen import Seen
+from libs.node.task import Order, Status, Task, apply_order, stop_all
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
@@ -109,8 +110,8 @@ class Supervision:
 
     def stop_all(self) -> None:
         """Want every task to end."""
-        for task in self.active():
-            task.want = Want.STOP
+        stop_all(self.tasks)
+        self._journal.record(self.active())
         self._changed.set()
 
     async def run(self) -> None:
@@ -145,20 +146,22 @@ class Supervision:
         return [task.status for task in active] != before
 
     def _look_at(self, task: Task) -> None:
-        folder, before = self.folder(task), task.status
+        folder, before, begun = self.folder(task), task.status, _begun(task)
         seen = self._see(task, folder)
         if seen.pid is not None and seen.ended is None:
             self._watch(task, folder)
         now_s = time.time()
         seen, report_tails = self._with_report(seen, task, folder, now_s)
         step = advance(task, seen, now_s)
+        # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
+        # harmless. The other way round processes would seem to have done what they were never told.
         for action in step.actions:
             self._act(action, task, folder)
         lines, output_tails = self._output(task, folder)
         tails = {**report_tails, **output_tails}
         facts: list[Event] = [logged(task.order, lines)] if lines else []
         facts += step.facts
-        if facts or tails or task.status is not before:
+        if facts or tails or task.status is not before or _begun(task) != begun:
             self._journal.record([task], facts, time_s=now_s, tails=tails)
             self._on_facts()
         if task.status is Status.EXITED:
@@ -168,7 +171,7 @@ class Supervision:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
         seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
-        seen = msgspec.structs.replace(seen, gpus_taken=self._gpus_taken(task))
+        seen = msgspec.structs.replace(seen, gpus_taken=task.waits_for_gpus and gpus_taken(task, self.active()))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_obedience(seen, folder.pages, living)
@@ -195,24 +198,6 @@ class Supervision:
         if new_offset == offset:
             return seen, {}
         return msgspec.structs.replace(seen, report=report), {str(path): new_offset}
-
-    def _gpus_taken(self, task: Task) -> bool:
-        """Whether another task has not left the GPUs yet: it is being stopped or suspended, or was thought lost.
-
-        Of two tasks that have not been launched yet the one goes first that was ordered first.
-        """
-        wanted = task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices
-        before = True
-        for other in self.active():
-            before = before and other is not task
-            if other is task or not other.occupies or other.order.job_id in task.partners:
-                continue
-            if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
-                continue
-            in_the_way = before or other.status is not Status.ACCEPTED
-            if in_the_way and any(index in wanted for index in other.gpu_indices):
-                return True
-        return False
 
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
         if action is Action.LAUNCH:
@@ -314,6 +299,11 @@ class Supervision:
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))
+
+
+def _begun(task: Task) -> tuple[float | None, float | None]:
+    """What is under way with its processes, since when."""
+    return task.asked_since_s, task.stopping_since_s
 
 
 def _turns(task: Task) -> bool:

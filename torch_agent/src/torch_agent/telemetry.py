@@ -19,7 +19,7 @@ from libs.contracts.agent import GpuRecovered, GpuSampled, GpuUnhealthy, Minibat
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
-from torch_agent.core.task import Task
+from libs.node.task import Task
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import GpuFacts, GpuReading

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from torch_agent.core.task import Task, Want
 from torch_agent.harness import page as page_module
 from torch_agent.harness.page import PageWriter
 from torch_agent.journal import Journal
@@ -36,6 +35,7 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.placement import LaunchTask, SuspendTask
 from libs.contracts.wire import encode_data
+from libs.node.task import Task, Want
 
 try:
     from torch_agent.pages import read_page

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch_agent.core.seen import ByDriver, OnDevice
+from libs.node.seen import ByDriver, OnDevice
 from torch_agent.driver.interface import Driver, DriverFailed, State
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from torch_agent.core.task import Status, Task, Want, task_key
+from libs.node.fetching import Answer, answer, stands_still
+from libs.node.task import Task, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.harness.page import PageReading
@@ -83,10 +84,11 @@ class StateServer:
         key = task_key(request.job_id, request.attempt)
         async with self._saving.setdefault(key, asyncio.Lock()):
             task = self._task(key)
-            if task is None or task.status is Status.EXITED:
-                raise CannotGive(f"attempt {request.attempt} of {request.job_id} is not here")
-            if not _stands_still(task):
-                raise NotYet(f"attempt {request.attempt} of {request.job_id} does not stand still")
+            said = answer(task)
+            if task is None or said is Answer.NEVER:
+                raise CannotGive(f"attempt {request.attempt} of {request.job_id} {said}")
+            if said is Answer.LATER:
+                raise NotYet(f"attempt {request.attempt} of {request.job_id} {said}")
             folder = self._folder(task)
             living = living_pages(folder.pages)
             if not all(page.handover.save_bytes for page in living):
@@ -109,11 +111,11 @@ class StateServer:
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
         try:
             while _who_has_answered(folder, number) != ranks:
-                if asyncio.get_running_loop().time() > deadline or not _stands_still(task):
+                if asyncio.get_running_loop().time() > deadline or not stands_still(task):
                     raise CannotGive(f"{task.key} has not written its state")
                 await asyncio.sleep(SAVE_LOOK_S)
         finally:
-            if _stands_still(task):  # else somebody has let it go on
+            if stands_still(task):  # else somebody has let it go on
                 folder.signal_ranks(signal.SIGSTOP)
         failed = [page.rank for page in living_pages(folder.pages) if page.handover.save_failed]
         if failed:
@@ -144,7 +146,3 @@ def _who_has_answered(folder: TaskFolder, number: int) -> list[int]:
 
 def _size(page: PageReading) -> int:
     return page.handover.save_bytes
-
-
-def _stands_still(task: Task) -> bool:
-    return task.status is Status.SUSPENDED and task.asked_since_s is None and task.want is Want.SUSPEND

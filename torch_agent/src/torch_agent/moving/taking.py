@@ -13,17 +13,15 @@ from pathlib import Path
 import msgspec
 
 from libs.contracts.placement import RestoreTask, StateSource
-from torch_agent.core.seen import Takeover
-from torch_agent.core.task import Task
+from libs.node.fetching import FETCH_RETRY_S, asks_again, source_of
+from libs.node.seen import Takeover
+from libs.node.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import PageReading
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
 from torch_agent.pages import living_pages
 
 log = logging.getLogger(__name__)
-
-FETCH_PATIENCE_S, RETRY_S = 60.0, 0.5
-"""How long a source is asked again that cannot be reached, or whose state arrives damaged."""
 
 
 class Refused(Exception):
@@ -96,11 +94,9 @@ async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> None
     target = folder.state_of(rank)
     if target.exists():
         return
-    from_rank = rank if order.ranks is None else rank % order.ranks
-    source = [source for source in order.sources if source.first_rank <= from_rank][-1]
+    source, from_rank = source_of(order, rank)
     request = Request(job_id=order.job_id, attempt=order.from_attempt, rank=from_rank)
     began_s = time.monotonic()
-    deadline = began_s + FETCH_PATIENCE_S
     while True:
         try:
             part = target.with_name(f"{target.name}.part")
@@ -109,10 +105,10 @@ async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> None
             part.rename(target)  # from now on the rank may take it, and remove it
             return
         except (OSError, EOFError) as error:
-            if time.monotonic() > deadline:
+            if not asks_again(began_s, time.monotonic()):
                 raise OSError(f"{source.node_id} ({source.address}:{source.port}): {error}") from error
             log.info("the state of rank %d of %s will be asked for again: %s", rank, order.job_id, error)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(FETCH_RETRY_S)
 
 
 async def _receive(source: StateSource, request: Request, target: Path) -> None:

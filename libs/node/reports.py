@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
-from torch_agent.core.seen import Report
-from torch_agent.core.task import Status, Task
+from libs.node.seen import Report
+from libs.node.task import Status, Task
 
 REPORT_EVERY_S = 1.0
 REPORT_EVERY_RATIO = 0.01
@@ -27,8 +27,13 @@ def report_due(task: Task, *, ended: bool, now_s: float) -> bool:
         return False
     at_s = task.reported_at_s
     # A clock that has been set back must not silence the script.
-    pause_s = max(REPORT_EVERY_S, REPORT_EVERY_RATIO * (now_s - task.started_s))
-    return ended or at_s is None or not at_s <= now_s < at_s + pause_s
+    return ended or at_s is None or not at_s <= now_s < next_report_s(at_s, task.started_s)
+
+
+def next_report_s(reported_at_s: float, started_s: float) -> float:
+    """From when on the next report may be passed on: when the pause is `REPORT_EVERY_RATIO` of the time until then."""
+    grown_s = (reported_at_s - REPORT_EVERY_RATIO * started_s) / (1.0 - REPORT_EVERY_RATIO)
+    return max(reported_at_s + REPORT_EVERY_S, grown_s)
 
 
 def passed_on(task: Task, report: Report | None, now_s: float) -> list[Event]:

@@ -16,9 +16,9 @@ from libs.contracts.agent import (
     JobSuspended,
 )
 from libs.contracts.base import Event
-from torch_agent.core.reports import passed_on
-from torch_agent.core.seen import Ended, OnDevice, Seen
-from torch_agent.core.task import Status, Task, Want
+from libs.node.reports import passed_on
+from libs.node.seen import Ended, OnDevice, Seen
+from libs.node.task import Status, Task, Want
 
 BOUNDARY_PATIENCE_S = 30.0
 """How long processes may take to their next mini-batch boundary before they are stopped where they are."""
@@ -88,7 +88,7 @@ def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
 def _take_over(task: Task, seen: Seen, now_s: float) -> Step:
     """Wait until the script waits, get the state, wait until it is loaded; ended where that is not possible."""
     order, takeover = task.order, seen.takeover
-    if takeover.failed or (task.status is Status.WARMING and now_s > task.started_s + WARMING_PATIENCE_S):
+    if takeover.failed or (task.status is Status.WARMING and now_s >= task.started_s + WARMING_PATIENCE_S):
         return Step(actions=[Action.KILL])
     if task.status is Status.WARMING:
         if not takeover.ready:
@@ -122,10 +122,14 @@ def _with_movable(task: Task, seen: Seen, step: Step) -> Step:
 
 
 def next_look_s(task: Task) -> float | None:
-    """When the passing of time alone calls for a look: the end of a stop's grace."""
-    if task.status is Status.EXITED or task.stopping_since_s is None:
+    """When the passing of time alone calls for a look: the end of the patience with what its processes are to do."""
+    if task.status is Status.EXITED:
         return None
-    return task.stopping_since_s + task.grace_s
+    if task.stopping_since_s is not None:
+        return task.stopping_since_s + task.grace_s
+    if task.asked_since_s is not None:
+        return task.asked_since_s + BOUNDARY_PATIENCE_S
+    return task.started_s + WARMING_PATIENCE_S if task.status is Status.WARMING else None
 
 
 def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
@@ -215,14 +219,16 @@ def _first_signal(task: Task) -> Action:
 
 
 def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
-    """Report the end, and before it what nobody has seen: its start, its return, what the script said last."""
+    """Report the end, and before it what has not been seen: its start, its return, what the script said last."""
     facts: list[Event] = []
+    never_started = task.status is Status.ACCEPTED and seen.pid is None
     if task.status is Status.ACCEPTED and seen.pid is not None:
         task.started_s = now_s
         facts.append(_started(task, seen.pid))
     if task.status is Status.SUSPENDED and _is_called_back(task) and ended.outcome == "exited":
         task.gpu_indices = task.wanted_gpus
-        facts.append(_resumed(task, seen, now_s - (task.asked_since_s or now_s)))
+        called_s = now_s if task.asked_since_s is None else task.asked_since_s
+        facts.append(_resumed(task, seen, now_s - called_s))
     facts += passed_on(task, seen.report, now_s)
     clean = ended.outcome == "exited" and ended.exit_code == 0
     outcome, tail = ended.outcome, ended.stderr_tail
@@ -241,7 +247,7 @@ def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
             outcome=outcome,
             rank=ended.rank,
             stderr_tail=tail,
-            ran_s=round(now_s - task.started_s, 6) if task.started_s else 0.0,
+            ran_s=0.0 if never_started else round(now_s - task.started_s, 6),
             minibatches_total=ended.minibatches_total,
         )
     )
@@ -272,7 +278,7 @@ def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspe
         job_id=order.job_id,
         attempt=order.attempt,
         node_id=order.node_id,
-        parked=stillness.bytes_parked > 0,
+        parked=stillness.parked,
         delay_s=round(max(0.0, stillness.parked_at_s - asked_s), 6),
         took_s=round(stillness.park_s, 6),
         parked_bytes=stillness.bytes_parked,

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_agent.core.advance import BOUNDARY_PATIENCE_S, Action, Step, advance, next_look_s
-from torch_agent.core.seen import Ended, Seen, Stillness
-from torch_agent.core.task import Order, Status, Task, apply_order
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.node.advance import BOUNDARY_PATIENCE_S, WARMING_PATIENCE_S, Action, Step, advance, next_look_s
+from libs.node.seen import Ended, Seen, Stillness
+from libs.node.task import Order, Status, Task, apply_order, stop_all
 from libs.testing.builders import launch
 
 LAUNCH = launch("a", "python", "train.py")
@@ -109,7 +109,13 @@ def suspended(seen: Seen = UP) -> Case:
 def listening(*, obeyed: bool, parked: int = 0) -> Seen:
     """Processes with the harness; the boundary was reached at 10.2 s."""
     stillness = Stillness(
-        bytes_parked=parked, bytes_left=3, park_s=0.1, unpark_s=0.2, parked_at_s=10.2, minibatches_total=7
+        parked=parked > 0,
+        bytes_parked=parked,
+        bytes_left=3,
+        park_s=0.1,
+        unpark_s=0.2,
+        parked_at_s=10.2,
+        minibatches_total=7,
     )
     return Seen(launched=True, pid=7, harnessed=True, obeyed=obeyed, stillness=stillness)
 
@@ -274,3 +280,42 @@ def test_a_task_of_a_journal_without_gpu_lists_has_the_gpus_of_its_order():
     task = msgspec.json.decode(msgspec.json.encode(older), type=Task)
     assert task.occupies and task.partners == ["j-2"]
     assert task.gpu_indices == task.wanted_gpus == LAUNCH.gpu_indices != []
+
+
+def test_a_task_that_starts_at_time_zero_has_run_since_then():
+    case = Case()
+    case.see(NOTHING, 0.0)
+    case.see(UP, 0.0)
+    [exited] = case.see(down(), 3.0).facts
+    assert exited.ran_s == 3.0
+
+
+def test_a_look_is_due_when_patience_with_a_boundary_ends():
+    case = running()
+    assert next_look_s(case.task) is None
+    case.order(SUSPEND)
+    case.see(listening(obeyed=False), 10.0)
+    assert next_look_s(case.task) == 10.0 + BOUNDARY_PATIENCE_S
+    [fact] = case.see(listening(obeyed=False), 10.0 + BOUNDARY_PATIENCE_S).facts
+    assert isinstance(fact, JobSuspended) and not fact.parked
+    assert next_look_s(case.task) is None
+
+
+def test_a_look_is_due_when_patience_with_a_script_that_is_to_take_over_ends():
+    tasks: dict[str, Task] = {}
+    task = apply_order(tasks, msgspec.structs.replace(LAUNCH, restores=True))
+    assert task is not None
+    advance(task, UP, 5.0)
+    assert task.status is Status.WARMING and next_look_s(task) == 5.0 + WARMING_PATIENCE_S
+    assert advance(task, UP, 4.0 + WARMING_PATIENCE_S) == Step()
+    assert advance(task, UP, 5.0 + WARMING_PATIENCE_S).actions == [Action.KILL]
+
+
+def test_a_node_that_leaves_wants_every_task_to_end():
+    case = Case()
+    case.see(UP)
+    stop_all(case.tasks)
+    assert case.see(UP, 1.0).actions == [Action.TERMINATE]
+    case.see(down(None, 15, "signalled"))
+    stop_all(case.tasks)
+    assert case.task.status is Status.EXITED

@@ -43,6 +43,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class Stillness(msgspec.Struct, frozen=True, kw_only=True):
     """What a suspension has taken, over the processes of the task."""
 
+    parked: bool
+    """Their memory has left the GPUs."""
     bytes_parked: int
     bytes_left: int
     """Still on the GPUs."""

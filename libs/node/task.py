@@ -18,8 +18,12 @@ from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTa
 Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask
 
 
+LEAVING_PATIENCE_S = 25.0
+"""How long an agent that leaves its cell waits for its tasks to end; the next agent adopts those that have not."""
+
+
 class Status(StrEnum):
-    """What the agent has reported of a task."""
+    """What has been reported of a task."""
 
     ACCEPTED = "accepted"
     """The order is in the journal; nothing has been reported yet."""
@@ -82,6 +86,13 @@ class Task(msgspec.Struct, kw_only=True):
         return self.status is not Status.EXITED
 
     @property
+    def waits_for_gpus(self) -> bool:
+        """Whether it goes on as soon as its GPUs are free."""
+        if self.status is Status.SUSPENDED:
+            return self.want is Want.RUN and self.asked_since_s is None
+        return self.status is Status.ACCEPTED
+
+    @property
     def prepares(self) -> bool:
         """Whether it does no more than get ready to take over: beside the job's earlier task, if need be."""
         early = self.status in (Status.ACCEPTED, Status.WARMING, Status.READY)
@@ -89,7 +100,7 @@ class Task(msgspec.Struct, kw_only=True):
 
     @property
     def runs(self) -> bool:
-        """Whether its processes make progress, as far as anybody has asked them to."""
+        """Whether its processes make progress, unless they were asked to stand still."""
         return self.status is Status.RUNNING and self.asked_since_s is None
 
     @property
@@ -135,3 +146,10 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
         task.partners = order.packed_with
     return task
+
+
+def stop_all(tasks: dict[str, Task]) -> None:
+    """Want every task to end, with the grace that it has: the node leaves its cell."""
+    for task in tasks.values():
+        if task.status is not Status.EXITED:
+            task.want = Want.STOP

@@ -1,0 +1,30 @@
+"""How a GPU is handed over from one task of a node to another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from libs.node.task import Status, Task
+
+
+def gpus_taken(task: Task, active: Collection[Task]) -> bool:
+    """Whether another task has not left the task's GPUs yet: it is being stopped or suspended, or was thought lost.
+
+    Of two tasks that have not been launched yet the one goes first that was ordered first.
+
+    Args:
+        active: the node's tasks that have not ended, in the order of their launch orders.
+    """
+    wanted = set(task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices)
+    before = True
+    for other in active:
+        before = before and other is not task
+        if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
+            continue
+        if other.order.job_id in task.partners:
+            continue
+        if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
+            continue
+        if before or other.status is not Status.ACCEPTED:
+            return True
+    return False

@@ -1,0 +1,131 @@
+"""What an agent has begun with a task, the next agent ends: a restart between two looks changes nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from torch_agent.folders import TaskFolder
+from torch_agent.harness.control import current_turn
+from torch_agent.harness.page import Obeyed, PageWriter
+from torch_agent.journal import Journal
+from torch_agent.launching import Launcher
+from torch_agent.supervision import Supervision
+
+from libs.contracts.agent import JobStarted, JobSuspended
+from libs.contracts.base import Event
+from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.node.task import Order, Status, Task, Want
+from tests.unit.node.test_task import LAUNCH, STOP
+
+SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
+RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
+
+
+class Node:
+    """A task whose shim has started one rank, that listens; and an agent that can be replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self._state_dir, self._orders = folder, 0
+        self.start_agent()  # before there is a task that its journal does not know
+        self.folder = TaskFolder(folder / "tasks" / "a.1")
+        self.folder.make()
+        self._lock = (self.folder.path / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], process_group=0)
+        shim = {"version": 2, "pid": self.rank.pid, "ranks": {"0": self.rank.pid}}
+        (self.folder.path / "shim.json").write_text(json.dumps(shim))
+        self.page = PageWriter(str(self.folder.pages), 0, 1)
+        self.page.write(0, 0.0, 0.0, float("nan"), 0, 0)
+
+    def start_agent(self) -> None:
+        """Another one, that knows what the journal knows."""
+        self._journal = Journal(self._state_dir / "journal.db")
+        self.agent = Supervision(self._state_dir, self._journal, cast(Launcher, None), lambda: None)
+
+    def kill_agent(self) -> None:
+        self._journal.close()
+
+    def order(self, *orders: Order) -> None:
+        self._orders += len(orders)
+        self.agent.take(list(orders), self._orders)
+        self.agent.look()
+
+    @property
+    def task(self) -> Task:
+        return self.agent.tasks["a.1"]
+
+    @property
+    def facts(self) -> list[Event]:
+        return [fact.event for fact in self._journal.unpublished(100)]
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the processes are told to."""
+        return current_turn(self.folder.pages) % 2 == 1
+
+    def reach_boundary(self) -> None:
+        turn = current_turn(self.folder.pages)
+        self.page.obeyed(
+            Obeyed(turn=turn, bytes_parked=5, bytes_left=0, park_s=0.1, unpark_s=0.0, parked_at_s=time.time())
+        )
+
+    def close(self) -> None:
+        self._journal.close()
+        self.rank.kill()
+        self.rank.wait()
+        self._lock.close()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    node = Node(tmp_path)
+    node.order(LAUNCH)
+    assert [type(fact) for fact in node.facts] == [JobStarted] and node.task.status is Status.RUNNING
+    yield node
+    node.close()
+
+
+async def test_a_suspension_that_a_killed_agent_has_begun_is_called_off_by_the_next_one(node: Node):
+    node.order(SUSPEND)
+    assert node.stands_still
+    node.kill_agent()
+    node.reach_boundary()
+    node.start_agent()
+    node.order(RESUME)
+    assert not node.stands_still
+    assert node.task.status is Status.RUNNING and [type(fact) for fact in node.facts] == [JobStarted]
+
+
+async def test_the_delay_of_a_suspension_counts_from_the_order_whichever_agent_sees_the_boundary(node: Node):
+    node.order(SUSPEND)
+    asked_s = node.task.asked_since_s
+    node.kill_agent()
+    node.reach_boundary()
+    node.start_agent()
+    assert node.task.asked_since_s == asked_s is not None
+    node.agent.look()
+    suspended = node.facts[-1]
+    assert isinstance(suspended, JobSuspended) and suspended.parked and suspended.delay_s > 0
+
+
+async def test_the_grace_of_a_stop_counts_from_the_first_signal_whichever_agent_sends_the_second(node: Node):
+    node.order(STOP)
+    first_s = node.task.stopping_since_s
+    node.kill_agent()
+    node.start_agent()
+    assert node.task.stopping_since_s == first_s is not None
+
+
+async def test_an_agent_that_is_killed_while_it_leaves_still_wants_its_tasks_to_end(node: Node):
+    node.agent.stop_all()
+    node.kill_agent()
+    node.start_agent()
+    assert node.task.want is Want.STOP

@@ -1,1 +1,0 @@
-"""The pure part of the agent: no clock, no processes, no files."""
