@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
+from libs.contracts.reasons import Number, PendingReason, Reason, Rejected, are, counted
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
@@ -47,7 +47,8 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         return _relaxing(cell, job, fit, numbers, now_s)
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
         healthy = gangs.capacity(request, usable)
-        message = f"needs {wanted} GPUs of one type; {healthy} are on nodes that are up, healthy and not draining"
+        found = f"{are(healthy)} on nodes that are up, healthy and not draining"
+        message = f"needs {counted(wanted, 'GPU')} of one type; {found}"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
     if cause == PendingReason.FAIR_SHARE and cell.reservation is not None:
         return Reason(
@@ -59,9 +60,10 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
             numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
         )
     if cause == PendingReason.INSUFFICIENT_GPUS:
-        message = f"needs {wanted} GPUs; {free} are free"
+        message = f"needs {counted(wanted, 'GPU')}; {are(free)} free"
     else:
-        message = f"needs {wanted} GPUs on at most {request.max_nodes} nodes; {free} are free, but on more"
+        within = f" on at most {counted(request.max_nodes, 'node')}" if request.max_nodes is not None else ""
+        message = f"needs {counted(wanted, 'GPU')}{within}; {are(free)} free, but on more"
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
 
 
@@ -69,7 +71,7 @@ def behind_others(job: Job, ahead: int) -> Reason:
     """For a job that is not the first of its shape: it is looked at when those before it are placed."""
     return Reason(
         code=PendingReason.FAIR_SHARE,
-        message=f"{ahead} jobs that need the same go first",
+        message=f"behind {counted(ahead, 'job')} with the same needs",
         numbers={"gpus": job.spec.gpus.count, "jobs_ahead": ahead},
     )
 
@@ -78,7 +80,7 @@ def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], 
     left_s = max(0.0, job.queued_since_s + cell.settings.locality_relax_s - now_s)
     return Reason(
         code=PendingReason.LOCALITY_RELAXING,
-        message=f"fits on {fit.nodes} nodes now; waits {left_s:.0f} s more for fewer",
+        message=f"fits on {counted(fit.nodes, 'node')} now; waits {left_s:.0f} s more for fewer",
         numbers={**numbers, "nodes_now": fit.nodes, "relaxes_in_s": left_s},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import DestinationReserved
-from libs.contracts.reasons import Number, Reason
+from libs.contracts.reasons import Number, Reason, counted
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
@@ -23,7 +23,7 @@ def reserve(cell: Cell, job: Job, migration_id: str, gang: list[TaskPlacement], 
     message = f"is to go on on {where}"
     if gpus != job.width:
         numbers["gpus_before"] = job.width
-        message += f" with {gpus} GPUs instead of {job.width}"
+        message += f" with {counted(gpus, 'GPU')} instead of {job.width}"
     turn.emit(
         DestinationReserved(
             migration_id=migration_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import MoveAbandoned
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import Reason, counted
 from libs.kernel.machine import Turn
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
@@ -43,7 +43,7 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> No
 def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
     """Why the job cannot be moved live, wherever to."""
     if job.move is not None:
-        return Reason(code="BeingResized", message=f"it is about to have {job.move.width} GPUs")
+        return Reason(code="BeingResized", message=f"it is about to have {counted(job.move.width, 'GPU')}")
     if not POLICIES[cell.policy].moves_live:
         return Reason(code="RoundsMoveJobs", message=f"under {cell.policy} jobs change places between rounds")
     companion = cell.book.packed(job.job_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
-from libs.contracts.reasons import Number, Reason
+from libs.contracts.reasons import Number, Reason, counted
 from libs.kernel.machine import Turn
 from libs.policies.allocation.solve import solve
 from libs.policies.allocation.table import ALLOCATION_POLICIES
@@ -129,7 +129,7 @@ def _must_compute(cell: Cell, rounds: Rounds, mark: str, now_s: float) -> bool:
 
 def _ask(cell: Cell, mark: str, jobs: list[Job], gpus: dict[str, int], turn: Turn[Cell]) -> None:
     numbers: dict[str, Number] = {"jobs": len(jobs), **{f"gpus.{t}": count for t, count in gpus.items()}}
-    message = f"{len(jobs)} jobs compete for {sum(gpus.values())} GPUs"
+    message = f"{counted(len(jobs), 'job')} in competition for {counted(sum(gpus.values()), 'GPU')}"
     reason = Reason(code="RoundIsDue", message=message, numbers=numbers)
     turn.emit(AllocationRequested(policy=cell.policy, question=mark, reason=reason))
     if cell.options.space_sharing and gpus:

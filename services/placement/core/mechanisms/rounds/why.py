@@ -18,7 +18,7 @@ def why_here(rounds: Rounds, job: Job, lease: Lease) -> Reason:
     owed_s = rounds.credit.get(job.job_id, {}).get(lease.gpu_type, 0.0)
     return Reason(
         code="Lease",
-        message=f"{words}; {max(0.0, owed_s):.0f} s on {lease.gpu_type} are owed",
+        message=f"{words}; its deficit on {lease.gpu_type} is {max(0.0, owed_s):.0f} s",
         numbers={**numbers, "owed_s": owed_s, "round": rounds.number},
     )
 
@@ -32,7 +32,7 @@ def why_idle(job: Job, gpu_type: str) -> Reason:
 def why_it_leaves(rounds: Rounds, job: Job) -> Reason:
     """Why the job has to give its GPUs up."""
     words, numbers = _share_of(rounds, job)
-    message = f"its lease has ended: {words}, and in round {rounds.number} others are owed more"
+    message = f"its lease has ended: {words}, and in round {rounds.number} other rows have larger deficits"
     return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
 
 
@@ -54,7 +54,8 @@ def why_it_waits(rounds: Rounds, job: Job) -> Reason:
     """Why the job gets none now."""
     words, numbers = _share_of(rounds, job)
     known = job.job_id in rounds.rows
-    message = f"{words}; others are owed more in round {rounds.number}" if known else "its share begins with a round"
+    waits = f"{words}; in round {rounds.number} other rows have larger deficits"
+    message = waits if known else "its share begins with a round"
     return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.reasons import Number, PendingReason, Reason
+from libs.contracts.reasons import Number, PendingReason, Reason, counted
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
@@ -20,7 +20,7 @@ def why_here(job: Job, fit: gangs.Fit) -> Reason:
 def why_its_turn(domain: Domain, job: Job) -> Reason:
     """Why the job gets GPUs that other jobs had."""
     numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
-    message = f"no GPU is free; it takes turns with {len(domain.residents)} others on {domain.name}"
+    message = f"no GPU is free; it takes turns with {counted(len(domain.residents), 'other')} on {domain.name}"
     return Reason(code="OverSubscribed", message=message, numbers=numbers)
 
 
@@ -39,7 +39,7 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
         return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
     if not anew:
         return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
-    message = f"{waiting_jobs} jobs wait for their turn on {domain.gpus} GPUs"
+    message = f"{counted(waiting_jobs, 'job')} to take turns on {counted(domain.gpus, 'GPU')}"
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
