@@ -5,12 +5,14 @@ from __future__ import annotations
 from libs.kernel.service import InvariantViolated
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Phase
+from services.placement.core.mechanisms.rounds.memory import of
+from services.placement.core.mechanisms.rounds.ranking import known
 
 
 def check(cell: Cell) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
     _holders(cell)
-    _index(cell)
+    _derived(cell)
     _queue(cell)
     _reservation(cell)
 
@@ -38,7 +40,11 @@ def _holders(cell: Cell) -> None:
             raise InvariantViolated(f"job {job.job_id} may have {job.spec.widths} GPUs and holds {job.width}")
 
 
-def _index(cell: Cell) -> None:
+def _derived(cell: Cell) -> None:
+    """What is kept up to date piece by piece is what a look at all would give."""
+    ranking = known(of(cell))
+    if ranking is not None and not ranking.agrees(cell):
+        raise InvariantViolated("the ranking of the queued jobs is not the order of their deficits")
     if not cell.index.agrees():
         raise InvariantViolated("what is indexed as free is not what is free on the nodes")
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)

@@ -41,6 +41,12 @@ class Listener:
     def stands_still(self, cell: Cell, job: Job, now_s: float) -> None:
         """A task of a job that is being suspended has come to a stop."""
 
+    def queued(self, cell: Cell, job: Job) -> None:
+        """The job is on the queue from now on."""
+
+    def dequeued(self, cell: Cell, job: Job) -> None:
+        """The job is not on the queue any more."""
+
     def withdrawn(self, cell: Cell, job: Job) -> None:
         """The job does not want a place that may have been kept for it."""
 

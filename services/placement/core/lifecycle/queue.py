@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.hearing import listeners
 
 
 def enqueue(cell: Cell, job: Job) -> None:
@@ -15,6 +16,8 @@ def enqueue(cell: Cell, job: Job) -> None:
     insort(cell.queue.setdefault(job.shape, []), job.order)
     if "untold" in cell.__dict__ and not job.wait_code:
         cell.untold[job.job_id] = None
+    for listener in listeners:
+        listener.queued(cell, job)
 
 
 def dequeue(cell: Cell, job: Job) -> None:
@@ -25,6 +28,8 @@ def dequeue(cell: Cell, job: Job) -> None:
         del orders[place]
         if not orders:
             del cell.queue[job.shape]
+        for listener in listeners:
+            listener.dequeued(cell, job)
     told(cell, job)
 
 

@@ -31,6 +31,7 @@ from services.placement.core.mechanisms.rounds.question import (
     question,
     totals,
 )
+from services.placement.core.mechanisms.rounds.ranking import forget, known
 from services.placement.core.mechanisms.rounds.selection import Assignment, Claim, fill, select
 from services.placement.core.mechanisms.rounds.work_conservation import conserve
 from services.placement.core.sharing.accounts import settle
@@ -58,7 +59,7 @@ class RoundsMechanism(Mechanism):
                 return
             _begin_round(cell, memory.current, jobs, gpus, turn)
         if memory.current is not None:
-            conserve(cell, memory.current, turn)
+            conserve(cell, memory, memory.current, turn)
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When the round is over, unless an allocation is awaited: the next one begins with that."""
@@ -83,6 +84,14 @@ class RoundsMechanism(Mechanism):
     def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
         _leaves(cell, of(cell).current, job, now_s)
 
+    def queued(self, cell: Cell, job: Job) -> None:
+        if (ranking := known(of(cell))) is not None:
+            ranking.add(job)
+
+    def dequeued(self, cell: Cell, job: Job) -> None:
+        if (ranking := known(of(cell))) is not None:
+            ranking.remove(job)
+
     def withdrawn(self, cell: Cell, job: Job) -> None:
         rounds = of(cell).current
         if rounds is not None:
@@ -92,10 +101,12 @@ class RoundsMechanism(Mechanism):
         rounds = of(cell).current
         if rounds is not None:
             book(cell, rounds, now_s)
+            forget(of(cell))
 
     def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         memory = of(cell)
         memory.current, memory.asked = None, ""
+        forget(memory)
         cell.book.end_pairs()
 
 
@@ -218,6 +229,7 @@ def allocation_computed(cell: Cell, event: AllocationComputed, now_s: float) -> 
         for job_id in share.jobs:
             rounds.rows.setdefault(job_id, []).append(row)
     keep_credit(rounds, event.shares)
+    forget(memory)
 
 
 @machine.decides(AllocationComputed)
@@ -228,7 +240,7 @@ def begin_with_new_shares(cell: Cell, event: AllocationComputed, turn: Turn[Cell
         return
     if _round_is_due(rounds, turn.now_s):
         _begin_round(cell, rounds, jobs, offered(cell), turn)
-    conserve(cell, rounds, turn)
+    conserve(cell, of(cell), rounds, turn)
 
 
 @machine.evolves(RoundStarted)
@@ -238,6 +250,7 @@ def round_started(cell: Cell, event: RoundStarted, now_s: float) -> None:
         return
     # With the credit of the time before, which the round's plan must not have changed yet.
     book(cell, rounds, now_s)
+    forget(of(cell))
     rounds.crowded = crowded(cell, rounds)
     rounds.number, rounds.ends_s = event.number, event.ends_s
     rounds.plan = {lease.job_id: lease for lease in event.leases}

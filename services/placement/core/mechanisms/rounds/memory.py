@@ -35,7 +35,7 @@ class Rounds(msgspec.Struct, kw_only=True):
     """Jobs on GPUs that no share claims: this time is not charged."""
 
 
-class Memory(msgspec.Struct, kw_only=True):
+class Memory(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
     asked: str = ""

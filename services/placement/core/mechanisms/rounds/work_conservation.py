@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from heapq import heapify, heappop
 
 from libs.contracts.placement import Lease
 from libs.kernel.machine import Turn
@@ -15,19 +14,20 @@ from services.placement.core.lifecycle.placing import place, tell
 from services.placement.core.lifecycle.suspending.changes import resume
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.claims import deficit_order, seen
-from services.placement.core.mechanisms.rounds.memory import Rounds
+from services.placement.core.mechanisms.rounds.claims import seen
+from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
 from services.placement.core.mechanisms.rounds.pinning import resting, rooms_on, with_host_room
+from services.placement.core.mechanisms.rounds.ranking import ranking_of
 from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
 """{GPU type: servers with their idle GPUs}."""
 
 
-def conserve(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
+def conserve(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
     """Place the jobs that the round waits for, then any that can use idle GPUs; tell the others why they wait."""
     _place_planned(cell, rounds, turn)
-    _give_idle_away(cell, rounds, turn)
+    _give_idle_away(cell, memory, rounds, turn)
     untold = [cell.jobs[job_id] for job_id in cell.untold if job_id not in rounds.plan]
     for job in sorted(untold, key=lambda job: job.seq):
         tell(cell, job, why_it_waits(rounds, job), turn)
@@ -57,13 +57,13 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
     return True
 
 
-def _give_idle_away(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
+def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
     idle = _idle(cell, rounds)
-    if not idle:  # mostly: then the jobs that wait need not be put in order
+    if not idle:
         return
     refused: dict[tuple[str, bool, tuple[str, ...]], None] = {}
-    for job in _by_deficit_lazily(rounds, _candidates(cell, rounds, idle)):
+    for job in _candidates(cell, memory, rounds, idle):
         if job.suspended:
             given = _resume(cell, rounds, job, idle, turn)
         elif job.width > _most(idle):
@@ -81,26 +81,17 @@ def _give_idle_away(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
                 return
 
 
-def _candidates(cell: Cell, rounds: Rounds, idle: Idle) -> list[Job]:
-    """The jobs that no place is kept for, and that are not wider than all that idles."""
-    found = []
-    for orders in cell.queue.values():
-        if cell.jobs[orders[0][2]].width <= _most(idle):  # all jobs of a shape are as wide
-            found += [cell.jobs[job_id] for _, _, job_id in orders if job_id not in rounds.plan]
-    return found + [job for job in resting(cell) if job.job_id not in rounds.plan]
+def _candidates(cell: Cell, memory: Memory, rounds: Rounds, idle: Idle) -> Iterator[Job]:
+    """The jobs that no place is kept for, the largest deficit first, but for those wider than all that idles."""
+    most = _most(idle)
+    shapes = [shape for shape, orders in cell.queue.items() if cell.jobs[orders[0][2]].width <= most]
+    ranking = ranking_of(cell, memory, rounds)
+    return (cell.jobs[job_id] for job_id in ranking.in_order(shapes, resting(cell)) if job_id not in rounds.plan)
 
 
 def _most(idle: Idle) -> int:
     """GPUs of the type of which most idle."""
     return max(sum(len(indices) for _, indices in servers) for servers in idle.values())
-
-
-def _by_deficit_lazily(rounds: Rounds, jobs: list[Job]) -> Iterator[Job]:
-    """As `by_deficit`. Mostly the first few take all that idles, and the others need not be put in order."""
-    heap = [(deficit_order(rounds, job), job) for job in jobs]
-    heapify(heap)
-    while heap:
-        yield heappop(heap)[1]
 
 
 def _resume(cell: Cell, rounds: Rounds, job: Job, idle: Idle, turn: Turn[Cell]) -> bool:
