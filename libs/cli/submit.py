@@ -115,7 +115,7 @@ def uploaded(cell: Client, workdir: Path) -> str:
 
 
 def signed(request: dict[str, Any]) -> dict[str, Any]:
-    """The job request with who asks; a cell that knows its users by their tokens does not need to be told."""
+    """The job request with its user; a cell that knows its users by their tokens does not need to be told."""
     if configured("token").value or not (user := _user()):
         return request
     return {"user": user, **request}

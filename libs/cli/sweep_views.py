@@ -92,7 +92,7 @@ def _counts(found: Row) -> str:
 
 
 def best(found: Row) -> str:
-    """The best value, whose it is, and its parameters; empty when nothing was reported."""
+    """The best value, its trial and the trial's parameters; empty when nothing was reported."""
     if found["best_value"] is None:
         return ""
     return f"{number(found['best_value'])} by trial {found['best_trial']} ({settings(found['best_parameters'])})"

@@ -70,9 +70,9 @@ class Hold(msgspec.Struct, kw_only=True):
     gpus: list[str]
     """None while it is suspended between two time slices."""
     running: dict[str, None]
-    """Nodes whose task has not ended."""
+    """Nodes with a task that has not ended."""
     still: dict[str, None] = {}
-    """Nodes whose task stands still, as they have reported."""
+    """Nodes with a task that stands still, as they have reported."""
     reserved: list[str] = []
     """GPUs that are kept for a move, if one is under way."""
     migration_id: str = ""

@@ -111,12 +111,12 @@ class Verifier:
         self._orders: dict[str, Expectations] = {}
         """{node id: what was ordered of it}."""
         self._alive = dict.fromkeys(self.replicas)
-        """Services whose core could handle everything so far."""
+        """Services with a core that could handle everything so far."""
         self._joined = {name: Joined() for name in self.replicas}
         """Inputs that were handled under rules that are not at hand."""
         self._recorded = {name: Recorded(name) for name in self.replicas}
         self._held: dict[str, list[tuple[Envelope, Message]]] = {name: [] for name in self.replicas}
-        """{service: inputs that it has handled in an epoch whose beginning has not been read}."""
+        """{service: inputs that it has handled in an epoch before its beginning is read}."""
         self._ledger = Ledger() if epochs.others else None
         self._facts = Facts(self.replicas, epochs)
         self._differences: list[Difference] = []

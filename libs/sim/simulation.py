@@ -31,7 +31,7 @@ IDLE_STEPS = 20_000
 
 
 class Stalled(Exception):
-    """The run will not end by itself; the message says who keeps it going and which jobs wait."""
+    """The run will not end by itself; the message says what keeps it going and which jobs wait."""
 
 
 class Simulation:
@@ -185,14 +185,14 @@ class Simulation:
 
     def _stalled(self, timer: tuple[float, str] | None) -> Stalled:
         waiting = ", ".join(list(self._awaited_jobs)[:5]) or "none"
-        who = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
+        driver = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
         return Stalled(
-            f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {who}; "
+            f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {driver}; "
             f"{len(self._awaited_jobs)} jobs have not ended ({waiting})"
         )
 
     def _settle_positions(self) -> None:
-        """Everybody has read to the end: records of no concern to a service count as read."""
+        """Every service has read to the end: records of no concern to a service count as read."""
         for replica in self.replicas.values():
             replica.next_offset = self.log.end
 

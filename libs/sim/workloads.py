@@ -92,7 +92,7 @@ def _runnable(job: TraceJob, throughputs: Throughputs) -> JobSpec:
 
 
 def known_rates(workload: Workload, throughputs: Throughputs, references: int | None = None) -> ThroughputsProvided:
-    """What an operator who has the table would tell about the configurations of these jobs.
+    """What an operator with the table would tell about the configurations of these jobs.
 
     Args:
         workload: the jobs.

@@ -83,7 +83,7 @@ def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
             if job is None:
                 yield f"GPU {gpu.id} is held by {job_id}, which has ended or never was"
             elif gpu.id not in _placement(job):
-                yield f"GPU {gpu.id} is held by {job_id}, whose place is {', '.join(_placement(job)) or 'nowhere'}"
+                yield f"GPU {gpu.id} is held by {job_id}, which was given {', '.join(_placement(job)) or 'nothing'}"
             elif attempt != job.attempt:
                 yield f"GPU {gpu.id} is held by attempt {attempt} of {job_id}, which is at attempt {job.attempt}"
 

@@ -149,7 +149,7 @@ def _grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
 def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
     """Grant the tenant's waiting attempts in order, up to the first that does not fit.
 
-    Nobody is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
+    No job is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
     larger than the whole limit (lowered since it was admitted) holds no other up.
     """
     tenant = state.tenant(tenant_name)

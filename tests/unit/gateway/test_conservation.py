@@ -56,7 +56,7 @@ def test_a_gpu_held_by_a_job_that_has_ended_is_seen() -> None:
 def test_a_gpu_that_two_jobs_were_given_is_seen() -> None:
     story = Story().running()
     gpu(story, "n1:1").job_id = "j"
-    assert "GPU n1:1 is held by j, whose place is n1:0, n2:0" in broken(judge(story))
+    assert "GPU n1:1 is held by j, which was given n1:0, n2:0" in broken(judge(story))
 
 
 def test_a_job_without_its_gpus_is_seen() -> None:
