@@ -81,64 +81,64 @@ def _how(exit_code: int | None, signal: int | None) -> str:
 @_on(gateway.JobArrived)
 def _(e: gateway.JobArrived) -> str:
     name, spec = e.spec.name, e.spec
-    return f"{e.submitted_by or 'somebody'} submits {name!r} for tenant {spec.tenant}: {gpus(spec.gpus.count)}"
+    return f"{e.submitted_by or 'a user'} submits {name!r} for tenant {spec.tenant}: {gpus(spec.gpus.count)}"
 
 
 @_on(gateway.JobCancelRequested)
 def _(e: gateway.JobCancelRequested) -> str:
-    return f"{e.requested_by or 'somebody'} wants it cancelled{f' ({e.note})' if e.note else ''}"
+    return f"{e.requested_by or 'a user'} wants it cancelled{f' ({e.note})' if e.note else ''}"
 
 
 @_on(gateway.JobPauseRequested)
 def _(e: gateway.JobPauseRequested) -> str:
-    return f"{e.requested_by or 'somebody'} pauses it"
+    return f"{e.requested_by or 'a user'} pauses it"
 
 
 @_on(gateway.JobResumeRequested)
 def _(e: gateway.JobResumeRequested) -> str:
-    return f"{e.requested_by or 'somebody'} lets it go on"
+    return f"{e.requested_by or 'a user'} lets it go on"
 
 
 @_on(gateway.JobPriorityChanged)
 def _(e: gateway.JobPriorityChanged) -> str:
-    return f"{e.requested_by or 'somebody'} sets its priority to {e.priority}"
+    return f"{e.requested_by or 'a user'} sets its priority to {e.priority}"
 
 
 @_on(gateway.SweepArrived)
 def _(e: gateway.SweepArrived) -> str:
     spec, best = e.spec, "highest" if e.spec.objective.maximize else "lowest"
-    return f"{e.submitted_by or 'somebody'} looks for the {best} {spec.objective.metric} with {spec.trials} trials"
+    return f"{e.submitted_by or 'a user'} looks for the {best} {spec.objective.metric} with {spec.trials} trials"
 
 
 @_on(gateway.SweepCancelRequested)
 def _(e: gateway.SweepCancelRequested) -> str:
-    return f"{e.requested_by or 'somebody'} wants the sweep cancelled{f' ({e.note})' if e.note else ''}"
+    return f"{e.requested_by or 'a user'} wants the sweep cancelled{f' ({e.note})' if e.note else ''}"
 
 
 @_on(gateway.TenantConfigured)
 def _(e: gateway.TenantConfigured) -> str:
     limit = "no limit" if e.gpu_limit is None else f"a limit of {gpus(e.gpu_limit)}"
-    return f"{e.requested_by or 'somebody'} gives tenant {e.tenant} {limit}"
+    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}"
 
 
 @_on(gateway.PolicyChanged)
 def _(e: gateway.PolicyChanged) -> str:
-    return f"{e.requested_by or 'somebody'} switches the policy to {e.policy}"
+    return f"{e.requested_by or 'an operator'} switches the policy to {e.policy}"
 
 
 @_on(gateway.SettingChanged)
 def _(e: gateway.SettingChanged) -> str:
-    return f"{e.requested_by or 'somebody'} sets {e.name} of {e.service} to {e.value}"
+    return f"{e.requested_by or 'an operator'} sets {e.name} of {e.service} to {e.value}"
 
 
 @_on(gateway.NodeDrainRequested)
 def _(e: gateway.NodeDrainRequested) -> str:
-    return f"{e.requested_by or 'somebody'} drains node {e.node_id}: {e.note}"
+    return f"{e.requested_by or 'an operator'} drains node {e.node_id}: {e.note}"
 
 
 @_on(gateway.NodeUndrainRequested)
 def _(e: gateway.NodeUndrainRequested) -> str:
-    return f"{e.requested_by or 'somebody'} lets node {e.node_id} work again"
+    return f"{e.requested_by or 'an operator'} lets node {e.node_id} work again"
 
 
 @_on(admission.JobAdmitted)
