@@ -148,7 +148,12 @@ def dead_letters(cell: Client) -> Finding:
 
 def _machine() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.home()).free
-    yield Finding("disk", free > LEAST_FREE_BYTES, f"{free / 2**30:.0f} GiB free at home", "make room, or --state-dir")
+    yield Finding(
+        "disk",
+        free > LEAST_FREE_BYTES,
+        f"{free / 2**30:.0f} GiB free in the home directory",
+        "make room, or --state-dir",
+    )
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
     yield _found("torch", find_spec("torch") is not None, "pip install torch, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)

@@ -1,8 +1,8 @@
 """What the agent wants of a task's processes: two numbers in a file that they all have mapped.
 
 The first is a turn: odd means "suspend", even means "run". The second counts requests to save the job's state while
-standing still. The agent alone writes, by adding one; a process says on its page which turn it has obeyed last, and
-which request it has answered. Eight aligned bytes are written and read at once: no reader sees half a number.
+standing still. The agent alone writes, by adding one; a process says on its page which turn it has acknowledged last,
+and which request it has answered. Eight aligned bytes are written and read at once: no reader sees half a number.
 
 The agent makes the file before it starts the processes, in the layout that they know, and it stays in that layout: an
 agent of newer code writes into it where its version has the numbers. The mark of the version is at 16 in all versions,

@@ -38,7 +38,7 @@ from services.placement.core.sharing.estimates import missing
 
 
 class RoundsMechanism(Mechanism):
-    """Realises shares of time: each round its GPUs go to the rows that are owed most, and idle ones to any job."""
+    """Realises shares of time: each round GPUs go to the rows with the largest deficits, and idle ones to any job."""
 
     kind = Kind.SHARES
     brings_back = True
