@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.cli.output import Column, age, count, duration
+from libs.kernel.words import counted
 
 Row = dict[str, Any]
 
@@ -88,7 +89,7 @@ def summary(found: Row, *, state: bool = True) -> str:
 
 def _counts(found: Row) -> str:
     states = ", ".join(f"{trials} {how.lower()}" for how, trials in found["counts"].items()) or "none yet"
-    return f"{sum(found['counts'].values())} of {found['planned']} trials: {states}"
+    return f"{sum(found['counts'].values())} of {counted(found['planned'], 'trial')}: {states}"
 
 
 def best(found: Row) -> str:

@@ -29,6 +29,7 @@ from libs.inspect.refolding import Handled, Joined
 from libs.inspect.replay import check_invariants
 from libs.kernel.replica import Replica, pass_over
 from libs.kernel.service import Service
+from libs.kernel.words import counted, plural
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +57,14 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """One line for people: `412 events, 97 decisions derived again, 0 differences`."""
-        words = f"{self.events:,} events, {self.decisions:,} decisions derived again, {self.differences} differences"
+        events, decisions = plural(self.events, "event"), plural(self.decisions, "decision")
+        words = f"{self.events:,} {events}, {self.decisions:,} {decisions} derived again, "
+        words += counted(self.differences, "difference")
         if self.versions:
-            versions = "1 other version" if self.versions == 1 else f"{self.versions} other versions"
+            versions = counted(self.versions, "other version")
             balance = Kind.UNBALANCED not in [difference.kind for difference in self.details]
             books = "the books balance" if balance else "the books do not balance"
-            words += f"; {self.refolded:,} decisions of {versions} refolded, {books}"
+            words += f"; {self.refolded:,} {plural(self.refolded, 'decision')} of {versions} refolded, {books}"
         return words + (f", {self.pending} pending" if self.pending else "")
 
     @property

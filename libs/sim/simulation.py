@@ -13,6 +13,7 @@ from libs.contracts.gateway import JobArrived
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
+from libs.kernel.words import counted
 from libs.lifecycle import Lives
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
@@ -188,7 +189,7 @@ class Simulation:
         driver = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
         return Stalled(
             f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {driver}; "
-            f"{len(self._awaited_jobs)} jobs have not ended ({waiting})"
+            f"{counted(len(self._awaited_jobs), 'job has', 'jobs have')} not ended ({waiting})"
         )
 
     def _settle_positions(self) -> None:

@@ -80,7 +80,7 @@ def test_quota_held_by_nothing_is_seen_kueue_14811() -> None:
 
 @pytest.mark.parametrize(
     ("arrived", "ended", "says"),
-    [(3, 0, "3 jobs have arrived, 1 are known"), (1, 1, "0 jobs have ended, 1 ends are on the log")],
+    [(3, 0, "3 jobs have arrived, 1 is known"), (1, 1, "0 jobs have ended, 1 end is on the log")],
 )
 def test_lost_and_doubled_jobs_are_seen(arrived: int, ended: int, says: str) -> None:
     assert says in broken(judge(Story().granted(), arrived=arrived, ended=ended))
