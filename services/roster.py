@@ -1,7 +1,7 @@
 """The only list of services. The shells, the simulator and the audit read it: by the package's entry point, because
 libraries import no service (`libs/runtime/roster.py`).
 
-A process that runs one service imports that one alone, and who wants names imports none: all of them together take
+A process that runs one service imports that one alone, and one that wants names imports none: all of them together take
 longer to import than everything else that a process does until it works.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from libs.kernel.service import Service
 
 NAMES = ("admission", "quota", "placement", "introspection", "migration", "failure_analysis", "sweeps")
-"""Of every deterministic core, in the order in which a new job meets them; last, who submits jobs itself."""
+"""Of every deterministic core, in the order in which a new job meets them; last, the one that submits jobs itself."""
 
 SERVICES: tuple[Service[Any], ...]
 """The cores, in the order of their names; imported when they are first asked for."""
@@ -34,7 +34,7 @@ def service(name: str) -> Service[Any]:
 
 @cache
 def _all() -> tuple[Service[Any], ...]:
-    # Spelled out, so that who reads imports without running them sees what this module leads to.
+    # Spelled out, so that a tool that reads imports without running them sees what this module leads to.
     from services.admission.service import SERVICE as ADMISSION
     from services.failure_analysis.service import SERVICE as FAILURE_ANALYSIS
     from services.introspection.service import SERVICE as INTROSPECTION

@@ -241,7 +241,7 @@ class MemoryReader:
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         """See the port."""
-        await asyncio.sleep(0)  # a log that never makes anybody wait would starve the other tasks
+        await asyncio.sleep(0)  # a log on which no reader ever waits would starve the other tasks
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._closed and not self._ready():

@@ -154,7 +154,7 @@ class Session(Protocol):
     ) -> list[int]:
         """Append all outputs and move all positions, or nothing of it.
 
-        Nobody sees an output before the commit. Positions are the session's own business: they are taken as
+        No reader sees an output before the commit. Positions are the session's own business: they are taken as
         they come, also when they go back (to read a log anew).
 
         Returns:

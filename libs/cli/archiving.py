@@ -14,6 +14,7 @@ from libs.cli.audit import Cell
 from libs.cli.config import configured
 from libs.cli.context import DONE, FAILED, USAGE, fail
 from libs.cli.progress import Watch, progress
+from libs.kernel.words import counted
 
 if TYPE_CHECKING:
     from libs.bus.port import Bus
@@ -105,7 +106,8 @@ async def _archive(url: str, cell: str, directory: Path, before: int, database: 
             bus, directory, before, contiguous=has_no_gaps(url), watch=lambda records: watch(records, None)
         )
         segments = archived.manifest.segments
-        typer.echo(f"{directory}: {sum(segment.records for segment in segments)} records in {len(segments)} segments")
+        records = counted(sum(segment.records for segment in segments), "record")
+        typer.echo(f"{directory}: {records} in {counted(len(segments), 'segment')}")
         if database is not None:
             await _give_back(bus, archived, before, database)
     finally:

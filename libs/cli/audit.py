@@ -18,6 +18,7 @@ from libs.cli.context import DONE, FAILED, USAGE, Gateway, client, fail
 from libs.cli.listing import AsJson
 from libs.cli.output import Form, show_document
 from libs.cli.progress import progress
+from libs.kernel.words import counted
 
 if TYPE_CHECKING:
     from libs.inspect.logs import Log
@@ -107,7 +108,7 @@ def diff(
         found = compare(left.control(), right.control())
     for difference in found:
         typer.echo("\n".join(difference.lines()))
-    typer.echo(f"{len(found)} differences")
+    typer.echo(counted(len(found), "difference"))
     sys.exit(FAILED if found else DONE)
 
 
@@ -162,7 +163,7 @@ def export(
         else:
             with Path(out).open("wb") as file:
                 written = _write(form, found, file, write_jsonl, write_chrome_trace)
-    typer.echo(f"{written} records", err=True)
+    typer.echo(counted(written, "record"), err=True)
 
 
 def _write(form: str, log: Log, file: Any, jsonl: Callable[..., int], chrome: Callable[..., int]) -> int:

@@ -102,14 +102,14 @@ def gpus(
     watch: Watch = False,
     gateway: Gateway = None,
 ) -> None:
-    """List GPUs and who has them."""
+    """List GPUs and the jobs that have them."""
     with client(gateway) as cell:
         listed(cell.gpus, GPUS, asked(output, as_json, no_headers, sort, limit, watch))
 
 
 def drain(
     node: Node,
-    reason: Annotated[str, typer.Option(help="Somebody will ask.")],
+    reason: Annotated[str, typer.Option(help="Users with waiting jobs will ask.")],
     gateway: Gateway = None,
 ) -> None:
     """Move away what runs on a node, and give it nothing new."""

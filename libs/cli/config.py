@@ -13,7 +13,7 @@ from libs.contracts.bad_input import BadInput
 
 DEFAULT_GATEWAY = "http://127.0.0.1:8420"
 DEFAULTS = {"gateway": DEFAULT_GATEWAY, "cell": "local", "token": ""}
-"""{name of a value: what it is when nobody says}."""
+"""{name of a value: what it is when nothing is set}."""
 CONFIG = Path("~/.config/sanjaya/config.toml")
 """The user's own file; `[contexts.lab]` holds what is valid in the context `lab`."""
 CHOSEN = Path("~/.config/sanjaya/context")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.cli.output import age, bytes_of, count, duration, loss, rate
+from libs.kernel.words import either, plural
 
 Row = dict[str, Any]
 SHOWN = 10
@@ -33,7 +34,7 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "owner", f"tenant {job['tenant']}, user {job['user']}"
     yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
     if len(job["widths"]) > 1:
-        yield "elastic", f"may have {' or '.join(map(str, job['widths']))} GPUs"
+        yield "elastic", f"may have {either(job['widths'], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
     yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
@@ -52,7 +53,8 @@ def _progress(job: Row) -> str:
     if not job["minibatches"]:
         return ""
     peak = f", memory {bytes_of(job['memory_peak_bytes'])}" if job["memory_peak_bytes"] else ""
-    return f"{count(job['minibatches'])} mini-batches, {rate(job['rate_per_s'])}, loss {loss(job['loss'])}{peak}"
+    done = f"{count(job['minibatches'])} {plural(job['minibatches'], 'mini-batch', 'mini-batches')}"
+    return f"{done}, {rate(job['rate_per_s'])}, loss {loss(job['loss'])}{peak}"
 
 
 def attempt(row: Row) -> str:

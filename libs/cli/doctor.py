@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.client import Client, ClientError
+from libs.kernel.words import counted
 from libs.runtime.roster import roster
 
 LEAST_FREE_BYTES = 2 << 30
@@ -55,13 +56,13 @@ def _cell(cell: Client) -> Iterator[Finding]:
     yield Finding(
         "log",
         status["ready"],
-        f"{status['next_offset']} events on control",
+        f"{counted(status['next_offset'], 'event')} on control",
         "look at the gateway's log: it cannot read or write the bus",
     )
     yield Finding(
         "read models",
         status["lag"] <= MOST_LAG,
-        f"{status['lag']} events behind the log",
+        f"{counted(status['lag'], 'event')} behind the log",
         "look at the projection's log; python -m services.projection --rebuild",
     )
     yield from _services(cell)
@@ -106,7 +107,7 @@ def _distance(position: int | None, end: int, stuck: bool) -> str:
     if position is None and end > 0:
         return "it has no position on the log: never started, or forgotten by the broker (doctor --bus kafka://…)"
     behind = max(end - (position or 0), 0)
-    return f"{behind} events behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
+    return f"{counted(behind, 'event')} behind" + (f", at a standstill for {STANDSTILL_S:g} s" if stuck else "")
 
 
 def _agents(nodes: list[dict[str, Any]]) -> Finding:
@@ -115,7 +116,7 @@ def _agents(nodes: list[dict[str, Any]]) -> Finding:
     return Finding(
         "agents",
         bool(nodes) and not away,
-        f"{len(nodes)} nodes, {idle} GPUs free" + (f", lost: {', '.join(away)}" if away else ""),
+        f"{counted(len(nodes), 'node')}, {counted(idle, 'GPU')} free" + (f", lost: {', '.join(away)}" if away else ""),
         "sanjaya agent --bus … --node-id … on the node",
     )
 
@@ -148,7 +149,12 @@ def dead_letters(cell: Client) -> Finding:
 
 def _machine() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.home()).free
-    yield Finding("disk", free > LEAST_FREE_BYTES, f"{free / 2**30:.0f} GiB free at home", "make room, or --state-dir")
+    yield Finding(
+        "disk",
+        free > LEAST_FREE_BYTES,
+        f"{free / 2**30:.0f} GiB free in the home directory",
+        "make room, or --state-dir",
+    )
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
     yield _found("torch", find_spec("torch") is not None, "pip install torch, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)

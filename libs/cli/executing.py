@@ -22,7 +22,7 @@ OPERATOR = "experiment"
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
-    """Play a run. The document says who held which GPU when only if the spec asks for it.
+    """Play a run. The document says which job held which GPU when only if the spec asks for it.
 
     Raises:
         BadInput: the trace, the table or the cluster cannot be used.

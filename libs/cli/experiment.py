@@ -101,7 +101,7 @@ def experiment(
 def reproduce(
     paper: Annotated[str, typer.Argument(help="gavel or gandiva.")],
     out: Annotated[Path, typer.Option(help="Folder of the results and the report.")] = Path("reproduced"),
-    only: Annotated[list[str] | None, typer.Option(help="Claims whose id begins so; several.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Claims with an id that begins so; several.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The paper's own size: days of computing.")] = False,
     throughputs: RatesFile = None,
     processes: Processes = None,

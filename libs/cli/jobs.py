@@ -59,7 +59,7 @@ def jobs(
     user: Annotated[list[str] | None, typer.Option()] = None,
     selector: Annotated[list[str] | None, typer.Option("-l", "--selector", help="label=value")] = None,
     since: Annotated[str | None, typer.Option(help="Submitted within 30m, 2h, 7d.")] = None,
-    everybody: Annotated[bool, typer.Option("-A", "--all-users", help="Whatever --user says.")] = False,
+    all_users: Annotated[bool, typer.Option("-A", "--all-users", help="Whatever --user says.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs, the newest.")] = 50,
     sort: Sort = None,
     no_headers: NoHeaders = False,
@@ -70,7 +70,7 @@ def jobs(
     filters = {
         "state": [s.upper() for s in state or []],
         "tenant": tenant,
-        "user": None if everybody else user,
+        "user": None if all_users else user,
         "label": selector,
         "submitted_after_s": time.time() - seconds(since) if since else None,
     }

@@ -44,7 +44,7 @@ def asked(
 
 
 def listed(fetch: Fetch, columns: Sequence[Column], how: Listing) -> None:
-    """Show the rows; with `watch` until somebody interrupts."""
+    """Show the rows; with `watch` until the user interrupts."""
     if not how.watch:
         show(arranged(fetch(), how), columns, how.form, headers=how.headers)
     elif is_terminal() and how.form in (Form.TABLE, Form.WIDE):

@@ -76,7 +76,7 @@ def options(
 def main() -> None:
     """The entry point: errors are sentences; tracebacks only with `sanjaya --debug …`."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(INTERRUPTED))
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it cannot do is said once, by whoever asked it
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it cannot do is said once, by its caller
     try:
         with speaking():
             sys.exit(app(standalone_mode=False) or DONE)

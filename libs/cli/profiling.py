@@ -11,6 +11,7 @@ from libs.cli.audit import ArchiveDir, Cell, opened
 from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
 from libs.cli.output import bytes_of, duration, rate
 from libs.cli.writing import check_picture, write_picture
+from libs.kernel.words import counted
 
 if TYPE_CHECKING:
     from libs.contracts.introspection import JobProfiled
@@ -71,7 +72,7 @@ def described(found: Profile) -> list[tuple[str, str]]:
         total_s = sum((still.end_s or 0.0) - still.begin_s for still in ended)
         parked = max(still.parked_bytes for still in found.stood_still)
         delay_s = sum(still.delay_s for still in found.stood_still) / len(found.stood_still)
-        times = f"{len(found.stood_still)} times, {duration(total_s)} in all"
+        times = f"{counted(len(found.stood_still), 'time')}, {duration(total_s)} in all"
         rows.append(("stood still", f"{times}; {1000 * delay_s:.0f} ms to the boundary, {bytes_of(parked)} moved"))
     return rows or [("measured", "nothing yet")]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from libs.cli.output import is_terminal
 
 Watch = Callable[[int, int | None], None]
-"""Told how much is done, and of how much; None: nobody knows."""
+"""Told how much is done, and of how much; None: unknown."""
 
 
 @contextmanager

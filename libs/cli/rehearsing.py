@@ -14,6 +14,7 @@ from libs.cli.listing import AsJson, nearest
 from libs.cli.output import Column, Form, show, show_document
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
+from libs.kernel.words import counted, plural
 
 if TYPE_CHECKING:
     from libs.contracts.base import Event
@@ -126,8 +127,10 @@ def _bound(option: str, text: str | None) -> tuple[int | None, float | None]:
 
 def _print(found: Rehearsal) -> None:
     orders = "" if found.orders_compared else " (the log was read without its orders)"
-    differences = "1 difference" if found.differences == 1 else f"{found.differences:,} differences"
-    typer.echo(f"{found.inputs:,} inputs, {found.decisions:,} recorded decisions, {differences}{orders}")
+    inputs = f"{found.inputs:,} {plural(found.inputs, 'input')}"
+    decisions = f"{found.decisions:,} recorded {plural(found.decisions, 'decision')}"
+    differences = f"{found.differences:,} {plural(found.differences, 'difference')}"
+    typer.echo(f"{inputs}, {decisions}, {differences}{orders}")
     for line in found.unhandled:
         typer.echo(line)
     if found.ok:
@@ -135,7 +138,7 @@ def _print(found: Rehearsal) -> None:
     show(_rows(found), AGREEMENT, Form.TABLE, headers=True)
     for what, jobs in sorted(found.asked.items()):
         few = ", ".join(list(jobs)[:5]) + (" …" if len(jobs) > 5 else "")
-        typer.echo(f"not recorded: {what} of {len(jobs)} job{'s' if len(jobs) != 1 else ''} ({few})")
+        typer.echo(f"not recorded: {what} of {counted(len(jobs), 'job')} ({few})")
     for each in found.details[:SHOWN]:
         typer.echo("\n".join(_lines(each)))
     if found.differences > SHOWN:

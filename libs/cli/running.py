@@ -92,7 +92,7 @@ def doctor(
             "--bus", envvar="SANJAYA_BUS", help="kafka://…: also what its brokers and the cell's topics are set to."
         ),
     ] = None,
-    cell: Annotated[str | None, typer.Option(help="Whose topics; default: the gateway's cell.")] = None,
+    cell: Annotated[str | None, typer.Option(help="The cell of the topics; default: the gateway's.")] = None,
 ) -> None:
     """Whether the cell and this machine are well, with a fix for each thing that is not."""
     from libs.bus.port import BusError

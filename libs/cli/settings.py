@@ -1,4 +1,4 @@
-"""`config` and `context`: which cell is meant, and who says so."""
+"""`config` and `context`: which cell is meant, and where that is set."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from libs.cli.output import Form, is_terminal, show_document
 from libs.cli.scripts import from_script, is_script
 from libs.client import Client
 from libs.contracts.bad_input import BadInput
+from libs.kernel.words import counted
 
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="Submitting again with the same key changes nothing.")
@@ -58,7 +59,7 @@ def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_document(found, Form.JSON)
     else:
-        where = ", ".join(f"{gpus} GPUs of {node}" for node, gpus in found["where"].items())
+        where = ", ".join(f"{counted(gpus, 'GPU')} of {node}" for node, gpus in found["where"].items())
         typer.echo(f"{found['verdict']}: {found['message']} ({found['reason']})" + (f"; {where}" if where else ""))
     if found["verdict"] == "rejected":
         sys.exit(FAILED)
@@ -115,7 +116,7 @@ def uploaded(cell: Client, workdir: Path) -> str:
 
 
 def signed(request: dict[str, Any]) -> dict[str, Any]:
-    """The job request with who asks; a cell that knows its users by their tokens does not need to be told."""
+    """The job request with its user; a cell that knows its users by their tokens does not need to be told."""
     if configured("token").value or not (user := _user()):
         return request
     return {"user": user, **request}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.cli.output import Column, age, count, duration
+from libs.kernel.words import counted
 
 Row = dict[str, Any]
 
@@ -88,11 +89,11 @@ def summary(found: Row, *, state: bool = True) -> str:
 
 def _counts(found: Row) -> str:
     states = ", ".join(f"{trials} {how.lower()}" for how, trials in found["counts"].items()) or "none yet"
-    return f"{sum(found['counts'].values())} of {found['planned']} trials: {states}"
+    return f"{sum(found['counts'].values())} of {counted(found['planned'], 'trial')}: {states}"
 
 
 def best(found: Row) -> str:
-    """The best value, whose it is, and its parameters; empty when nothing was reported."""
+    """The best value, its trial and the trial's parameters; empty when nothing was reported."""
     if found["best_value"] is None:
         return ""
     return f"{number(found['best_value'])} by trial {found['best_trial']} ({settings(found['best_parameters'])})"

@@ -23,7 +23,7 @@ FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 SWEEP_OVER = ("TARGET_REACHED", "EXHAUSTED", "CANCELLED")
 """States that a sweep does not leave."""
 IN_DOUBT_S = 10.0
-"""How long a submission is repeated whose answer has not come."""
+"""How long a submission without an answer is repeated."""
 REPEAT_EVERY_S = 0.5
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol)
 """Failures before anything of a request could have arrived."""
@@ -41,7 +41,7 @@ class Client(Connection):
         When the answer does not come, the request is repeated under its key: it is accepted once or not at all.
 
         Raises:
-            Unreachable: nobody answers; the message says the key when it may have been accepted.
+            Unreachable: no gateway answers; the message says the key when it may have been accepted.
         """
         return self._submit("/v1/jobs", job, idempotency_key)
 
@@ -139,7 +139,7 @@ class Client(Connection):
         """Accept a sweep; as `submit`, once or not at all.
 
         Raises:
-            Unreachable: nobody answers; the message says the key when it may have been accepted.
+            Unreachable: no gateway answers; the message says the key when it may have been accepted.
         """
         return self._submit("/v1/sweeps", sweep, idempotency_key)
 
@@ -165,7 +165,7 @@ class Client(Connection):
         return list(self._ask("GET", "/v1/nodes")["items"])
 
     def gpus(self) -> list[Json]:
-        """All GPUs and who has them."""
+        """All GPUs and the jobs that have them."""
         return list(self._ask("GET", "/v1/gpus")["items"])
 
     def drain(self, node: str, reason: str) -> Json:
@@ -220,7 +220,7 @@ class Client(Connection):
     def positions(self) -> dict[str, int] | None:
         """{service: the first offset of control that it has not handled}; None when the log cannot tell.
 
-        A service that has no position, or whose position the broker has forgotten, is left out.
+        A service that has no position, or one that the broker has forgotten, is left out.
         """
         with self._stream("/v1/log/export", {}) as answer:
             header = json.loads(next(lines(answer.iter_bytes())))

@@ -10,7 +10,7 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):
-    """Nobody answers at the gateway's address."""
+    """Nothing answers at the gateway's address."""
 
 
 class ApiError(ClientError):

@@ -23,7 +23,7 @@ def followed(opening: Opening, patience_s: float = PATIENCE_S) -> Iterator[httpx
     """Events without end: when the stream ends or breaks, it is opened again where it was. The reader has to stop.
 
     Raises:
-        Unreachable: nobody answered at the beginning, or for `patience_s` later on.
+        Unreachable: no gateway answered at the beginning, or for `patience_s` later on.
         ApiError: the gateway refuses.
     """
     last: str | None = None

@@ -19,7 +19,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """Unique per event; derived from the cause for decisions, from the request or the journal for facts."""
     source: str
-    """Who emitted it: a service's name, `gateway`, or `agent/<node id>`."""
+    """What emitted it: a service's name, `gateway`, or `agent/<node id>`."""
     time_s: float
     """Seconds since the epoch, whole microseconds (`whole_microseconds`)."""
     event: Event

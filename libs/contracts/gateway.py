@@ -29,7 +29,7 @@ class JobArrived(Event, frozen=True, kw_only=True):
 
 @event("job.cancel_requested.v1", owner=OWNER, subject="job_id")
 class JobCancelRequested(Event, frozen=True, kw_only=True):
-    """Somebody wants the job gone. Placement answers with JobCancelled unless the job ends by itself first."""
+    """The job is asked to end. Placement answers with JobCancelled unless the job ends by itself first."""
 
     job_id: str
     requested_by: str
@@ -76,7 +76,7 @@ class SweepArrived(Event, frozen=True, kw_only=True):
 
 @event("sweep.cancel_requested.v1", owner=OWNER, subject="sweep_id")
 class SweepCancelRequested(Event, frozen=True, kw_only=True):
-    """Somebody wants the sweep to end, with all its trials."""
+    """The sweep is asked to end, with all its trials."""
 
     sweep_id: str
     requested_by: str
@@ -175,7 +175,7 @@ class ColocatedRate(msgspec.Struct, frozen=True, kw_only=True):
 
 @event("throughputs.provided.v1", owner=OWNER, subject="provided_by")
 class ThroughputsProvided(Event, frozen=True, kw_only=True):
-    """Somebody knows how fast configurations train. Adds to what was provided before; equal rows are replaced."""
+    """An operator tells how fast configurations train. Adds to what was provided before; equal rows are replaced."""
 
     provided_by: str
     isolated: list[IsolatedRate] = []

@@ -84,4 +84,4 @@ JOB_FIELDS: dict[str, JobField] = {
 }
 """{name of a field of `JobSpec`: its row}, in the order in which requests are documented and checked.
 
-Limits and sentences of a field whose JSON has forms of its own, such as "v100:2", stand where these are read."""
+Limits and sentences of a field with forms of its own in JSON, such as "v100:2", stand where these are read."""

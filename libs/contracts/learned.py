@@ -2,7 +2,7 @@
 
 msgspec learns a Struct's fields when the first decoder of it is made or something is first converted to it, and (0.22)
 not safely: a thread that meets a class while another one is still learning it follows pointers not yet set, and
-the process dies. So modules whose Structs threads decode learn them as they are imported, before there are threads.
+the process dies. So modules with Structs that threads decode learn them as they are imported, before there are threads.
 """
 
 from __future__ import annotations

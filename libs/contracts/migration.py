@@ -1,4 +1,4 @@
-"""Moves of running jobs; each is a saga whose steps are on the log."""
+"""Moves of running jobs; each is a saga with its steps on the log."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class AllocationComputed(Event, frozen=True, kw_only=True):
     """Of the policy, as the problem's description defines it."""
     shares: list[Share]
     infeasible: list[str] = []
-    """Jobs whose deadline cannot be met."""
+    """Jobs with a deadline that cannot be met."""
     jobs: int = 0
     """Jobs in the problem."""
     iterations: int = 0
@@ -113,7 +113,7 @@ class AllocationComputed(Event, frozen=True, kw_only=True):
 
 @event("throughput.estimated.v1", owner=OWNER, subject="configuration")
 class ThroughputEstimated(Event, frozen=True, kw_only=True):
-    """A configuration that nobody has measured beside others: to which one it is alike that was (Gavel, section 6).
+    """A configuration that was not measured beside others: to which measured one it is alike (Gavel, section 6).
 
     Where the two are asked for together with a third, both are taken to keep the same parts of their own speeds.
     """
@@ -148,7 +148,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 @event("round.started.v1", owner=OWNER, subject="policy")
 class RoundStarted(Event, frozen=True, kw_only=True):
-    """A round of an allocation policy begins (Gavel, section 5): who goes on where it is, and who goes where next.
+    """A round of an allocation policy begins (Gavel, section 5): which jobs go on where they are, which go where next.
 
     Jobs that are not named here give their GPUs up. A lease takes effect with the job's next JobPlaced, as soon as
     the tasks that must go have ended.
@@ -164,7 +164,7 @@ class RoundStarted(Event, frozen=True, kw_only=True):
     packs: list[list[str]] = []
     """Pairs of jobs that share their GPUs in this round."""
     beyond: list[str] = []
-    """Of both, those that use GPUs which nobody's share claims; not charged to their shares."""
+    """Of both, those that use GPUs which no share claims; not charged to their shares."""
 
 
 class SliceSeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +189,7 @@ class TimeSliceStarted(Event, frozen=True, kw_only=True):
     number: int
     """Counts the changes on these servers."""
     ends_s: float
-    """Nobody has to make room before, unless for a higher priority."""
+    """No job has to make room before, unless for a higher priority."""
     running: list[str]
     """Jobs that go on where they are."""
     resumed: list[SliceSeat]
@@ -333,11 +333,11 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     node_rank: int
     node_count: int
     rendezvous_host: str | None
-    """Address of the rank-0 node; None for a gang on one node, whose agent finds a free port itself."""
+    """Address of the rank-0 node; None for a gang on one node; its agent finds a free port itself."""
     rendezvous_port: int | None
     time_limit_s: float | None
     packed_with: list[str] = []
-    """Jobs whose tasks may use the same GPUs at the same time."""
+    """Jobs with tasks that may use the same GPUs at the same time."""
     restores: bool = False
     """Start and wait for the state of an earlier attempt (RestoreTask), then stand still until ResumeTask."""
     virtual_ranks: int | None = None
@@ -356,7 +356,7 @@ class StateSource(msgspec.Struct, frozen=True, kw_only=True):
 
 @event("task.restore.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
 class RestoreTask(Event, frozen=True, kw_only=True):
-    """Fetch the states of the ranks of `from_attempt`, whose tasks stand still, and load them."""
+    """Fetch the states of the ranks of `from_attempt`, which stand still, and load them."""
 
     node_id: str
     job_id: str
@@ -399,4 +399,4 @@ class ResumeTask(Event, frozen=True, kw_only=True):
     gpu_indices: list[int] = []
     """On these GPUs of the node; empty: where it was."""
     packed_with: list[str] = []
-    """Jobs whose tasks may use the same GPUs at the same time."""
+    """Jobs with tasks that may use the same GPUs at the same time."""

@@ -1,4 +1,4 @@
-"""The rows of the read models: what the projection makes of the log, and what anybody may query.
+"""The rows of the read models: what the projection makes of the log, and what every user may query.
 
 One Struct per table; a field is a column of the same name. They are mutable because the projection folds
 events into them. Times are seconds since the epoch, `version` is the offset of the last event that changed
@@ -98,7 +98,7 @@ class JobRow(Row, kw_only=True):
     granted_gpus: int = 0
     """GPUs that count against the tenant's limit now."""
     reserved_nodes: list[str] = []
-    """Nodes whose GPUs are held back for this gang."""
+    """Nodes with GPUs that are held back for this gang."""
     submitted_s: float = 0.0
     queued_s: float = 0.0
     """When it last began to wait."""
@@ -273,7 +273,7 @@ class EventRow(Row, kw_only=True):
 
 
 class EventCountRow(Row, kw_only=True):
-    """How often one source has said one type of event: who has spoken last, without a look through all events."""
+    """How often one source has said one type of event: which has spoken last, without a look through all events."""
 
     table = "event_counts"
     key = ("source", "type")
@@ -339,7 +339,7 @@ class SweepState(StrEnum):
 
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
-    """Somebody has asked for its end."""
+    """Its end has been asked for."""
     TARGET_REACHED = "TARGET_REACHED"
     EXHAUSTED = "EXHAUSTED"
     """All its trials are over."""

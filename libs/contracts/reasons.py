@@ -7,16 +7,6 @@ import msgspec
 Number = int | float | str | bool
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, for messages: `1 GPU`, `2 GPUs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def are(number: int) -> str:
-    """The verb for so many: `1 is`, `2 are`."""
-    return f"{number} is" if number == 1 else f"{number} are"
-
-
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     """One alternative that was looked at and not taken."""
 

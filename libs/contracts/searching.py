@@ -1,4 +1,4 @@
-"""What a user asks for who looks for good hyper-parameters: the specification of a sweep."""
+"""What a user asks for to find good hyper-parameters: the specification of a sweep."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampler(StrEnum):
-    """Who proposes the parameters of the next trial."""
+    """What proposes the parameters of the next trial."""
 
     RANDOM = "random"
     TPE = "tpe"
 
 
 class Pruner(StrEnum):
-    """Who says that a trial is hopeless."""
+    """What says that a trial is hopeless."""
 
     NONE = "none"
     MEDIAN = "median"

@@ -1,7 +1,7 @@
 """What the sweeps service decides: which trials are run, favoured and given up.
 
 It makes users' requests as well (`JobArrived`, `JobPriorityChanged`, `JobCancelRequested`): a trial is a job like
-any other, and the record's source says who asked.
+any other, and the record's source says where it comes from.
 """
 
 from __future__ import annotations

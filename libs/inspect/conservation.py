@@ -33,6 +33,7 @@ from libs.contracts.placement import (
 )
 from libs.contracts.read_models import JobState
 from libs.inspect.jobs import Jobs
+from libs.kernel.words import counted, either
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +71,9 @@ class Hold(msgspec.Struct, kw_only=True):
     gpus: list[str]
     """None while it is suspended between two time slices."""
     running: dict[str, None]
-    """Nodes whose task has not ended."""
+    """Nodes with a task that has not ended."""
     still: dict[str, None] = {}
-    """Nodes whose task stands still, as they have reported."""
+    """Nodes with a task that stands still, as they have reported."""
     reserved: list[str] = []
     """GPUs that are kept for a move, if one is under way."""
     migration_id: str = ""
@@ -139,7 +140,8 @@ class Ledger:
         """The accounts as of now."""
         states = [job.state for job in self._jobs.jobs.values()]
         if len(states) != len(self._widths):
-            self._wrong(f"{len(self._widths)} jobs have arrived, {len(states)} have a state")
+            arrived = counted(len(self._widths), "job has", "jobs have")
+            self._wrong(f"{arrived} arrived, {len(states)} with a state")
         held = sum(1 for holders in self._gpus.values() if holders)
         away = sum(1 for gpu, holders in self._gpus.items() if not holders and not self._nodes[_node_of(gpu)])
         return Conservation(
@@ -245,7 +247,7 @@ class Ledger:
     def _must_suit(self, job_id: str, gpus: list[str]) -> None:
         widths = self._widths.get(job_id, [])
         if widths and len(gpus) not in widths:
-            self._wrong(f"job {job_id} may have {' or '.join(map(str, widths))} GPUs and is given {len(gpus)}")
+            self._wrong(f"job {job_id} may have {either(widths, 'GPU')} and is given {len(gpus)}")
 
     def _take(self, job_id: str, gpus: list[str]) -> None:
         for gpu in gpus:

@@ -80,7 +80,7 @@ def diff(a: Iterable[Record], b: Iterable[Record]) -> list[LogDifference]:
 
 
 def _partners(a: list[Record], b: list[Record]) -> dict[str, str]:
-    """{job id in b: job id in a}, by name, of jobs whose id only one of the logs knows."""
+    """{job id in b: job id in a}, by name, of jobs with an id that only one of the logs knows."""
     jobs_a, jobs_b = _names(a), _names(b)
     free: dict[str, list[str]] = {}
     for job_id, name in jobs_a.items():

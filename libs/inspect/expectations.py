@@ -83,7 +83,7 @@ class Expectations:
         return missing
 
     def meet_altered(self, found: Envelope, message: Message, differences: list[Difference]) -> list[Envelope]:
-        """As `meet`, for a record whose alteration was reported already."""
+        """As `meet`, for a record that was reported as altered already."""
         missing, expected = self._take(found, message, differences)
         if expected is None:
             self._skipped.pop(found.id, None)

@@ -14,7 +14,7 @@ BATCH = 1000
 SILENCE_S = 10.0
 """How long to wait for messages that the log says it has."""
 _WITHOUT_GAPS = ("sqlite", "memory")
-"""Kinds of bus whose offsets have no gaps."""
+"""Kinds of bus without gaps between offsets."""
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):

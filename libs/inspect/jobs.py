@@ -111,15 +111,15 @@ def _resumed(event: JobResumed) -> Reason:
 
 def _cancelling(event: JobCancelRequested) -> Reason:
     note = f": {event.note}" if event.note else ""
-    return Reason(code="CancelRequested", message=f"{event.requested_by or 'somebody'} wants it cancelled{note}")
+    return Reason(code="CancelRequested", message=f"{event.requested_by or 'a user'} wants it cancelled{note}")
 
 
 def _paused(event: JobPauseRequested) -> Reason:
-    return Reason(code=PendingReason.ON_HOLD, message=f"paused by {event.requested_by or 'somebody'}")
+    return Reason(code=PendingReason.ON_HOLD, message=f"paused by {event.requested_by or 'a user'}")
 
 
 def _released(event: JobResumeRequested) -> Reason:
-    return _not_yet_evaluated(f"released by {event.requested_by or 'somebody'}")
+    return _not_yet_evaluated(f"released by {event.requested_by or 'a user'}")
 
 
 def _succeeded(event: JobSucceeded) -> Reason:

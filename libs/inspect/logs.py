@@ -93,7 +93,7 @@ def place(message: Message) -> str:
 
 
 def record_of(message: Message, envelope: Envelope) -> Record:
-    """A record whose envelope is known already."""
+    """A record with an envelope that is known already."""
     return Record(
         topic=message.partition.topic,
         partition=message.partition.index,

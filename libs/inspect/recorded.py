@@ -35,7 +35,7 @@ class Recorded:
         """How many belong to their cause."""
 
     def input(self, envelope: Envelope, offset: int) -> None:
-        """An input whose decisions are recorded."""
+        """An input with recorded decisions."""
         self._causes[envelope.id] = _Cause(offset)
 
     def knows(self, cause_id: str) -> bool:

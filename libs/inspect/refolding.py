@@ -29,7 +29,7 @@ class Joined:
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, Handled] = OrderedDict()
-        """{event id: it}, in order; the first is the one whose decisions are being read."""
+        """{event id: it}, in order; the decisions of the first are being read."""
 
     def input(self, envelope: Envelope, offset: int) -> None:
         """The next input of the service."""

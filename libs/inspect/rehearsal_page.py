@@ -7,6 +7,7 @@ from pathlib import Path
 
 from libs.contracts.wire import rfc3339
 from libs.inspect.rehearsal import Answer, Disagreement, Moment, Rehearsal
+from libs.kernel.words import counted, plural
 
 STYLE = Path(__file__).with_name("rehearsal.css")
 BARS = 120
@@ -69,7 +70,7 @@ def _timeline(moments: list[Moment]) -> str:
         f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
         f'<text x="0" y="{_HEIGHT + 16}">{rfc3339(first_s)[:19]}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{rfc3339(last_s)[:19]}</text>'
-        f'<text x="0" y="12">up to {most} decisions in {_duration(step_s)}</text>'
+        f'<text x="0" y="12">up to {counted(most, "decision")} in {_duration(step_s)}</text>'
     )
     legend = '<p class="legend"><span>as recorded</span><span class="other">otherwise</span></p>'
     svg = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _AXIS}" role="img" aria-label="Decisions over time">'
@@ -120,7 +121,7 @@ def _details(found: Rehearsal) -> str:
         return ""
     rows = "".join(map(_detail, found.details))
     head = "<tr><th>input</th><th>recorded</th><th>rehearsed</th></tr>"
-    shown = f"The first {len(found.details)} of {found.differences:,} differences"
+    shown = f"The first {len(found.details)} of {found.differences:,} {plural(found.differences, 'difference')}"
     return f"<h2>{shown}</h2><table>{head}{rows}</table>"
 
 

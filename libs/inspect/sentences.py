@@ -19,6 +19,7 @@ from libs.contracts import (
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.kernel.words import counted, plural
 
 Say = Callable[[Any], str]
 _SAY: dict[type[Event], Say] = {}
@@ -56,7 +57,7 @@ def _on(cls: type[Event]) -> Callable[[Say], Say]:
 
 def gpus(count: int) -> str:
     """`1 GPU`, `4 GPUs`."""
-    return f"{count} GPU{'' if count == 1 else 's'}"
+    return counted(count, "GPU")
 
 
 def where(gang: list[TaskPlacement]) -> str:
@@ -81,64 +82,65 @@ def _how(exit_code: int | None, signal: int | None) -> str:
 @_on(gateway.JobArrived)
 def _(e: gateway.JobArrived) -> str:
     name, spec = e.spec.name, e.spec
-    return f"{e.submitted_by or 'somebody'} submits {name!r} for tenant {spec.tenant}: {gpus(spec.gpus.count)}"
+    return f"{e.submitted_by or 'a user'} submits {name!r} for tenant {spec.tenant}: {gpus(spec.gpus.count)}"
 
 
 @_on(gateway.JobCancelRequested)
 def _(e: gateway.JobCancelRequested) -> str:
-    return f"{e.requested_by or 'somebody'} wants it cancelled{f' ({e.note})' if e.note else ''}"
+    return f"{e.requested_by or 'a user'} wants it cancelled{f' ({e.note})' if e.note else ''}"
 
 
 @_on(gateway.JobPauseRequested)
 def _(e: gateway.JobPauseRequested) -> str:
-    return f"{e.requested_by or 'somebody'} pauses it"
+    return f"{e.requested_by or 'a user'} pauses it"
 
 
 @_on(gateway.JobResumeRequested)
 def _(e: gateway.JobResumeRequested) -> str:
-    return f"{e.requested_by or 'somebody'} lets it go on"
+    return f"{e.requested_by or 'a user'} lets it go on"
 
 
 @_on(gateway.JobPriorityChanged)
 def _(e: gateway.JobPriorityChanged) -> str:
-    return f"{e.requested_by or 'somebody'} sets its priority to {e.priority}"
+    return f"{e.requested_by or 'a user'} sets its priority to {e.priority}"
 
 
 @_on(gateway.SweepArrived)
 def _(e: gateway.SweepArrived) -> str:
     spec, best = e.spec, "highest" if e.spec.objective.maximize else "lowest"
-    return f"{e.submitted_by or 'somebody'} looks for the {best} {spec.objective.metric} with {spec.trials} trials"
+    trials = counted(spec.trials, "trial")
+    return f"{e.submitted_by or 'a user'} looks for the {best} {spec.objective.metric} with {trials}"
 
 
 @_on(gateway.SweepCancelRequested)
 def _(e: gateway.SweepCancelRequested) -> str:
-    return f"{e.requested_by or 'somebody'} wants the sweep cancelled{f' ({e.note})' if e.note else ''}"
+    return f"{e.requested_by or 'a user'} wants the sweep cancelled{f' ({e.note})' if e.note else ''}"
 
 
 @_on(gateway.TenantConfigured)
 def _(e: gateway.TenantConfigured) -> str:
     limit = "no limit" if e.gpu_limit is None else f"a limit of {gpus(e.gpu_limit)}"
-    return f"{e.requested_by or 'somebody'} gives tenant {e.tenant} {limit}"
+    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}"
 
 
 @_on(gateway.PolicyChanged)
 def _(e: gateway.PolicyChanged) -> str:
-    return f"{e.requested_by or 'somebody'} switches the policy to {e.policy}"
+    return f"{e.requested_by or 'an operator'} switches the policy to {e.policy}"
 
 
 @_on(gateway.SettingChanged)
 def _(e: gateway.SettingChanged) -> str:
-    return f"{e.requested_by or 'somebody'} sets {e.name} of {e.service} to {e.value}"
+    return f"{e.requested_by or 'an operator'} sets {e.name} of {e.service} to {e.value}"
 
 
 @_on(gateway.NodeDrainRequested)
 def _(e: gateway.NodeDrainRequested) -> str:
-    return f"{e.requested_by or 'somebody'} drains node {e.node_id}: {e.note}"
+    return f"{e.requested_by or 'an operator'} drains node {e.node_id}: {e.note}"
 
 
 @_on(gateway.NodeUndrainRequested)
 def _(e: gateway.NodeUndrainRequested) -> str:
-    return f"{e.requested_by or 'somebody'} lets node {e.node_id} work again"
+    return f"{e.requested_by or 'an operator'} lets node {e.node_id} work again"
 
 
 @_on(admission.JobAdmitted)
@@ -153,7 +155,8 @@ def _(e: admission.JobRejected) -> str:
 
 @_on(gateway.ThroughputsProvided)
 def _(e: gateway.ThroughputsProvided) -> str:
-    return f"{e.provided_by} tells how fast {len(e.isolated)} configurations and {len(e.colocated)} pairs train"
+    configurations, pairs = counted(len(e.isolated), "configuration"), counted(len(e.colocated), "pair")
+    return f"{e.provided_by} tells the rates of {configurations} and {pairs}"
 
 
 @_on(quota.QuotaGranted)
@@ -179,18 +182,19 @@ def _(e: placement.AllocationRequested) -> str:
 @_on(placement.AllocationComputed)
 def _(e: placement.AllocationComputed) -> str:
     note = f" ({e.note})" if e.note else ""
-    return f"{e.policy} gives {len(e.shares)} shares to {e.jobs} jobs; its objective is {e.objective:.6g}{note}"
+    shares, jobs = counted(len(e.shares), "share"), counted(e.jobs, "job")
+    return f"{e.policy} gives {shares} to {jobs}; its objective is {e.objective:.6g}{note}"
 
 
 @_on(placement.ThroughputEstimated)
 def _(e: placement.ThroughputEstimated) -> str:
-    measured = f"{e.evidence} measured co-locations" if e.evidence else "its rates alone"
+    measured = counted(e.evidence, "measured co-location") if e.evidence else "its rates alone"
     return f"{e.configuration} is taken to share GPUs like {e.like}, by {measured} (confidence {e.confidence:.0%})"
 
 
 @_on(placement.RoundStarted)
 def _(e: placement.RoundStarted) -> str:
-    return f"round {e.number} begins: {len(e.renewed)} leases renewed, {len(e.leases)} new"
+    return f"round {e.number} begins: {counted(len(e.renewed), 'lease')} renewed, {len(e.leases)} new"
 
 
 @_on(placement.TimeSliceStarted)
@@ -278,7 +282,8 @@ def _(e: placement.JobCancelled) -> str:
 
 @_on(placement.LaunchTask)
 def _(e: placement.LaunchTask) -> str:
-    return f"order to {e.node_id}: launch attempt {e.attempt} on GPUs {_ranges(e.gpu_indices)}"
+    gpus_there = f"{plural(len(e.gpu_indices), 'GPU')} {_ranges(e.gpu_indices)}"
+    return f"order to {e.node_id}: launch attempt {e.attempt} on {gpus_there}"
 
 
 @_on(placement.StopTask)
@@ -305,7 +310,7 @@ def _(e: placement.RestoreTask) -> str:
 @_on(agent.NodeJoined)
 def _(e: agent.NodeJoined) -> str:
     types = sorted({gpu.gpu_type for gpu in e.gpus})
-    running = f", {len(e.tasks)} tasks found running" if e.tasks else ""
+    running = f", {counted(len(e.tasks), 'task')} found running" if e.tasks else ""
     return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){running}"
 
 
@@ -364,7 +369,7 @@ def _(e: agent.MetricsReported) -> str:
 
 @_on(agent.JobExited)
 def _(e: agent.JobExited) -> str:
-    steps = f", {e.minibatches_total} mini-batches" if e.minibatches_total else ""
+    steps = f", {_minibatches(e.minibatches_total)}" if e.minibatches_total else ""
     how = _how(e.exit_code, e.signal)
     return f"attempt {e.attempt} ended on {e.node_id} after {e.ran_s:.1f} s{steps}: {e.outcome}, {how}"
 
@@ -372,7 +377,7 @@ def _(e: agent.JobExited) -> str:
 @_on(introspection.JobProfiled)
 def _(e: introspection.JobProfiled) -> str:
     loss = f", loss {e.loss:g}" if e.loss is not None else ""
-    return f"{e.minibatches_total} mini-batches done, {e.rate_per_s:.2f}/s{loss}"
+    return f"{_minibatches(e.minibatches_total)} done, {e.rate_per_s:.2f}/s{loss}"
 
 
 @_on(introspection.NodeLost)
@@ -405,7 +410,7 @@ def _(e: migration.MigrationFailed) -> str:
 
 @_on(migration.NodeDrained)
 def _(e: migration.NodeDrained) -> str:
-    return f"node {e.node_id} is empty, {e.moved_jobs} jobs were moved"
+    return f"node {e.node_id} is empty, {counted(e.moved_jobs, 'job was', 'jobs were')} moved"
 
 
 @_on(failure_analysis.FailureClassified)
@@ -456,13 +461,17 @@ def _(e: sweeps.TrialPruned) -> str:
 @_on(sweeps.TrialEnded)
 def _(e: sweeps.TrialEnded) -> str:
     best = "" if e.value is None else f", at best {e.value:.4g}"
-    return f"trial {e.number} is over: {e.outcome} after {e.reports} reports{best}"
+    return f"trial {e.number} is over: {e.outcome} after {counted(e.reports, 'report')}{best}"
 
 
 @_on(sweeps.SweepEnded)
 def _(e: sweeps.SweepEnded) -> str:
     best = "" if e.best_value is None else f"; the best was trial {e.best_trial} with {e.best_value:.4g}"
     return f"the sweep is over, {e.outcome.replace('_', ' ')}: {e.reason.message}{best}"
+
+
+def _minibatches(count: int) -> str:
+    return counted(count, "mini-batch", "mini-batches")
 
 
 def _short(value: object) -> str:

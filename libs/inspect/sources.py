@@ -32,13 +32,13 @@ def open_log(
     topics: Sequence[Topic] = AUDITED,
     archive: Path | None = None,
 ) -> Iterator[Log]:
-    """Open a log for reading. Of a log whose older part was archived, that part is read from the archive.
+    """Open a log for reading. An older part that was archived is read from the archive.
 
     Args:
         source: a file of `sanjaya export`, `-` for one on standard input, the directory of an archive, an embedded
             log's file, or a bus URL.
         cell: which cell of a bus.
-        sessions: services whose position is asked of a bus, so that an audit can tell what is still to come.
+        sessions: services to ask a bus for their positions, so that an audit can tell what is still to come.
         topics: what is read of a bus, in this order; control up to its present end.
         archive: where the archive of a bus is; None: where the log says that it is.
 

@@ -29,6 +29,7 @@ from libs.inspect.refolding import Handled, Joined
 from libs.inspect.replay import check_invariants
 from libs.kernel.replica import Replica, pass_over
 from libs.kernel.service import Service
+from libs.kernel.words import counted, plural
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +57,14 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """One line for people: `412 events, 97 decisions derived again, 0 differences`."""
-        words = f"{self.events:,} events, {self.decisions:,} decisions derived again, {self.differences} differences"
+        events, decisions = plural(self.events, "event"), plural(self.decisions, "decision")
+        words = f"{self.events:,} {events}, {self.decisions:,} {decisions} derived again, "
+        words += counted(self.differences, "difference")
         if self.versions:
-            versions = "1 other version" if self.versions == 1 else f"{self.versions} other versions"
+            versions = counted(self.versions, "other version")
             balance = Kind.UNBALANCED not in [difference.kind for difference in self.details]
             books = "the books balance" if balance else "the books do not balance"
-            words += f"; {self.refolded:,} decisions of {versions} refolded, {books}"
+            words += f"; {self.refolded:,} {plural(self.refolded, 'decision')} of {versions} refolded, {books}"
         return words + (f", {self.pending} pending" if self.pending else "")
 
     @property
@@ -111,12 +114,12 @@ class Verifier:
         self._orders: dict[str, Expectations] = {}
         """{node id: what was ordered of it}."""
         self._alive = dict.fromkeys(self.replicas)
-        """Services whose core could handle everything so far."""
+        """Services with a core that could handle everything so far."""
         self._joined = {name: Joined() for name in self.replicas}
         """Inputs that were handled under rules that are not at hand."""
         self._recorded = {name: Recorded(name) for name in self.replicas}
         self._held: dict[str, list[tuple[Envelope, Message]]] = {name: [] for name in self.replicas}
-        """{service: inputs that it has handled in an epoch whose beginning has not been read}."""
+        """{service: inputs that it has handled in an epoch before its beginning is read}."""
         self._ledger = Ledger() if epochs.others else None
         self._facts = Facts(self.replicas, epochs)
         self._differences: list[Difference] = []

@@ -14,7 +14,7 @@ that is due once, at the event that makes it due, needs no mark of its own in th
 
 The exception are outputs that the service *hears*: they take effect when they are read back from the log, like
 an input. So does what a numeric solver has found: whatever follows from it follows from the log, also on a
-machine whose solver would have found another optimum of the same value.
+machine with a solver that would have found another optimum of the same value.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Replica(Generic[S]):
         return self.take(record.envelope)
 
     def take(self, envelope: Envelope) -> list[Envelope]:
-        """As `step`, for an envelope whose place on the log does not matter."""
+        """As `step`, where the envelope's place on the log does not matter."""
         return self.handle(envelope) if self.service.machine.reads(envelope.event) else []
 
     def handle(self, envelope: Envelope) -> list[Envelope]:

@@ -24,7 +24,7 @@ def never(state: object) -> float | None:
 
 
 def unchecked(state: object) -> None:
-    """For cores whose state cannot contradict itself."""
+    """For cores with a state that cannot contradict itself."""
 
 
 @dataclass(frozen=True)

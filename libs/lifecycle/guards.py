@@ -40,7 +40,7 @@ def its_move(life: Life, event: MigrationCompleted | MigrationFailed) -> bool:
 
 
 def not_cancelled(life: Life, event: JobPauseRequested | JobResumeRequested) -> bool:
-    """Pausing a job whose end has been asked for changes nothing."""
+    """Pausing a job that has been asked to end changes nothing."""
     return not life.is_cancelled
 
 
@@ -50,7 +50,7 @@ def is_named(life: Life, event: TimeSliceStarted) -> bool:
 
 
 def jobs_of_slice(event: TimeSliceStarted) -> list[str]:
-    """Jobs whose GPUs a time slice takes or gives, in the order in which that happens."""
+    """Jobs that lose or get GPUs by a time slice, in the order in which that happens."""
     return [*event.suspended, *(seat.job_id for seat in event.resumed)]
 
 

@@ -42,7 +42,7 @@ class Lives:
             time_s: when it happened.
 
         Returns:
-            What comes to its end with it, in order: attempts whose GPUs placement takes back, stretches of time
+            What comes to its end with it, in order: attempts that no longer hold GPUs, stretches of time
             with one gang.
         """
         self.events += 1

@@ -20,7 +20,7 @@ class Handled:
 
 
 class Tracer(Protocol):
-    """Whoever wants to know; there is none when tracing is off."""
+    """Is told of all that is handled; there is none when tracing is off."""
 
     def handled(self, handled: Handled) -> None:
         """The decisions are on the log now."""

@@ -6,8 +6,8 @@ Nothing is decided again. Outputs and position commit together, so every input b
 of its outputs on the log; they may stand far behind it, when other services have appended meanwhile. Therefore the
 inputs are folded while another walk looks ahead for the next own output (`ahead`).
 
-The log also tells what a position is worth. Brokers forget positions; an input whose outputs stand on the log was
-handled, whatever the position says.
+The log also tells what a position is worth. Brokers forget positions; an input with outputs on the log was handled,
+whatever the position says.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Recovery:
         return behind
 
     async def _refold(self, replica: Replica[Any], position: int, end: int) -> None:
-        """Fold the inputs before `position`, and those behind it whose outputs stand on the log."""
+        """Fold the inputs before `position`, and those behind it that have outputs on the log."""
         start = replica.next_offset
         ahead = Ahead(self._service, partial(self._walk.batches, CONTROL), start, end, replica.decided)
         async with aclosing(ahead), aclosing(ahead.behind()) as inputs:

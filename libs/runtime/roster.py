@@ -1,7 +1,7 @@
 """The services of this installation.
 
 Libraries import no service. The package says where they are listed: an entry point in `pyproject.toml`,
-`[project.entry-points.sanjaya]`, whose `roster` is a module such as `services.roster`.
+`[project.entry-points.sanjaya]`, with a module such as `services.roster` as its `roster`.
 """
 
 from __future__ import annotations

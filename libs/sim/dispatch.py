@@ -35,7 +35,7 @@ class _Timers:
         self._changed[name] = None
 
     def earliest(self, unread: Container[str]) -> tuple[float, str] | None:
-        """The first wanted time, and by whom. A service with an `unread` timer gets no other before."""
+        """The first wanted time, and the service that wants it. One with an `unread` timer gets no other before."""
         if self._changed:
             for name in self._changed:
                 at_s = self._replicas[name].next_wakeup
@@ -165,7 +165,7 @@ class Interleaved(Dispatcher):
             self._inboxes[name].append(record)
 
     def settle(self) -> None:
-        """Now and then time goes on although somebody has not read everything."""
+        """Now and then time goes on although a service has not read everything."""
         while behind := [name for name, inbox in self._inboxes.items() if inbox]:
             if self._luck.random() < 0.1:
                 return

@@ -123,7 +123,7 @@ class Options:
     surface: Surface = no_surface
     """What jobs report of how good they are."""
     interleaving: int | None = None
-    """Seed of an order in which services take their turns with some lag; None: everyone is always up to date."""
+    """Seed of an order in which services take their turns with some lag; None: each is always up to date."""
     keep_log: bool = True
     """False: forget records once they are handled (results are still counted)."""
     horizon_s: float | None = None

@@ -13,6 +13,7 @@ from libs.contracts.gateway import JobArrived
 from libs.kernel.ids import request_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
+from libs.kernel.words import counted
 from libs.lifecycle import Lives
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
@@ -31,7 +32,7 @@ IDLE_STEPS = 20_000
 
 
 class Stalled(Exception):
-    """The run will not end by itself; the message says who keeps it going and which jobs wait."""
+    """The run will not end by itself; the message says what keeps it going and which jobs wait."""
 
 
 class Simulation:
@@ -185,14 +186,14 @@ class Simulation:
 
     def _stalled(self, timer: tuple[float, str] | None) -> Stalled:
         waiting = ", ".join(list(self._awaited_jobs)[:5]) or "none"
-        who = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
+        driver = f"{timer[1]} wants to be woken at {timer[0]}" if timer is not None else "only nodes come and go"
         return Stalled(
-            f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {who}; "
-            f"{len(self._awaited_jobs)} jobs have not ended ({waiting})"
+            f"nothing has happened to any job for {IDLE_STEPS} steps up to {self.now_s} s: {driver}; "
+            f"{counted(len(self._awaited_jobs), 'job has', 'jobs have')} not ended ({waiting})"
         )
 
     def _settle_positions(self) -> None:
-        """Everybody has read to the end: records of no concern to a service count as read."""
+        """Every service has read to the end: records of no concern to a service count as read."""
         for replica in self.replicas.values():
             replica.next_offset = self.log.end
 

@@ -20,7 +20,7 @@ _KNOWN = ("format", "gpu_types", "isolated", "colocated")
 _SOURCE_NOTES = ("unit", "source")
 """Fields that published tables carry to say where they come from."""
 LEAST_RATE = 1e-9
-"""Steps per second; whoever is slower does not run."""
+"""Steps per second; a slower job does not run."""
 _CONFIG = ("model", "batch_size", "gpus")
 _RATE = "steps per second, 0 or more"
 

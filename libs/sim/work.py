@@ -81,7 +81,7 @@ class Job:
 def _rate_with(
     gpus: int, config: tuple[str, int | None, int], gpu_type: str, consolidated: bool, throughputs: Throughputs
 ) -> float:
-    """Steps per second of an elastic job, whose steps do as much on any number of GPUs.
+    """Steps per second of an elastic job: its steps do as much on any number of GPUs.
 
     A table's steps do more on more GPUs: each takes a batch of its own. What it does not say is taken to be linear.
     """

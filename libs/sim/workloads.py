@@ -13,6 +13,7 @@ from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
 from libs.contracts.gateway import ColocatedRate, IsolatedRate, JobArrived, ThroughputsProvided
 from libs.contracts.jobs import JobSpec
+from libs.kernel.words import counted
 from libs.sim.inputs import Warn
 from libs.sim.throughputs import NO_THROUGHPUTS, Config, Throughputs
 from libs.sim.traces import TraceJob
@@ -69,7 +70,7 @@ def workload_of(
     planned = []
     for job in jobs:
         if job.duration_s is None and not throughputs.knows(job.config):
-            sentence = f"no rate for model {job.model!r}, batch size {job.batch_size}, {job.gpus} GPUs"
+            sentence = f"no rate for model {job.model!r}, batch size {job.batch_size}, {counted(job.gpus, 'GPU')}"
             if on_unknown is None:
                 raise BadInput(f"job {job.job_id}", sentence, "a row of the throughput table, or duration_s")
             on_unknown(f"job {job.job_id} is left out: {sentence}")
@@ -92,7 +93,7 @@ def _runnable(job: TraceJob, throughputs: Throughputs) -> JobSpec:
 
 
 def known_rates(workload: Workload, throughputs: Throughputs, references: int | None = None) -> ThroughputsProvided:
-    """What an operator who has the table would tell about the configurations of these jobs.
+    """What an operator with the table would tell about the configurations of these jobs.
 
     Args:
         workload: the jobs.

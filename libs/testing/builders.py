@@ -33,7 +33,7 @@ from libs.sim.simulation import Simulation
 from libs.sim.workloads import Planned, Workload, arrival
 
 OPERATOR = "ada"
-"""Who asks for things in tests."""
+"""The user that makes the requests of tests."""
 
 
 class Spec:
@@ -55,7 +55,7 @@ class Spec:
         return self
 
     def tenant(self, name: str) -> Self:
-        """Whose job it is."""
+        """The tenant of the job."""
         self._fields["tenant"] = name
         return self
 
@@ -179,16 +179,16 @@ class Scenario:
         return self
 
     def cancel(self, job_id: str, *, at: float) -> Self:
-        """Somebody wants the job gone."""
+        """A user wants the job gone."""
         return self.plan(at, JobCancelRequested(job_id=job_id, requested_by=OPERATOR))
 
     def pause(self, job_id: str, *, at: float, until: float | None = None) -> Self:
-        """Somebody pauses the job, and resumes it."""
+        """A user pauses the job, and resumes it."""
         self.plan(at, JobPauseRequested(job_id=job_id, requested_by=OPERATOR))
         return self if until is None else self.resume(job_id, at=until)
 
     def resume(self, job_id: str, *, at: float) -> Self:
-        """Somebody lets the job go on."""
+        """A user lets the job go on."""
         return self.plan(at, JobResumeRequested(job_id=job_id, requested_by=OPERATOR))
 
     def drain(self, node_id: str, *, at: float, until: float | None = None) -> Self:

@@ -35,7 +35,7 @@ class Faults:
         self.dead = False
 
     def crash_at(self, moment: int) -> None:
-        """Kill whoever is at this moment, counted from 0."""
+        """Crash at this moment, counted from 0."""
         self._at[moment] = self._crash
 
     def fail(self, name: str, error: Exception) -> None:
@@ -66,7 +66,7 @@ class FaultyBus(PassingBus):
     """Passes everything on to a real bus, through the moments of `faults`.
 
     Moments: `open`, `position`, `read`, `read.done`, `commit`, `commit.done`. An OutcomeUnknown at
-    `commit.done` is one whose commit has happened; at `commit`, one whose commit has not.
+    `commit.done` comes after the commit; one at `commit`, in its place.
     """
 
     def __init__(self, bus: Bus, faults: Faults) -> None:
@@ -91,7 +91,7 @@ class FaultyBus(PassingBus):
         return _Reader(self.faults, await self.bus.reader(starts))
 
     async def committed(self, session: str, positions: Mapping[Partition, Position]) -> None:
-        """Note a commit and tell who waits for it."""
+        """Note a commit and wake what waits for it."""
         async with self._changed:
             self.positions.setdefault(session, {}).update(positions)
             self._changed.notify_all()

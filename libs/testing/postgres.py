@@ -108,7 +108,7 @@ def find_programs() -> Path:
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:
-    """Whom to run as: None for ourselves."""
+    """The user to run as: None for ourselves."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -120,7 +120,7 @@ def _unprivileged_user() -> pwd.struct_passwd | None:
 
 
 def _as(user: pwd.struct_passwd | None) -> dict[str, Any]:
-    """Arguments of `subprocess` for running as somebody."""
+    """Arguments of `subprocess` for running as that user."""
     if user is None:
         return {}
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

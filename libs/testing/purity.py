@@ -1,4 +1,4 @@
-"""Cores whose `decide` is watched: it may change the state by emitting, and in no other way."""
+"""Cores with a watched `decide`: it may change the state by emitting, and in no other way."""
 
 from __future__ import annotations
 

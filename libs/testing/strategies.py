@@ -151,7 +151,7 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva") -> Scenario:
 def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
     """Operators switch between queues, allocations and slices while jobs run.
 
-    Rounds are longer than tasks take to start: else nobody would get anywhere.
+    Rounds are longer than tasks take to start: else no job would get anywhere.
     """
     round_s = SettingChanged(service="placement", name="round_s", value=10.0 + draw(spans), requested_by="op")
     slice_s = SettingChanged(service="placement", name="slice_s", value=draw(spans), requested_by="op")

@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         return CONFIG
     if tokens is None and not settings.anonymous and not settings.on_loopback():
         print(
-            f"error: {settings.listen} can be reached from other machines, and whoever reaches it could run programs "
+            f"error: {settings.listen} can be reached from other machines, and every client there could run programs "
             "on the nodes: set SANJAYA_TOKENS_FILE, or SANJAYA_ANONYMOUS=1 if that is what you want",
             file=sys.stderr,
         )

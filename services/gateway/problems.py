@@ -31,7 +31,7 @@ KINDS = {
     kind.slug: kind
     for kind in (
         Kind("malformed", 400, "The request cannot be read", "The body is no JSON, or a header has no sense."),
-        Kind("unauthenticated", 401, "Who are you?", "Send `Authorization: Bearer <token>` with a token of this cell."),
+        Kind("unauthenticated", 401, "Token needed", "Send `Authorization: Bearer <token>` with a token of this cell."),
         Kind("forbidden", 403, "Not allowed", "The token is known, but lacks the scope that the request needs."),
         Kind("not-found", 404, "There is no such thing", "Nothing of this cell has that id, name or path."),
         Kind(

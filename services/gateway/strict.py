@@ -18,7 +18,7 @@ _DISCARDED_BYTES = 256 * 1024 * 1024
 
 
 class StrictRequest(Request):
-    """A request whose body is limited (`max_body_bytes` of the application) and whose JSON is unambiguous."""
+    """A request with a limited body (`max_body_bytes` of the application) and unambiguous JSON."""
 
     async def body(self) -> bytes:
         """The whole body.

@@ -109,7 +109,7 @@ LIVE = Generation()
 BUILDING = Generation("sanjaya_next_")
 """What is built beside it, to take its place."""
 PAST_PREFIX = "sanjaya_past_"
-"""Of tables whose place has been taken; they are dropped."""
+"""Of tables that others have replaced; they are dropped."""
 NAMES = (CHECKPOINT_TABLE, *sorted(row_type.table for row_type in ROW_TYPES))
 """Of the live tables, the checkpoint first."""
 

@@ -119,7 +119,7 @@ class EmbeddedBus:
         return self._writing
 
     async def _append(self, work: Callable[[Writer], Appended]) -> Appended:
-        """Do a transaction, and see to what follows from it in the same thread: so it does, whoever is cancelled."""
+        """Do a transaction, and see to what follows from it in the same thread: also when the caller is cancelled."""
 
         def append(writer: Writer) -> Appended:
             appended = work(writer)

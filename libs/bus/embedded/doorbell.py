@@ -1,6 +1,6 @@
 """Tells the processes that share a log that something was appended, without any polling.
 
-Everybody who waits binds a datagram socket in a directory beside the file; whoever appends sends each of them
+A process that waits binds a datagram socket in a directory beside the file; one that appends sends each of them
 the ids of the partitions that have grown. A datagram may get lost (a full queue, a reader that is bound a
 moment too late), so waiting readers look by themselves every now and then as well.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 LONGEST_NAME_BYTES = 100
 """Of a socket's path, on all systems; a longer path is reached through its directory's descriptor."""
 QUEUE_NEARLY_FULL = 8
-"""So many datagrams at once: others may have been refused, so everybody looks."""
+"""So many datagrams at once: others may have been refused, so every reader looks."""
 ABANDONED_S = 60.0
 """Age from which a socket that was never put in its place is taken for that of a process which has died."""
 DATAGRAM_BYTES = 4096
@@ -67,7 +67,7 @@ class Doorbell:
         return self._ear is not None
 
     def listen(self) -> None:
-        """Be there for others. Where sockets cannot be bound nobody rings, and readers must look by themselves."""
+        """Be there for others. Where sockets cannot be bound nothing rings, and readers must look by themselves."""
         if self._ear is not None:
             return
         ear = _datagram_socket()
@@ -85,7 +85,7 @@ class Doorbell:
         self._loop.add_reader(ear.fileno(), self._hear)
 
     def ring(self, partition_ids: Iterable[int]) -> None:
-        """Tell everybody who listens which partitions have grown. Never fails: readers look by themselves, too."""
+        """Tell all listeners which partitions have grown. Never fails: readers look by themselves, too."""
         datagram = b"".join(_ID.pack(partition_id) for partition_id in partition_ids)[:DATAGRAM_BYTES]
         with contextlib.suppress(OSError):
             for name in os.listdir(self._directory):
@@ -129,7 +129,7 @@ class Doorbell:
             self._descriptor = -1
 
     def _hear(self) -> None:
-        """Take all datagrams that have come and ring whom they concern."""
+        """Take all datagrams that have come and ring the readers that they concern."""
         assert self._ear is not None
         datagrams = 0
         grown: set[int] = set()

@@ -27,7 +27,7 @@ FOR_GOOD = {
     sqlite3.SQLITE_NOTADB: "is no SQLite database",
     sqlite3.SQLITE_CORRUPT: "is damaged: restore it from a copy",
 }
-"""{primary code: words}: somebody has to do something about it."""
+"""{primary code: words}, of errors that an operator has to remedy."""
 
 
 def primary_code(error: sqlite3.Error) -> int:

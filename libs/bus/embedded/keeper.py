@@ -56,7 +56,7 @@ class Keeper:
         return self._asked
 
     def work(self) -> None:
-        """Trim what has grown, then checkpoint. Gives way to everybody else; what fails is tried again later."""
+        """Trim what has grown, then checkpoint. Gives way to all other writers; what fails is tried again later."""
         try:
             with in_our_words(self._path):
                 connection, transactions = self._open()

@@ -1,4 +1,4 @@
-"""What is read from the file. Synchronous; SQLite's readers wait for nobody."""
+"""What is read from the file. Synchronous; SQLite's readers wait for no writer."""
 
 from __future__ import annotations
 

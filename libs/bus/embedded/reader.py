@@ -13,7 +13,7 @@ from libs.bus.port import BusError, Message, Partition
 LOOK_ANYWAY_S = 0.5
 """How long a reader trusts that it would have been rung."""
 LOOK_DEAF_S = 0.05
-"""How long it waits where nobody can ring."""
+"""How long it waits where it cannot be rung."""
 
 
 class EmbeddedReader:

@@ -1,4 +1,4 @@
-"""Notices that the file was taken away from under us: what is written then would be seen by nobody."""
+"""Notices that the file was taken away from under us: what is written then would be seen by no reader."""
 
 from __future__ import annotations
 

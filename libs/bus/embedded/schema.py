@@ -15,7 +15,7 @@ APPLICATION_ID = 0x53414E4A
 VERSION = 1
 """The layout that a new log gets."""
 ARCHIVED_VERSION = 2
-"""The layout of a log whose older records were removed: with the table `archives`, and control may begin late.
+"""The layout of a log from which older records were removed: with the table `archives`, and control may begin late.
 
 A Sanjaya that knows nothing of archives would take what is left for the whole, so the number keeps it out.
 """
@@ -58,7 +58,7 @@ ARCHIVES = """CREATE TABLE IF NOT EXISTS archives (
 OPENING_S = 30.0
 """How long opening waits for other processes that open the same file."""
 READER_WAIT_MS = 10_000
-"""Readers wait for nobody, except while the log is being recovered after a crash."""
+"""Readers wait only while the log is being recovered after a crash."""
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 WAL_PAGES_AT_MOST = 16_000
 """A commit checkpoints by itself only when the keeper does not come round: from 64 MiB of write-ahead log on."""
@@ -170,7 +170,7 @@ def _is_log(connection: sqlite3.Connection, path: Path) -> bool:
     Raises:
         BusError: it is something else.
     """
-    # one statement, so that a file which somebody else is making now is seen before or after, and not in between
+    # one statement, so that a file that another process is making now is seen before or after, and not in between
     application, version, tables = connection.execute(
         "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),"
         " (SELECT count(*) FROM sqlite_master)"

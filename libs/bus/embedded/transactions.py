@@ -15,7 +15,7 @@ from libs.bus.embedded.same_file import SameFile
 from libs.bus.port import BusUnavailable, OutcomeUnknown
 
 PATIENCE_S = 30.0
-"""How long a writer waits for its turn. Turns take milliseconds; a longer wait means that somebody is stuck."""
+"""How long a writer waits for its turn. Turns take milliseconds; a longer wait means that another one is stuck."""
 FIRST_PAUSE_S = 0.0002
 LONGEST_PAUSE_S = 0.003
 """SQLite's own waiting sleeps up to 0.1 s at a time and lets some writers wait for nearly a second."""

@@ -35,7 +35,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who may write under a session's name."""
+    """The holder of a session, which may write under its name."""
 
     session_id: int
     epoch: int
@@ -67,7 +67,7 @@ class Writer:
                     self._connection.executemany("INSERT INTO partitions (cell, topic, number) VALUES (?, ?, ?)", rows)
 
     def take_over(self, session: str) -> Holder:
-        """Raise the session's epoch: whoever holds an older one is fenced."""
+        """Raise the session's epoch: a holder of an older one is fenced."""
         with self._transactions.transaction(synced=True):
             row = self._connection.execute(
                 "INSERT INTO sessions (cell, name, epoch) VALUES (?, ?, 1)"
@@ -88,7 +88,7 @@ class Writer:
         """Append and move positions.
 
         Raises:
-            Fenced: somebody took the session over.
+            Fenced: another holder took the session over.
         """
         rows = self._rows(outputs)
         moves = [(holder.session_id, self._ids.one(p), at.next_offset, at.metadata) for p, at in positions.items()]

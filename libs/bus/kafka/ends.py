@@ -60,7 +60,7 @@ class Ends:
     async def _settled_end(self, place: TopicPartition) -> int:
         """The broker's end of what is committed, not before what was committed until now.
 
-        A commit returns before the broker has written its markers, and until then nobody sees it.
+        A commit returns before the broker has written its markers, and until then no reader sees it.
         """
         deadline = time.monotonic() + SETTLE_S
         written: int = (await self._everything.end_offsets([place]))[place]

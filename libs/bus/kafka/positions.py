@@ -51,7 +51,7 @@ async def offset(admin: AIOKafkaAdminClient, group: str, place: TopicPartition) 
 
 
 async def set_positions(connection: Connection, group: str, positions: Mapping[TopicPartition, int]) -> bool:
-    """Commit positions for a group that nobody is in, as `kafka-consumer-groups.sh --reset-offsets` does.
+    """Commit positions for a group without members, as `kafka-consumer-groups.sh --reset-offsets` does.
 
     Returns:
         False when the group has members: their positions are their own business.

@@ -94,7 +94,7 @@ class KafkaReader:
         return [self._message(place, record) for place, records in found.items() for record in records]
 
     async def _probe(self) -> None:
-        """Silence may mean that nothing was written or that nobody answers: the client retries for ever. Ask."""
+        """Silence may mean that nothing was written or that no broker answers: the client retries for ever. Ask."""
         some = next(iter(self._starts))
         await asyncio.wait_for(self._consumer.end_offsets([some]), PROBE_TIMEOUT_S)
 

@@ -1,7 +1,7 @@
 """Removes the oldest records of partitions, and keeps the note that says where they are.
 
-Kafka has no place for a note beside its topics, and forgets the positions of groups, so a cell whose records were
-removed gets one more topic, `<cell>.archive`. It belongs to this adapter: no service reads it.
+Kafka has no place for a note beside its topics, and forgets the positions of groups, so a cell from which records
+were removed gets one more topic, `<cell>.archive`. It belongs to this adapter: no service reads it.
 """
 
 from __future__ import annotations

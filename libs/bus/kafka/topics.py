@@ -19,7 +19,7 @@ LOOK_AGAIN_S = 0.05
 
 
 async def partition_counts(connection: Connection, cell: str) -> dict[Topic, int]:
-    """{topic: partitions} of the cell's topics that exist and whose partitions all have a leader."""
+    """{topic: partitions} of the cell's topics that exist and have a leader of each partition."""
     async with reaching_kafka(f"look up the topics of {cell}"), admin_client(connection) as admin:
         described = await admin.describe_topics([f"{cell}.{topic.value}" for topic in Topic])
     return {

@@ -15,7 +15,7 @@ _METADATA, _VERSION, _CORRELATION_ID, _NO_TOPICS = 3, 1, 7, 0
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on now. Raises OSError when none is found."""
+    """A TCP port of the loopback address that no process listens on now. Raises OSError when none is found."""
     for port in random.sample(_PORTS, 50):
         if is_free(port):
             return port
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on `port` of the loopback address now."""
+    """Whether no process listens on `port` of the loopback address now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -13,6 +13,7 @@ from rich.text import Text
 from libs.cli.jobs import place_or_reason
 from libs.cli.output import STATE_STYLES, count, loss, rate
 from libs.client.client import FINAL
+from libs.kernel.words import counted
 
 TENANT_STYLES = ("black on green", "black on cyan", "black on magenta", "black on yellow")
 
@@ -67,7 +68,7 @@ def summary(jobs: list[dict[str, Any]], elapsed_s: float) -> Table:
     Whole on a terminal of 80 columns, which is also what a pipe gets.
     """
     table = Table(
-        title=f"{len(jobs)} jobs in {elapsed_s:.0f} s",
+        title=f"{counted(len(jobs), 'job')} in {elapsed_s:.0f} s",
         title_justify="left",
         box=None,
         pad_edge=False,

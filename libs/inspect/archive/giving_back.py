@@ -29,7 +29,7 @@ class GivenBack:
     befores: Mapping[Partition, int]
     """{partition: offset of the first record that is kept}."""
     waiting: Mapping[Partition, str]
-    """{partition: node whose agent has not read its orders yet}: these orders stay on the log until it has."""
+    """{partition: node that has not read its orders yet}: these orders stay on the log until it has."""
 
 
 async def give_back(bus: Bus, archive: Archive, before: int, starts: Mapping[str, int]) -> GivenBack:

@@ -12,6 +12,7 @@ from libs.bus.port import Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive.files import FileSum, publish, unfinished
+from libs.kernel.words import counted
 
 FORMAT = "sanjaya-archive/1"
 MANIFEST = "manifest.json"
@@ -146,7 +147,7 @@ def _check_offsets(path: Path, segments: Sequence[Segment]) -> None:
             raise BadInput(where, f"begins at offset {segment.begin_offset}", f"{begin}, where the one before it ends")
         within = begin <= segment.first_offset <= segment.last_offset < segment.next_offset
         if not within or not 1 <= segment.records <= segment.last_offset - segment.first_offset + 1:
-            what = f"{segment.records} records from {begin} to {segment.next_offset}"
+            what = f"{counted(segment.records, 'record')} from {begin} to {segment.next_offset}"
             raise BadInput(where, what, "offsets that enclose its records")
         for file in segment.files:
             if Path(file.name).name != file.name or file.name in ("", ".", ".."):

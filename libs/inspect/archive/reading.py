@@ -15,6 +15,7 @@ from libs.inspect.archive.files import FileSum, sum_of
 from libs.inspect.archive.manifest import MANIFEST, Manifest, Segment, read_manifest
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import AUDITED, Header, Log, Walk, place
+from libs.kernel.words import counted
 
 
 class Archive:
@@ -99,7 +100,7 @@ class Archive:
         except (OSError, EOFError, zlib.error) as error:
             raise self._wrong(segment, str(error), "a gzip file") from None
         if (records, last) != (segment.records, segment.last_offset):
-            raise self._wrong(segment, f"{records} records up to {last}", f"{segment.records}")
+            raise self._wrong(segment, f"{counted(records, 'record')} up to {last}", f"{segment.records}")
 
     def _check_size(self, segment: Segment, file: FileSum) -> None:
         try:

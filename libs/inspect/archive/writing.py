@@ -50,7 +50,7 @@ async def archive(
 ) -> Archive:
     """Archive the control records before an offset, and the orders that they have caused.
 
-    In each partition of orders, archived is what precedes the first order whose cause stands at `before` or later,
+    In each partition of orders, archived is what precedes the first order with a cause at `before` or later,
     by its causation id. Times would not do: those of different sources are not in the order of the log.
 
     Args:

@@ -117,7 +117,7 @@ class LinearProgram:
         self.iterations = 0
 
     def __del__(self) -> None:
-        """Whoever comes next finds the solver as if it were new."""
+        """The next program finds the solver as if it were new."""
         self._highs.clearModel()
         _idle[self._way].append(self._highs)
 

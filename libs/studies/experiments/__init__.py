@@ -2,5 +2,5 @@
 
     grid file ──> RunSpec, RunSpec, … ──> one process each ──> one result file each ──> report
 
-Who plays a run is handed in (`execute`), so nothing here knows the services.
+What plays a run is handed in (`execute`), so nothing here knows the services.
 """

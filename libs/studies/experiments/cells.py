@@ -1,7 +1,7 @@
 """Running the runs of an experiment: one process each, several at a time, each result in a file of its own.
 
-A run whose file is there is not run again, so an experiment that was interrupted goes on where it was. A run that
-fails, or whose process dies, costs nobody else anything: it is named in the outcome and is tried again next time.
+A run that has its file is not run again, so an experiment that was interrupted goes on where it was. A run that
+fails, or loses its process, costs the others nothing: it is named in the outcome and is tried again next time.
 """
 
 from __future__ import annotations

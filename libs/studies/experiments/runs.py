@@ -35,9 +35,9 @@ class RunSpec(Choice):
     ideal: bool = False
     """Every job gets its computed share all the time, instead of rounds on whole GPUs."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
-    """Of tenants (entities) whose weight is not 1."""
+    """Of tenants (entities) with a weight other than 1."""
     keep_intervals: bool = False
-    """Whether the result also says who held which GPU when, for plots over time."""
+    """Whether the result also says which job held which GPU when, for plots over time."""
 
     def __post_init__(self) -> None:
         if (self.workload is None) == (self.trace is None):

@@ -26,7 +26,7 @@ class DrawnWorkload(ABC):
 
     @abstractmethod
     def rates(self) -> Throughputs:
-        """The table for those who have no measured one."""
+        """The table for users without a measured one."""
 
     @abstractmethod
     def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:

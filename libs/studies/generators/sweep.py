@@ -32,7 +32,7 @@ METRIC = "accuracy"
 CHANCE = 0.1
 """Accuracy of a guess among ten classes."""
 MOST = 0.95
-"""Nobody is better."""
+"""No trial is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class SweepWorkload(DrawnWorkload):
     reports: int = 60
     target: float = 0.9
     pruned: bool = True
-    """Whether trials whose curves promise nothing are given up."""
+    """Whether trials with curves that promise nothing are given up."""
     favourites: int = 0
     noise: float = 0.01
     jobs_per_hour: float = math.nan

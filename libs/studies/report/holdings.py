@@ -1,4 +1,4 @@
-"""Who held which GPU when, read from a control log."""
+"""Which job held which GPU when, read from a control log."""
 
 from __future__ import annotations
 

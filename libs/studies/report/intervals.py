@@ -1,4 +1,4 @@
-"""Who held which GPU when, and what follows from it over time."""
+"""Which job held which GPU when, and what follows from it over time."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _most_usual_round(results: Sequence[Result]) -> float:
 
 
 def _over_time(results: Sequence[Result]) -> Section:
-    """Of the first runs that have kept who held what."""
+    """Of the first runs that have kept which job held what."""
     drawings: list[Drawing] = []
     kept = [result for result in results if result.document.get("intervals")]
     for result in kept[:MOST_TIMELINES]:

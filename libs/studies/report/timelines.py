@@ -1,4 +1,4 @@
-"""Drawings over time: how busy the GPUs are, whose they are, and every round on every GPU."""
+"""Drawings over time: how busy the GPUs are, which tenants have them, and every round on every GPU."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def shares(
     name: str = "shares",
     of: str = "",
 ) -> Drawing:
-    """Whose the GPUs are: tenants (entities) stacked up, what is left white is idle.
+    """Which tenants (entities) have the GPUs, stacked up; what is left white is idle.
 
     Args:
         intervals: of the whole run; at least one.

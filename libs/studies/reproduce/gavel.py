@@ -166,7 +166,7 @@ def _multi_level(plan: Plan) -> list[Claim]:
             measure=metrics.mean("hierarchical", metrics.worst_share),
             show=percent,
             accepted=Accepted(least=0.85),
-            note="The smallest part an entity gets of what it is owed, in normalised throughput. "
+            note="The smallest part an entity gets of what it is entitled to, in normalised throughput. "
             "All jobs are there from the start here; in the paper they come one after the other.",
         )
     ]

@@ -185,8 +185,8 @@ def worst_share(result: Result) -> float | None:
     if not progress:
         return None
     weights = {entity: result.spec.tenant_weights.get(entity, 1.0) for entity in progress}
-    made, owed = sum(progress.values()), sum(weights.values())
-    return min(progress[entity] / made / (weights[entity] / owed) for entity in progress)
+    made, weight = sum(progress.values()), sum(weights.values())
+    return min(progress[entity] / made / (weights[entity] / weight) for entity in progress)
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""The report of a study: claims first, then the pictures whose runs have results."""
+"""The report of a study: claims first, then the pictures of runs that have results."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Study:
         return tuple({spec.cell_id: spec for spec in needed}.values())
 
     def only(self, prefixes: Sequence[str]) -> Study:
-        """The claims whose ids begin so, and the pictures that show nothing but their runs."""
+        """The claims with ids that begin so, and the pictures that show nothing but their runs."""
         claims = [claim for claim in self.claims if claim.claim_id.startswith(tuple(prefixes))]
         needed = {spec.cell_id for claim in claims for specs in claim.runs.values() for spec in specs}
         chapters = [c for c in self.chapters if any(spec.cell_id in needed for spec in c.runs)]

@@ -39,14 +39,14 @@ class Commit:
 
 @dataclass(frozen=True)
 class Append:
-    """Somebody appends without a session."""
+    """An append without a session."""
 
     outputs: tuple[tuple[Topic, str], ...]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Somebody reads everything."""
+    """A read of everything."""
 
 
 def _pairs(positions: dict[Partition, int]) -> tuple[tuple[Partition, int], ...]:

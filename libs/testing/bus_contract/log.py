@@ -40,13 +40,13 @@ class LogUnderTest(ABC):
         """Let the process that holds this connection die: nothing is said to the log, nothing is tidied up."""
 
     async def connect(self, cell: str = CELL) -> Bus:
-        """A connection to a cell whose topics exist."""
+        """A connection to a cell that has its topics."""
         bus = await self.connect_bare(cell)
         await bus.create_topics(LAYOUT)
         return bus
 
     async def connect_bare(self, cell: str) -> Bus:
-        """A connection to a cell whose topics need not exist."""
+        """A connection to a cell with or without its topics."""
         bus = await self._connect(cell)
         self._open.append(bus)
         return bus

@@ -15,7 +15,7 @@ TELEMETRY = [Partition(Topic.TELEMETRY, index) for index in range(3)]
 
 
 class ReaderContract:
-    """A reader misses nothing, and needs nobody to ask it again and again."""
+    """A reader misses nothing, and does not have to be asked again and again."""
 
     async def test_a_waiting_reader_wakes_when_another_process_appends(self, log: LogUnderTest) -> None:
         here, there = await log.connect(), await log.connect()

@@ -14,7 +14,7 @@ ORDERS_1 = Partition(Topic.ORDERS, 1)
 
 
 class SessionContract:
-    """What a session commits is there, whole, and by nobody else."""
+    """What a session commits is there, whole, and only its holder commits."""
 
     async def test_positions_belong_to_a_session_and_a_partition(self, log: LogUnderTest) -> None:
         bus = await log.connect()

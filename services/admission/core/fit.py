@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.reasons import PendingReason, Reason, Rejected
+from libs.kernel.words import counted
 
 Nodes = Mapping[str, Mapping[str, int]]
 
@@ -30,11 +31,12 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
         A Misfit, or the reason why it fits (the GPU type that offers most).
     """
     request = spec.gpus
+    asked = counted(request.count, "GPU")
     if tenant_limit is not None and request.count > tenant_limit:
         return Misfit(
             Reason(
                 code=PendingReason.EXCEEDS_QUOTA,
-                message=f"{request.count} GPUs asked for; tenant {spec.tenant} may use at most {tenant_limit}",
+                message=f"{asked} asked for; tenant {spec.tenant} may use at most {tenant_limit}",
                 numbers={"gpus": request.count, "limit_gpus": tenant_limit},
             )
         )
@@ -47,7 +49,7 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
         return Misfit(_too_large(request, wanted))
     return Reason(
         code="Fits",
-        message=f"{request.count} GPUs asked for; a gang can have up to {wanted[best]} {best}",
+        message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
     )
 
@@ -79,10 +81,11 @@ def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:
 
 def _too_large(request: GpuRequest, wanted: Mapping[str, int]) -> Reason:
     best = max(wanted, key=lambda t: wanted[t])
-    within = f" on {request.max_nodes} nodes" if request.max_nodes else ""
+    asked = f"{counted(request.count, 'GPU')} of one type"
+    within = f" on {counted(request.max_nodes, 'node')}" if request.max_nodes else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"{request.count} GPUs of one type asked for{within}; the whole cluster has {wanted[best]} {best}",
+        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
         rejected=[Rejected(what=t, code="TooFewGpus", numbers={"gpus": n}) for t, n in wanted.items()],
     )

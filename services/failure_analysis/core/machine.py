@@ -9,6 +9,7 @@ from libs.contracts.gateway import JobArrived, SettingChanged
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Machine, Turn
+from libs.kernel.words import counted
 from services.failure_analysis.core.classify import Failure, classify
 from services.failure_analysis.core.state import History, State
 
@@ -82,8 +83,8 @@ def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -
     reason = Reason(
         code="RetryCanHelp",
         message=(
-            f"failure {history.failures}, {history.max_retries} retries allowed; "
-            f"lost {history.losses} times; next try in {delay_s:g} s"
+            f"failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
+            f"lost {counted(history.losses, 'time')}; next try in {delay_s:g} s"
         ),
         numbers={
             "failures": history.failures,
@@ -98,7 +99,8 @@ def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -
 
 def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:
     if failure.retry_can_help:
-        code, why = "RetriesUsedUp", f"failed {history.failures} times, {history.max_retries} retries allowed"
+        allowed = counted(history.max_retries, "retry", "retries")
+        code, why = "RetriesUsedUp", f"failed {counted(history.failures, 'time')}, {allowed} allowed"
     else:
         code, why = "RetryCannotHelp", f"{failure.failure} would happen again: {failure.deciding_line}"
     reason = Reason(

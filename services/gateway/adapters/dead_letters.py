@@ -1,4 +1,4 @@
-"""The newest dead letters of the cell, read along for all who ask: the topic itself is on no read model."""
+"""The newest dead letters of the cell, read along for all requests: the topic itself is on no read model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DeadLetters:
     def _keep(self, message: Message) -> None:
         found = letter(message)
         origin = found.service, found.record
-        if origin in self._kept:  # put aside twice, by a service whose position the log had forgotten
+        if origin in self._kept:  # put aside twice, by a service after the log had forgotten its position
             return
         self.total += 1
         self._kept[origin] = found

@@ -32,7 +32,7 @@ _WAIT_S = 5.0
 
 @dataclass(frozen=True)
 class Entry:
-    """A control record, as it is sent to whoever follows."""
+    """A control record, as it is sent to followers."""
 
     record: Record
 

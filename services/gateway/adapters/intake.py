@@ -197,7 +197,7 @@ class Intake:
         return await self._outcome(waiting)
 
     async def known(self, event_id: str) -> Accepted | None:
-        """The request whose event has this id, if it is on the log.
+        """The request with an event of this id, if it is on the log.
 
         Raises:
             NotTaken: the index cannot be read now.

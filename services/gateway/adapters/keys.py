@@ -190,7 +190,7 @@ class Keys:
         """Forget the oldest entries, as far as the read models have them: `PRUNED_AT_ONCE` at most.
 
         Args:
-            before_s: entries whose envelope's time is at or after it are kept, in seconds since the epoch.
+            before_s: entries with an envelope of that time or later are kept, in seconds since the epoch.
 
         Returns:
             Whether there may be more to forget.

@@ -34,7 +34,7 @@ def by_id(connection: sa.Connection, kind: Kind[N], subject: str) -> N | None:
 
 
 def like_named(connection: sa.Connection, kind: Kind[N], reference: str, limit: int = 10) -> list[N]:
-    """Those whose id begins with the reference, else those that have it as their name; newest first."""
+    """Those with an id that begins with the reference, else those that have it as their name; newest first."""
     columns = kind.table.c
     for condition in (columns.id.startswith(reference, autoescape=True), columns.name == reference):
         query = sa.select(kind.table).where(condition).order_by(columns.arrived_offset.desc()).limit(limit)

@@ -57,7 +57,7 @@ checkpoint = sa.table(
     sa.column("changed_s", sa.Double()),
 )
 HOLD_TABLES = sa.text(f"LOCK TABLE {CHECKPOINT_TABLE} IN ACCESS SHARE MODE")
-"""PostgreSQL: the first statement of a transaction whose selects see one moment. The projection swaps all tables by
+"""PostgreSQL: the first statement of a transaction with selects of one moment. The projection swaps all tables by
 names, at once, for which it needs this one first; so they stay until the transaction ends. The moment is that of the
 first select, and so not before the tables were there."""
 

@@ -7,7 +7,7 @@ The file is YAML (or JSON):
         sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
         scopes: [read, submit]
       - name: ci
-        token: a-token-in-clear-for-those-who-must
+        token: a-token-in-clear-where-it-must-be
         scopes: [read, submit, operate]
 
 Scopes do not include each other, except that `admin` includes all.

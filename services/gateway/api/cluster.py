@@ -157,7 +157,7 @@ async def configure_tenant(
 
 @router.get("/policy", operation_id="getPolicy", dependencies=[Fresh], responses=responses("Policy"))
 async def get_policy(gateway: Door, caller: Reader) -> Response:
-    """The placement policy, who set it and why."""
+    """The placement policy, by which user it was set and why."""
     rows, offset = await look(gateway, cluster_queries.all_settings)
     return answer(Policy(**views.policy(rows)), offset=offset)
 

@@ -207,7 +207,7 @@ def media(description: str, content: Mapping[str, Any], *other: int) -> dict[int
 
 
 def scoped(key: str | None, caller: Principal) -> str:
-    """What names a request: its key, within the realm of whoever sends it; without a key it is one of a kind."""
+    """What names a request: its key, within the realm of its sender; without a key it is one of a kind."""
     if key is None:
         return uuid.uuid4().hex
     return f"{caller.name}/{key}" if caller.authenticated else key

@@ -31,7 +31,7 @@ _CORES = (
     failure_analysis.OWNER,
     sweeps.OWNER,
 )
-"""The services whose decisions a replay derives anew."""
+"""The services that decide anew in a replay."""
 _DOCUMENT = media("`sanjaya-log/1`: a header line, then a line per record.", {NDJSON: {"schema": {"type": "string"}}})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, JobState, TaskStatus, TenantRow
+from libs.kernel.words import counted, either, plural
 
 SHOWN = 5
 """So many violations of one law are spelled out."""
@@ -64,16 +65,18 @@ def _one_state(live: Sequence[JobRow], counts: Counts) -> Iterable[str]:
         yield f"unknown states: {', '.join(unknown)}"
     total = sum(counts.by_state.values())
     if total != counts.arrived:
-        yield f"{counts.arrived} jobs have arrived, {total} are known"
+        yield f"{counted(counts.arrived, 'job has', 'jobs have')} arrived, {total} {plural(total, 'is', 'are')} known"
     alive = sum(n for state, n in counts.by_state.items() if state not in FINAL_STATES)
     if alive != len(live):
-        yield f"{alive} jobs are in a state that is not final, {len(live)} are found"
+        alive_jobs, found = counted(alive, "job is", "jobs are"), counted(len(live), "is", "are")
+        yield f"{alive_jobs} in a state that is not final, {found} found"
 
 
 def _ends_once(counts: Counts) -> Iterable[str]:
     final = sum(n for state, n in counts.by_state.items() if state in FINAL_STATES)
     if final != counts.ended:
-        yield f"{final} jobs have ended, {counts.ended} ends are on the log"
+        ends = counted(counts.ended, "end is", "ends are")
+        yield f"{counted(final, 'job has', 'jobs have')} ended, {ends} on the log"
 
 
 def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
@@ -83,7 +86,7 @@ def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
             if job is None:
                 yield f"GPU {gpu.id} is held by {job_id}, which has ended or never was"
             elif gpu.id not in _placement(job):
-                yield f"GPU {gpu.id} is held by {job_id}, whose place is {', '.join(_placement(job)) or 'nowhere'}"
+                yield f"GPU {gpu.id} is held by {job_id}, which was given {', '.join(_placement(job)) or 'nothing'}"
             elif attempt != job.attempt:
                 yield f"GPU {gpu.id} is held by attempt {attempt} of {job_id}, which is at attempt {job.attempt}"
 
@@ -100,7 +103,7 @@ def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
         if has != due:
             yield f"job {job.id} should hold {', '.join(due) or 'nothing'} and holds {', '.join(has) or 'nothing'}"
         elif due and len(due) not in job.widths:
-            yield f"job {job.id} may have {' or '.join(map(str, job.widths))} GPUs and holds {len(due)}"
+            yield f"job {job.id} may have {either(job.widths, 'GPU')} and holds {len(due)}"
 
 
 def _charged(live: Sequence[JobRow], tenants: Sequence[TenantRow]) -> Iterable[str]:
@@ -110,7 +113,7 @@ def _charged(live: Sequence[JobRow], tenants: Sequence[TenantRow]) -> Iterable[s
     for tenant in tenants:
         due = granted.get(tenant.name, 0)
         if tenant.granted_gpus != due:
-            yield f"tenant {tenant.name} is charged {tenant.granted_gpus} GPUs, its jobs were granted {due}"
+            yield f"tenant {tenant.name} is charged {counted(tenant.granted_gpus, 'GPU')}, its jobs were granted {due}"
 
 
 def _placement(job: JobRow) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
+from libs.kernel.words import counted, plural
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,23 @@ def forecast(
     numbers: dict[str, Number] = {"gpus": wanted, "largest_gang_gpus": largest}
     if largest < wanted:
         return Forecast(
-            "rejected", PendingReason.NEVER_FITS, f"{wanted} GPUs asked for, a gang can have {largest}", numbers
+            "rejected",
+            PendingReason.NEVER_FITS,
+            f"{counted(wanted, 'GPU')} asked for, a gang can have {largest}",
+            numbers,
         )
     limit = tenant.gpu_limit if tenant is not None else None
     if tenant is not None and limit is not None:
         numbers |= {"limit_gpus": limit, "granted_gpus": tenant.granted_gpus}
         if wanted > limit:
             return Forecast(
-                "rejected", PendingReason.EXCEEDS_QUOTA, f"tenant {tenant.name} may use {limit} GPUs", numbers
+                "rejected",
+                PendingReason.EXCEEDS_QUOTA,
+                f"tenant {tenant.name} may use {counted(limit, 'GPU')}",
+                numbers,
             )
         if tenant.granted_gpus + wanted > limit:
-            message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {limit} GPUs"
+            message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {counted(limit, 'GPU')}"
             return Forecast("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
     return _now(spec, nodes, gpus, numbers, queued_ahead)
 
@@ -69,13 +76,15 @@ def _now(
     if places:
         best = min(places, key=len)
         if queued_ahead:
-            message = f"it fits now, and {queued_ahead} waiting jobs go first"
+            message = f"it fits now, and {counted(queued_ahead, 'waiting job goes', 'waiting jobs go')} first"
             return Forecast("waits", PendingReason.FAIR_SHARE, message, numbers, best)
-        return Forecast("starts", "Fits", f"{wanted} GPUs are free on {', '.join(best)}", numbers, best)
-    if most_free >= wanted:
-        message = f"{most_free} GPUs are free, but not on {spec.gpus.max_nodes} servers"
+        message = f"{counted(wanted, 'GPU is', 'GPUs are')} free on {', '.join(best)}"
+        return Forecast("starts", "Fits", message, numbers, best)
+    max_nodes = spec.gpus.max_nodes
+    if most_free >= wanted and max_nodes is not None:
+        message = f"{counted(most_free, 'GPU is', 'GPUs are')} free, but not on {counted(max_nodes, 'server')}"
         return Forecast("waits", PendingReason.GANG_FRAGMENTED, message, numbers)
-    message = f"{wanted} GPUs asked for, {most_free} of one type are free"
+    message = f"{counted(wanted, 'GPU')} asked for, {most_free} of one type {plural(most_free, 'is', 'are')} free"
     return Forecast("waits", PendingReason.INSUFFICIENT_GPUS, message, numbers)
 
 

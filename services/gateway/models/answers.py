@@ -385,7 +385,7 @@ class DeadLetter(Answer):
     subject: str
     """What the event is about: id of a job, a node, a tenant."""
     job_id: str | None
-    """The job whose story tells what came before; null when the record is about something else."""
+    """The job: its story tells what came before; null when the record is about something else."""
     record: str
     """Where the record stands: `control/0@17`."""
     error: str

@@ -33,7 +33,7 @@ class JobPatch(Strict):
 
 
 class DrainRequest(Strict):
-    """Why a node is drained; required: users whose jobs wait will ask."""
+    """Why a node is drained; required: users with waiting jobs will ask."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "ECC errors on GPU 2"}]})
 

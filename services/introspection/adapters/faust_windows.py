@@ -82,7 +82,7 @@ class FaustWindows:
 
 
 def group_of(cell: str) -> str:
-    """The group whose members share the partitions of a cell's telemetry."""
+    """The consumer group that shares out the partitions of a cell's telemetry among its members."""
     return f"{cell}-introspection-windows"
 
 
@@ -143,7 +143,7 @@ class Life:
     async def _watch_membership(self) -> None:
         """Fail when the consumer has left its group for good.
 
-        aiokafka keeps such an error until somebody asks for it, and Faust does not ask: nothing would be read any more.
+        aiokafka keeps such an error until it is asked for, and Faust does not ask: nothing would be read any more.
         """
         while not self._failed.done():
             await asyncio.sleep(MEMBERSHIP_EVERY_S)
@@ -224,7 +224,7 @@ class Life:
 
 
 def _app(connection: Connection, cell: str, folder: str) -> faust.App:
-    """Nothing of it is kept, but Faust makes its folder in any case: not where somebody happens to stand."""
+    """Nothing of it is kept, but Faust makes its folder in any case: not in the current directory."""
     return faust.App(
         group_of(cell),
         broker=[f"kafka://{server}" for server in connection.servers.split(",")],

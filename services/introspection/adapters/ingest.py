@@ -65,7 +65,7 @@ class Ingest:
             stats: kept up to date.
             interval_s: least measured time between two JobProfiled of a job.
             node_timeout_s: a node that is silent so long is lost.
-            tracer: told what was reported; None when nobody listens.
+            tracer: told what was reported; None when nothing is traced.
         """
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)

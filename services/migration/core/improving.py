@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
+from libs.kernel.words import counted, plural
 from libs.policies.table import POLICIES
 from services.migration.core.assignments import gpu_type_of
 from services.migration.core.room import Room
@@ -93,7 +94,8 @@ def _go_on(state: State, candidates: dict[str, Assignment], room: Room) -> Propo
     for job_id in sorted(since, key=lambda job_id: (since[job_id], job_id)):
         assignment = candidates[job_id]
         for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
-            message = f"it waits for its turn, and {assignment.width} GPUs of {node_id} are free"
+            verb = plural(assignment.width, "is", "are")
+            message = f"it waits for its turn, and {counted(assignment.width, 'GPU')} of {node_id} {verb} free"
             return Proposal(job_id, node_id, Reason(code="GpusVacated", message=message))
     return None
 
@@ -143,7 +145,8 @@ def _defragment(state: State, candidates: dict[str, Assignment], room: Room) -> 
             for other in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
                 if state.jobs_on(other) and room.free_gpus(other) <= free:
                     numbers: dict[str, Number] = {"free_gpus": free, "gpus": gpus}
-                    message = f"{free} of {gpus} GPUs of {node_id} are free, and {other} has room"
+                    part = f"{free} of {counted(gpus, 'GPU')} of {node_id} {plural(free, 'is', 'are')} free"
+                    message = f"{part}, and {other} has room"
                     return Proposal(job_id, other, Reason(code="Defragmentation", message=message, numbers=numbers))
     return None
 
@@ -162,7 +165,8 @@ def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Propos
         if not fitting or room.unchanged_s(node_id) < state.grow_after_s or _somebody_waits_on(state, node_id):
             continue
         numbers: dict[str, Number] = {"gpus": fitting[-1], "gpus_before": assignment.width, "idle_gpus": idle}
-        message = f"{idle} GPUs of {node_id} have been idle for {room.unchanged_s(node_id):.0f} s"
+        idle_gpus = f"{counted(idle, 'GPU')} of {node_id} {plural(idle, 'has', 'have')}"
+        message = f"{idle_gpus} been idle for {room.unchanged_s(node_id):.0f} s"
         return Proposal(job_id, node_id, Reason(code="IdleGpus", message=message, numbers=numbers), fitting[-1])
     return None
 

@@ -238,7 +238,7 @@ class Projection:
             raise AnotherWriter("the tables have gone: another process has taken them away") from error
 
     def _fold_and_save(self, messages: list[Message]) -> Checkpoint:
-        """Safe to repeat: a batch whose commit was not answered but happened is not folded twice."""
+        """Safe to repeat: a batch that was committed without an answer is not folded twice."""
         stored = self._model.checkpoint()
         if stored.next_offset < self._at.next_offset:
             raise AnotherWriter(

@@ -10,7 +10,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 @dataclass
 class Stats:
-    """Written by the loop, read by whoever asks."""
+    """Written by the loop, read by the metrics and the health check."""
 
     next_offset: int = 0
     """Everything before it is in the read models."""

@@ -188,8 +188,8 @@ def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
 
 
 def _lock(connection: sa.Connection, names: Sequence[str]) -> None:
-    """Keep readers out until the end of the transaction. The first is the checkpoint: a reader whose selects must see
-    one moment locks it before its first select, and so never waits for a table while it has another."""
+    """Keep readers out until the end of the transaction. The first is the checkpoint: a reader that must see one
+    moment in all its selects locks it before the first of them, and so never waits for a table while it has another."""
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SWAP_WAITS_MS}")
     for name in names:
         connection.exec_driver_sql(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")

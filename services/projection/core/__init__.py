@@ -6,6 +6,6 @@ from services.projection.core.ignored import IGNORED
 from services.projection.core.rows import Rows
 
 SUBJECTS = (arrivals, attempts, cluster, outcomes, sweeps)
-"""The modules whose import fills the fold's table."""
+"""The modules that fill the fold's table when they are imported."""
 
 __all__ = ["HANDLERS", "IGNORED", "SUBJECTS", "Rows", "apply", "prefetch"]

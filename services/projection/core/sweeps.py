@@ -8,6 +8,7 @@ from libs.contracts.agent import MetricsReported
 from libs.contracts.gateway import SweepArrived, SweepCancelRequested
 from libs.contracts.read_models import FINAL_SWEEP_STATES, ReportRow, SweepRow, SweepState, TrialRow, TrialState
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
+from libs.kernel.words import counted
 from services.projection.core.fold import At, on, report_keys
 from services.projection.core.rows import Rows
 
@@ -23,7 +24,7 @@ def arrived(rows: Rows, event: SweepArrived, at: At) -> None:
             spec=msgspec.to_builtins(event.spec),
             submitted_by=event.submitted_by,
             reason="Accepted",
-            message=f"{event.spec.trials} trials at most",
+            message=f"{counted(event.spec.trials, 'trial')} at most",
             submitted_s=at.time_s,
             arrived_offset=at.offset,
             version=at.offset,

@@ -11,6 +11,7 @@ from libs.contracts.quota import OWNER, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Machine, Turn
+from libs.kernel.words import counted, plural
 from services.quota.core.state import Claim, State
 
 machine: Machine[State] = Machine(OWNER)
@@ -149,7 +150,7 @@ def _grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
 def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
     """Grant the tenant's waiting attempts in order, up to the first that does not fit.
 
-    Nobody is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
+    No job is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
     larger than the whole limit (lowered since it was admitted) holds no other up.
     """
     tenant = state.tenant(tenant_name)
@@ -164,9 +165,10 @@ def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
         if tenant.limit_gpus is not None:
             numbers["limit_gpus"] = tenant.limit_gpus
             limit = f"limit {tenant.limit_gpus}"
+        used, more = counted(tenant.used_gpus, "GPU"), counted(claim.gpus, "more is", "more are")
         reason = Reason(
             code="WithinQuota",
-            message=f"tenant {tenant_name} uses {tenant.used_gpus} GPUs ({limit}); {claim.gpus} more are granted",
+            message=f"tenant {tenant_name} uses {used} ({limit}); {more} granted",
             numbers=numbers,
         )
         turn.emit(
@@ -176,16 +178,17 @@ def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
 
 def _limit_reached(state: State, claim: Claim) -> Reason:
     tenant = state.tenant(claim.tenant)
+    limit_gpus = tenant.limit_gpus if tenant.limit_gpus is not None else -1
     ahead = sum(1 for place in tenant.waiting if place < claim.turnstile(""))
     return Reason(
         code=PendingReason.EXCEEDS_QUOTA,
         message=(
-            f"tenant {claim.tenant} uses {tenant.used_gpus} of {tenant.limit_gpus} GPUs, "
-            f"{ahead} of its jobs go first; this one asks for {claim.gpus}"
+            f"tenant {claim.tenant} uses {tenant.used_gpus} of {counted(limit_gpus, 'GPU')}, "
+            f"{ahead} of its jobs {plural(ahead, 'goes', 'go')} first; this one asks for {claim.gpus}"
         ),
         numbers={
             "used_gpus": tenant.used_gpus,
-            "limit_gpus": tenant.limit_gpus if tenant.limit_gpus is not None else -1,
+            "limit_gpus": limit_gpus,
             "gpus": claim.gpus,
             "jobs_ahead": ahead,
         },

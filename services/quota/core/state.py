@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 import msgspec
 
 from libs.kernel.service import InvariantViolated
+from libs.kernel.words import counted
 
 Turnstile = tuple[int, int, str]
 """(-priority, order of arrival, job id): the order in which a tenant's jobs are granted."""
@@ -96,7 +97,7 @@ def check(state: State) -> None:
     for name, tenant in state.tenants.items():
         if tenant.used_gpus != used[name]:
             raise InvariantViolated(
-                f"tenant {name} is charged {tenant.used_gpus} GPUs, its granted jobs ask for {used[name]}"
+                f"tenant {name} is charged {counted(tenant.used_gpus, 'GPU')}, its granted jobs ask for {used[name]}"
             )
         if any(state.claims[job_id].granted for _, _, job_id in tenant.waiting):
             raise InvariantViolated(f"tenant {name}: a granted job still waits for its grant")

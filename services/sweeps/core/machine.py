@@ -102,7 +102,8 @@ def job_over(state: State, event: JobSucceeded | JobCancelled | JobAbandoned | J
     if sweep.under_way:
         favouring.rank(sweep, turn)
     else:
-        _end(sweep, "exhausted", f"all {len(sweep.trials)} trials are over", turn)
+        trials = len(sweep.trials)
+        _end(sweep, "exhausted", "the only trial is over" if trials == 1 else f"all {trials} trials are over", turn)
 
 
 @machine.evolves(TrialEnded)

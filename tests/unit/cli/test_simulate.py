@@ -175,7 +175,7 @@ def test_broken_options(simulate: Simulate, options: list[str], words: list[str]
 def test_a_job_without_a_rate_is_left_out_with_a_warning(simulate: Simulate):
     code, said, printed = simulate(trace=f"{TRACE}b,0,t,BERT,8,1,10,\n")
     assert code == 0 and json.loads(printed)["summary"]["jobs"] == 1
-    assert said == "warning: job b is left out: no rate for model 'BERT', batch size 8, 1 GPUs\n"
+    assert said == "warning: job b is left out: no rate for model 'BERT', batch size 8, 1 GPU\n"
 
 
 def test_unknown_fields_are_ignored_with_a_warning(simulate: Simulate):

@@ -56,7 +56,7 @@ def test_a_gpu_held_by_a_job_that_has_ended_is_seen() -> None:
 def test_a_gpu_that_two_jobs_were_given_is_seen() -> None:
     story = Story().running()
     gpu(story, "n1:1").job_id = "j"
-    assert "GPU n1:1 is held by j, whose place is n1:0, n2:0" in broken(judge(story))
+    assert "GPU n1:1 is held by j, which was given n1:0, n2:0" in broken(judge(story))
 
 
 def test_a_job_without_its_gpus_is_seen() -> None:
@@ -80,7 +80,7 @@ def test_quota_held_by_nothing_is_seen_kueue_14811() -> None:
 
 @pytest.mark.parametrize(
     ("arrived", "ended", "says"),
-    [(3, 0, "3 jobs have arrived, 1 are known"), (1, 1, "0 jobs have ended, 1 ends are on the log")],
+    [(3, 0, "3 jobs have arrived, 1 is known"), (1, 1, "0 jobs have ended, 1 end is on the log")],
 )
 def test_lost_and_doubled_jobs_are_seen(arrived: int, ended: int, says: str) -> None:
     assert says in broken(judge(Story().granted(), arrived=arrived, ended=ended))

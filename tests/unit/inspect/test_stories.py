@@ -223,7 +223,7 @@ def placed(job_id: str, *indices: int, attempt: int = 1) -> JobPlaced:
     [
         ([placed("a", 0), placed("b", 0)], "GPU n1:0 is given to job b while job a holds it"),
         ([placed("a", 9)], "job a is given GPU n1:9, which does not exist"),
-        ([placed("a", 0, 1)], "job a may have 1 GPUs and is given 2"),
+        ([placed("a", 0, 1)], "job a may have 1 GPU and is given 2"),
         ([placed("a", 0), placed("a", 1, attempt=2)], "job a is placed while attempt 1 holds GPUs"),
         ([placed("x", 0)], "job x is placed and has never arrived"),
         ([JobSucceeded(job_id="a", attempt=1)], "job a succeeds without holding GPUs"),

@@ -258,7 +258,7 @@ def test_the_horizon_ends_a_run():
 def test_a_run_that_can_never_end_says_so():
     scenario = Scenario().servers(1, v100=2).job("a", runs_s=10, max_retries=5).pause("a", at=0.0)
     scenario.options(failures=FailureModel(node_mtbf_s=50.0, node_repair_s=10.0))
-    with pytest.raises(Stalled, match=r"only nodes come and go; 1 jobs have not ended \(a\)"):
+    with pytest.raises(Stalled, match=r"only nodes come and go; 1 job has not ended \(a\)"):
         scenario.run(SERVICES)
 
 

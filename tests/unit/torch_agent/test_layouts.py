@@ -118,7 +118,7 @@ def test_a_harness_of_version_1_hears_turns_and_saves_nothing(tmp_path: Path):
     reader = ControlReader(str(tmp_path))
     turn_to(tmp_path, suspend=True)
     assert (reader.turn, reader.saves, current_turn(tmp_path)) == (1, 0, 1)
-    with pytest.raises(Unreadable, match="version 1, whose processes save no state; expected 2 or later"):
+    with pytest.raises(Unreadable, match="version 1, with processes that save no state; expected 2 or later"):
         ask_to_save(tmp_path)
     assert path.stat().st_size == 8
 

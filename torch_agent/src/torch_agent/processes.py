@@ -29,7 +29,7 @@ def children(pid: int) -> list[int]:
 
 
 def found_by(last_arguments: list[str]) -> int | None:
-    """The process whose last arguments are these; of a path the end is enough. None: there is none."""
+    """The process with these last arguments; of a path the end is enough. None: there is none."""
     for path, _ in _all():
         try:
             arguments = (path / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")

@@ -1,7 +1,7 @@
 """Brings the journal's facts to the log: each exactly once, in order, however often the log goes away.
 
 A commit appends facts and moves the agent's position on its orders, with a note that names the journal and
-the number of the last fact. After a commit whose outcome is unknown, and at every start, the note tells
+the number of the last fact. After a commit with an unknown outcome, and at every start, the note tells
 which facts are on the log already.
 """
 
@@ -88,7 +88,7 @@ class Publisher:
                 return True
             await self._commit(facts)
         except asyncio.CancelledError:
-            self._session = None  # the commit may happen all the same: whoever goes on asks the log first
+            self._session = None  # the commit may happen all the same: the next session asks the log first
             raise
         except OutcomeUnknown as error:
             log.warning("the outcome of a commit is unknown: %s", error)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libs.contracts.reasons import Number, PendingReason, Reason, Rejected, are, counted
+from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.machine import Turn
+from libs.kernel.words import counted
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Servers
@@ -47,7 +48,7 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         return _relaxing(cell, job, fit, numbers, now_s)
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
         healthy = gangs.capacity(request, usable)
-        found = f"{are(healthy)} on nodes that are up, healthy and not draining"
+        found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
         message = f"needs {counted(wanted, 'GPU')} of one type; {found}"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
     if cause == PendingReason.FAIR_SHARE and cell.reservation is not None:
@@ -60,10 +61,10 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
             numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
         )
     if cause == PendingReason.INSUFFICIENT_GPUS:
-        message = f"needs {counted(wanted, 'GPU')}; {are(free)} free"
+        message = f"needs {counted(wanted, 'GPU')}; {counted(free, 'is', 'are')} free"
     else:
         within = f" on at most {counted(request.max_nodes, 'node')}" if request.max_nodes is not None else ""
-        message = f"needs {counted(wanted, 'GPU')}{within}; {are(free)} free, but on more"
+        message = f"needs {counted(wanted, 'GPU')}{within}; {counted(free, 'is', 'are')} free, but on more"
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
 
 

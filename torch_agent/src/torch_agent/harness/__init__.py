@@ -1,7 +1,7 @@
 """Inside the training process: counts mini-batches of an unmodified script, and suspends it between two of them.
 
-Standard library and torch only, and relative imports only: it is loaded by path into processes whose
-environment may know nothing of this package.
+Standard library and torch only, and relative imports only: it is loaded by path into processes with an
+environment that may know nothing of this package.
 
 inject/sitecustomize.py ─> injection.py (waits for torch) ─> hooks.py (hears of training) ─> counting.py (the rule)
                                          │                     recorder.py (what is measured) ─> page.py (for the agent)

@@ -1,8 +1,8 @@
 """What the agent wants of a task's processes: two numbers in a file that they all have mapped.
 
 The first is a turn: odd means "suspend", even means "run". The second counts requests to save the job's state while
-standing still. The agent alone writes, by adding one; a process says on its page which turn it has obeyed last, and
-which request it has answered. Eight aligned bytes are written and read at once: nobody sees half a number.
+standing still. The agent alone writes, by adding one; a process says on its page which turn it has acknowledged last,
+and which request it has answered. Eight aligned bytes are written and read at once: no reader sees half a number.
 
 The agent makes the file before it starts the processes, in the layout that they know, and it stays in that layout: an
 agent of newer code writes into it where its version has the numbers. The mark of the version is at 16 in all versions,
@@ -69,7 +69,7 @@ class ControlReader:
 
     @property
     def turn(self) -> int:
-        """The turn in force; 0 where nobody controls this process."""
+        """The turn in force; 0 where no agent controls this process."""
         return 0 if self._map is None else _number(self._map, self._turn_at)
 
     @property
@@ -129,7 +129,7 @@ def ask_to_save(folder: Path) -> int:
     data = path.read_bytes()
     saves_at = _layout(path, data).saves_at
     if saves_at is None:
-        raise Unreadable(f"{path}: a control file of version 1, whose processes save no state; expected 2 or later")
+        raise Unreadable(f"{path}: a control file of version 1, with processes that save no state; expected 2 or later")
     request = _number(data, saves_at) + 1
     _write(folder, saves_at, request)
     return request

@@ -163,7 +163,7 @@ class Harness:
             time.sleep(COMMUNICATION_ENDS_S)
 
     def _on_training_thread(self) -> bool:
-        """Before the first step nobody knows; afterwards batches drawn by other threads do not count."""
+        """Before the first step it is unknown; afterwards batches drawn by other threads do not count."""
         return self._training_thread in (0, threading.get_ident())
 
     def _capturing(self) -> bool:
@@ -176,7 +176,7 @@ _harness: Harness | None = None
 
 
 def current() -> Harness | None:
-    """This process's; None where nobody counts."""
+    """This process's; None where nothing is counted."""
     return _harness
 
 

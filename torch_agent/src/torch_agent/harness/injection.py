@@ -34,7 +34,7 @@ class _ThenHook(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader  # whoever looks later sees the real one
+            module.__spec__.loader = self._loader  # later readers see the real one
         try:
             from . import hooks
 

@@ -253,7 +253,7 @@ class Job:
             except Exception:
                 if not self._leaving.asked:
                     raise
-            # The signal has ended the loader's workers, too. Who is alone leaves at once, unless gradients are being
+            # The signal has ended the loader's workers, too. A lone process leaves at once, unless gradients are being
             # accumulated. The ranks of a gang leave together where they all look whether to; until then each needs
             # batches.
             if group() is None:

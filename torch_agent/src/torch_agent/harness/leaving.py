@@ -21,7 +21,7 @@ AGREE_EVERY = 10
 LOADERS = "torch.utils.data._utils"
 """What torch's DataLoaders share; not every script has it."""
 LEFT = 128 + signal.SIGTERM
-"""Exit status of who has left."""
+"""Exit status of a process that has left."""
 
 
 class WorkersEnded(RuntimeError):
@@ -60,7 +60,7 @@ class Leaving:
         """While the next one is drawn.
 
         Args:
-            batches: a DataLoader, whose workers were made before the signal, or anything else.
+            batches: a DataLoader with workers that were made before the signal, or anything else.
 
         Raises:
             WorkersEnded: it has workers, and the signal comes or has come.
@@ -88,7 +88,7 @@ class Leaving:
         sys.exit(LEFT)
 
     def undo(self) -> None:
-        """Leave SIGTERM to whom it belonged before."""
+        """Give SIGTERM back to its handler of before."""
         signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
         if self.asked:
             signal.raise_signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ class StandingStill:
 
 
 def end_here() -> NoReturn:
-    """End the process at once: neither handlers nor `finally` of the script run, whose tensors may have no memory."""
+    """End the process at once: neither handlers nor `finally` of the script run; its tensors may have no memory."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Hooks into torch: who listens is told of optimizer steps, backward passes and requests for batches."""
+"""Hooks into torch: listeners are told of optimizer steps, backward passes and requests for batches."""
 
 from __future__ import annotations
 

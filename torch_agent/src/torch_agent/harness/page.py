@@ -30,7 +30,7 @@ HANDOVER_AT = 1024
 
 @dataclass(frozen=True)
 class Obeyed:
-    """Which of the agent's turns (see control.py) the process has obeyed last, and what it took."""
+    """Which of the agent's turns (see control.py) the process has acknowledged last, and what it took."""
 
     turn: int = 0
     bytes_parked: int = 0
@@ -133,7 +133,7 @@ class PageWriter:
         )
 
     def obeyed(self, what: Obeyed) -> None:
-        """Publish that a turn has been obeyed."""
+        """Publish that a turn has been acknowledged."""
         self._put(OBEYED, OBEYED_AT, *astuple(what))
 
     def handover(self, what: Handover) -> None:

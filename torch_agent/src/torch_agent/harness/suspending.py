@@ -3,9 +3,9 @@
     agent adds one to the turn ──> at the next boundary: park ──> page says so ──> agent stops the processes
     agent adds one more, lets them go on ──> unpark ──> page says so ──> the script's next line
 
-The ranks of a gang stand still at the same boundary, also when they are on several nodes, whose agents hear of it at
+The ranks of a gang stand still at the same boundary, also when they are on several nodes and the agents hear of it at
 different times: else some would wait for the others in the middle of an exchange of gradients. Rank 0 names the
-boundary once somebody on every node has seen the turn. Nobody can be more than one boundary ahead of rank 0 then,
+boundary once a rank on every node has seen the turn. No rank can be more than one boundary ahead of rank 0 then,
 because every mini-batch needs all ranks; so the second one from there is reached by all and passed by none.
 
 A process that is asked to leave while it stands still ends there, and its memory does not come back: another job may

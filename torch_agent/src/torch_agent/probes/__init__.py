@@ -1,1 +1,1 @@
-"""What is asked of the hardware: the only home of NVML outside the training processes."""
+"""What is asked of the hardware: the only place of NVML outside the training processes."""

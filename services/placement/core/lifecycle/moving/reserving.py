@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.placement import DestinationReserved
-from libs.contracts.reasons import Number, Reason, counted
+from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from libs.kernel.words import counted
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import launch_orders

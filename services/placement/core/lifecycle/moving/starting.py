@@ -5,8 +5,9 @@ from __future__ import annotations
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import MoveAbandoned
-from libs.contracts.reasons import Reason, counted
+from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.kernel.words import counted
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs

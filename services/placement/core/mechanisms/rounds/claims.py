@@ -20,9 +20,9 @@ the same fractions of its time."""
 
 
 def claims(cell: Cell, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
-    """The rows that are owed time on a type, and those that run there and have not had too much yet.
+    """The rows with a deficit of time on a type, and those that run there and have not had too much yet.
 
-    A row's priority is what it will be owed at the end of the round, in units of its lag; one more where it runs.
+    A row's priority is its deficit at the end of the round, in units of its lag; one more where it runs.
 
     Args:
         staying: those of the jobs that hold GPUs and may keep them, by id.

@@ -69,7 +69,7 @@ def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:
 
 
 def keep_credit(rounds: Rounds, shares: list[Share]) -> None:
-    """Only what the new shares still promise is owed: a row or a type without a share has no claim."""
+    """Only what the new shares still promise stays a deficit: a row or a type without a share has no claim."""
     kept: dict[str, dict[str, float]] = {}
     for share in shares:
         key = row_key(share.jobs)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
-from libs.contracts.reasons import Number, Reason, counted
+from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from libs.kernel.words import counted
 from libs.policies.allocation.solve import solve
 from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.policies.baselines.isolated import isolated
@@ -39,7 +40,7 @@ from services.placement.core.sharing.estimates import missing
 
 
 class RoundsMechanism(Mechanism):
-    """Realises shares of time: each round its GPUs go to the rows that are owed most, and idle ones to any job."""
+    """Realises shares of time: each round GPUs go to the rows with the largest deficits, and idle ones to any job."""
 
     kind = Kind.SHARES
     brings_back = True

@@ -109,8 +109,8 @@ def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
 def crowded(cell: Cell, rounds: Rounds) -> dict[str, float]:
     """{job: part of its share that its nodes can give}, of pinned jobs on nodes that cannot give all of them all.
 
-    The policy knows GPU types, not servers. What no job could be given is not owed either: else deficits would grow for
-    as long as it is crowded, and be collected from others afterwards.
+    The policy knows GPU types, not servers. What no job could be given is no deficit either: else deficits would grow
+    for as long as it is crowded, and be collected from others afterwards.
     """
     jobs = [job for job in cell.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
     pinned = {job.job_id: needs(cell, job, job.gpu_type) for job in jobs if is_pinned(cell, job)}

@@ -30,7 +30,7 @@ class Claim(Assignment, frozen=True):
     """A assignment that a row wants in the coming round."""
 
     priority: float
-    """What it will be owed, in units of its lag, and one more where it runs."""
+    """Its deficit at the end of the round, in units of its lag, and one more where it runs."""
     order: int
     """Decides between equals: order of arrival."""
 

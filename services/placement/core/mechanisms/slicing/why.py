@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from libs.contracts.reasons import Number, PendingReason, Reason, counted
+from libs.contracts.reasons import Number, PendingReason, Reason
+from libs.kernel.words import counted
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job

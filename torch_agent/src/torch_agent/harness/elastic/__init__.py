@@ -1,4 +1,4 @@
-"""Data parallelism whose result does not depend on the number of processes (Gandiva's grow-shrink, made exact).
+"""Data parallelism with a result that does not depend on the number of processes (Gandiva's grow-shrink, made exact).
 
-virtual.py (which part of a batch is whose) ─> shards.py (a batch, part by part) ─> tree.py (one order of summation)
+virtual.py (which parts a rank gets) ─> shards.py (a batch, part by part) ─> tree.py (one order of summation)
 """

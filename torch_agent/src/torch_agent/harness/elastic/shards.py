@@ -51,7 +51,7 @@ class Shards:
 
         Args:
             distributed: torch's, by which the processes meet; None where there is only one.
-            parts: of the job: the models whose buffers count, the optimizers whose parameters are trained.
+            parts: of the job: the models with buffers that count, the optimizers of parameters that are trained.
             randomness: of this process.
             asked: whether this process is to stand still.
 
@@ -107,7 +107,7 @@ class Shards:
     def agreed(self) -> bool | None:
         """Whether one of the processes was asked to stand still before the last exchange; says so once.
 
-        None where there is only one process, which needs nobody's consent.
+        None where there is only one process, which needs no consent.
         """
         agreed, self._agreed = self._agreed, False
         return None if self._distributed is None else agreed

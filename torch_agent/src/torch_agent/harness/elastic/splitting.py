@@ -16,7 +16,7 @@ def samples_in(batch: Any) -> int:
     """
     sizes = {len(tensor) for tensor in _tensors_in(batch)}
     if len(sizes) != 1:
-        raise ValueError(f"sanjaya: a batch whose tensors have {sorted(sizes) or 'no'} samples cannot be split")
+        raise ValueError(f"sanjaya: a batch with tensors of {sorted(sizes) or 'no'} samples cannot be split")
     return sizes.pop()
 
 

@@ -36,7 +36,7 @@ class VirtualRanks:
 
     @property
     def paired(self) -> int:
-        """Processes whose virtual ranks can be summed up in pairs of equal size, a power of two."""
+        """Processes with virtual ranks that can be summed up in pairs of equal size, a power of two."""
         largest_power = self.total & -self.total
         return largest_power // self.each
 

@@ -1,5 +1,5 @@
 """What moves with a job: where it is in an epoch, its random numbers, its state in memory and on disk.
 
 randomness.py (every generator) ─> drawing.py (a pass over batches that can be repeated)
-saving.py (a state whose tensors are parked)    loading.py    checkpoints.py (one that outlives the process)
+saving.py (a state with parked tensors)    loading.py    checkpoints.py (one that outlives the process)
 """

@@ -11,7 +11,7 @@ B = TypeVar("B")
 PERSISTENT = "_iterator"
 """Where a DataLoader keeps workers that live for more than one pass."""
 _ended: list[Any] = []
-"""Iterators whose workers have died: whoever drops one waits for a lock that one of them may have had then."""
+"""Iterators with workers that have died: dropping one waits for a lock that one of them may have had then."""
 
 
 class Drawing(Generic[B]):

@@ -1,4 +1,4 @@
-"""Saves a state whose tensors have no memory at the moment, because it is parked on the host."""
+"""Saves a state with tensors that have no memory at the moment, because it is parked on the host."""
 
 from __future__ import annotations
 

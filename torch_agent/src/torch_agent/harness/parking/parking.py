@@ -104,7 +104,7 @@ class Parker:
             at += aligned(size)
 
     def _refill(self, storage: Any, size: int) -> None:
-        """Give the storage memory again; somebody else may be about to leave the device."""
+        """Give the storage memory again; another process may be about to leave the device."""
         deadline = time.monotonic() + ROOM_WITHIN_S
         while True:
             try:

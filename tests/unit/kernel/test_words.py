@@ -1,0 +1,18 @@
+"""Nouns and verbs agree with their number."""
+
+from __future__ import annotations
+
+from libs.kernel.words import counted, either, plural
+
+
+def test_only_one_is_singular():
+    assert [counted(number, "GPU") for number in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
+
+
+def test_a_plural_of_its_own_and_the_verb_are_given():
+    assert [counted(number, "retry is", "retries are") for number in (1, 3)] == ["1 retry is", "3 retries are"]
+    assert [plural(number, "is", "are") for number in (0, 1)] == ["are", "is"]
+
+
+def test_of_several_numbers_the_last_one_counts():
+    assert [either(numbers, "GPU") for numbers in ([1], [1, 2, 4])] == ["1 GPU", "1 or 2 or 4 GPUs"]
