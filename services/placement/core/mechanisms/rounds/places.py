@@ -50,15 +50,13 @@ class Board:
         self._hosts = dict(hosts)
         self.left = {node_id: sorted(indices) for node_id, indices in offered.items() if indices}
         """{server: GPUs that are still to be given}."""
-        self._by_left = ByFree()
-        self._by_room = ByFree()
-        """By how many of them jobs may get that are pinned there from then on."""
-        for node_id, indices in self.left.items():
-            self._by_left.add(entry(node_id), len(indices))
-            self._by_room.add(entry(node_id), self._room(node_id))
+        self._by_free: dict[bool, ByFree] = {}
+        """{whether for a job that is pinned from then on: servers by the GPUs that it may get}; made when first asked
+        for, because mostly all jobs stay where they are."""
 
-    def _room(self, node_id: str) -> int:
-        return min(len(self.left[node_id]), self._hosts.get(node_id, 0))
+    def _free(self, node_id: str, *, pins: bool) -> int:
+        left = len(self.left.get(node_id, ()))
+        return min(left, self._hosts[node_id]) if pins else left
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
@@ -67,26 +65,34 @@ class Board:
     def take(self, gang: list[TaskPlacement], *, pins: bool = False) -> None:
         """Give these GPUs away; `pins`: to a job that begins, and is pinned there from now on."""
         for task in gang:
-            server, left = entry(task.node_id), self.left[task.node_id]
-            self._by_left.remove(server, len(left))
-            self._by_room.remove(server, self._room(task.node_id))
-            left = self.left[task.node_id] = [index for index in left if index not in task.gpu_indices]
-            if pins:
-                self._hosts[task.node_id] -= len(task.gpu_indices)
+            before = {kind: self._free(task.node_id, pins=kind) for kind in self._by_free}
+            left = [index for index in self.left[task.node_id] if index not in task.gpu_indices]
             if left:
-                self._by_left.add(server, len(left))
-                self._by_room.add(server, self._room(task.node_id))
+                self.left[task.node_id] = left
             else:
                 del self.left[task.node_id]
+            if pins:
+                self._hosts[task.node_id] -= len(task.gpu_indices)
+            for kind, free in before.items():
+                self._by_free[kind].remove(entry(task.node_id), free)
+                self._by_free[kind].add(entry(task.node_id), self._free(task.node_id, pins=kind))
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
         pins, request = not job.spec.restartable, job.spec.gpus
-        node_id = (self._by_room if pins else self._by_left).fullest(request.count)
+        node_id = self._servers(pins=pins).fullest(request.count)
         if node_id is not None:
             return gangs.on_one(request, self.gpu_type, (self._cell.nodes[node_id], self.left[node_id]))
         free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
         return gangs.over_several(request, self.gpu_type, with_host_room(free, self._hosts) if pins else free)
+
+    def _servers(self, *, pins: bool) -> ByFree:
+        found = self._by_free.get(pins)
+        if found is None:
+            found = self._by_free[pins] = ByFree()
+            for node_id in self.left:
+                found.add(entry(node_id), self._free(node_id, pins=pins))
+        return found
 
     def again(self, job: Job) -> list[TaskPlacement] | None:
         """Where a suspended job goes on, if it can go on on GPUs of this type."""

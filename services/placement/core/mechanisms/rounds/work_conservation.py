@@ -59,6 +59,8 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
 
 def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
+    if not cell.queue and not resting(cell):
+        return
     idle = _idle(cell, rounds)
     if not idle:
         return
