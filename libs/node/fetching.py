@@ -8,13 +8,13 @@ from libs.contracts.placement import RestoreTask, StateSource
 from libs.node.task import Status, Task, Want
 
 FETCH_PATIENCE_S = 60.0
-"""How long a source is asked again that cannot be reached, does not stand still yet, or whose state arrives damaged."""
+"""How long a source is asked again that cannot be reached, does not stand still yet, or gives a damaged state."""
 FETCH_RETRY_S = 0.5
 """From one such answer to the next question."""
 
 
 class Answer(StrEnum):
-    """What a node says of a task whose state it is asked for."""
+    """What a node says when it is asked for the state of a task."""
 
     HERE = "stands still, here it is"
     LATER = "does not stand still"
@@ -25,7 +25,7 @@ def answer(task: Task | None) -> Answer:
     """What the source says.
 
     Args:
-        task: the one whose state is asked for; None: the node does not know it.
+        task: its state is asked for; None: the node does not know it.
     """
     if task is None or task.status is Status.EXITED:
         return Answer.NEVER

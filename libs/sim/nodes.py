@@ -40,7 +40,7 @@ class Node:
         self._link = Link(server.node_id, say)
         self._unhealthy: list[int] = []
         self._news: dict[str, None] = {}
-        """Keys of tasks that have changed, or whose processes have, since the agent looked at them."""
+        """Keys of tasks that have changed, or their processes, since the agent looked at them."""
         self._fetching: dict[str, float] = {}
         """{task key: when the agent first asked for the state that the task is to take over}; ends with the agent."""
         self._leaving = False

@@ -189,7 +189,7 @@ class World:
         return found
 
     def _neighbours_feel(self, attempt: Attempt) -> None:
-        """It has begun or ceased to use its GPUs: who shares them is slower or faster from now on."""
+        """It has begun or ceased to use its GPUs: jobs that share them are slower or faster from now on."""
         for other in self._neighbours(attempt):
             other.halt(self._agenda.now_s)
             self._go((other.job.job_id, other.attempt), other)
@@ -203,7 +203,7 @@ class World:
         attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
         left_s = attempt.go(self._agenda.now_s)
         if left_s < math.inf:
-            # Not awaited: the job is, and when it moves on before, nobody waits for this end.
+            # Not awaited: the job is, and when it moves on before, this end is not waited for.
             self._agenda.at(self._agenda.now_s + left_s, self._end, key, attempt, attempt.turn, awaited=False)
         if self._options.profile_every_s is not None:
             self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
@@ -238,7 +238,7 @@ class World:
         if step <= job.curve.reports:
             left = job.curve.done_at(step, job.total) - attempt.done_by(self._agenda.now_s)
             due_s = self._agenda.now_s + max(0.0, left) / attempt.rate
-            # Not awaited, as its end: whoever stops the job needs no more reports.
+            # Not awaited, as its end: a job that is stopped needs no more reports.
             self._agenda.at(due_s, self._report_metrics, key, attempt, attempt.turn, step, awaited=False)
 
     def _report_metrics(self, key: Key, attempt: Attempt, turn: int, step: int) -> None:

@@ -72,7 +72,7 @@ class TaskFolder:
         return sum(note.state_bytes for note in notes), max((note.took_s for note in notes), default=0.0)
 
     def drop_states(self) -> None:
-        """Remove states that nobody will take over any more, also those that have not come in whole."""
+        """Remove states that no task will take over any more, also those that have not come in whole."""
         for path in self.pages.glob("state.rank-*"):
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -198,7 +198,7 @@ def _locked(options: Options) -> TextIO:
     """Hold the state directory; the lock goes with the process.
 
     Raises:
-        AnotherAgent: somebody else holds it.
+        AnotherAgent: another process holds it.
     """
     options.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (options.state_dir / "lock").open("w")

@@ -55,7 +55,7 @@ SIGNALS: dict[Action, tuple[int, ...]] = {
     Action.THAW: (signal.SIGCONT,),
 }
 TURNS = {Action.ASK: True, Action.THAW: False, Action.TERMINATE: False}
-"""{action: whether the processes are to stand still from then on}; who stands still hears no signal."""
+"""{action: whether the processes are to stand still from then on}; a process that stands still hears no signal."""
 
 
 class Supervision:

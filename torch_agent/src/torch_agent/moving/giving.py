@@ -115,7 +115,7 @@ class StateServer:
                     raise CannotGive(f"{task.key} has not written its state")
                 await asyncio.sleep(SAVE_LOOK_S)
         finally:
-            if stands_still(task):  # else somebody has let it go on
+            if stands_still(task):  # else it has been let go on
                 folder.signal_ranks(signal.SIGSTOP)
         failed = [page.rank for page in living_pages(folder.pages) if page.handover.save_failed]
         if failed:

@@ -61,12 +61,12 @@ class Fetches:
     def seen(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> Takeover:
         """How far the task is, from its processes' pages, and what it took."""
         fetch = self._fetches.get(task.key)
-        everybody = len(living) >= (len(task.gpu_indices) if task.order.launcher == "ranks" else 1)
+        all_there = len(living) >= (len(task.gpu_indices) if task.order.launcher == "ranks" else 1)
         told = [page.handover for page in living]
-        restored = everybody and all(each.restored for each in told)
+        restored = all_there and all(each.restored for each in told)
         state_bytes, fetch_s = folder.fetched() if restored else (0, 0.0)
         return Takeover(
-            ready=everybody and all(each.ready or each.restored for each in told),
+            ready=all_there and all(each.ready or each.restored for each in told),
             restored=restored,
             failed=fetch.failed if fetch is not None else "",
             state_bytes=state_bytes,
