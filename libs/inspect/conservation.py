@@ -256,7 +256,7 @@ class Ledger:
 
     def _sliced(self, event: TimeSliceStarted) -> None:
         """Suspended jobs give their GPUs up and keep their processes; resumed ones may move within their servers."""
-        leaving = [*event.suspended, *(seat.job_id for seat in event.resumed)]
+        leaving = [*event.suspended, *(resumed.job_id for resumed in event.resumed)]
         for job_id in leaving:
             if job_id not in self._holds:
                 self._wrong(f"job {job_id} takes its turn on {event.server} without being placed")
@@ -264,11 +264,11 @@ class Ledger:
             self._take(job_id, self._holds[job_id].gpus)
         for job_id in event.suspended:
             self._holds[job_id].gpus = []
-        for seat in event.resumed:
-            gpus = _gpu_ids(seat.gang)
-            self._must_suit(seat.job_id, gpus)
-            self._holds[seat.job_id].gpus = gpus
-            self._give(seat.job_id, gpus, seat.packed_with)
+        for resumed in event.resumed:
+            gpus = _gpu_ids(resumed.gang)
+            self._must_suit(resumed.job_id, gpus)
+            self._holds[resumed.job_id].gpus = gpus
+            self._give(resumed.job_id, gpus, resumed.packed_with)
 
     def _exited(self, event: JobExited) -> None:
         hold = self._holds.get(event.job_id)

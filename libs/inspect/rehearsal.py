@@ -308,9 +308,9 @@ def _asked(recorded: Event | None, rehearsed: Event) -> Iterator[tuple[str, str]
     if isinstance(rehearsed, placement.TimeSliceStarted):
         before = recorded if isinstance(recorded, placement.TimeSliceStarted) else None
         stood = before.suspended if before else []
-        went_on = [seat.job_id for seat in before.resumed] if before else []
+        went_on = [resumed.job_id for resumed in before.resumed] if before else []
         yield from (("suspensions", job_id) for job_id in rehearsed.suspended if job_id not in stood)
-        yield from (("resumptions", seat.job_id) for seat in rehearsed.resumed if seat.job_id not in went_on)
+        yield from (("resumptions", resumed.job_id) for resumed in rehearsed.resumed if resumed.job_id not in went_on)
         return
     what = _ASKS.get(type(rehearsed))
     if what is not None and (recorded is None or _place(recorded) != _place(rehearsed)):

@@ -184,13 +184,13 @@ def _begins(life: Life, event: JobPlaced | JobMoved, at: At, started_s: float | 
 @_on(TimeSliceStarted, when=is_named)
 def _sliced(life: Life, event: TimeSliceStarted, at: At) -> None:
     """Jobs take turns: a suspended job has no place until it goes on; a resumed one may have others of its servers."""
-    seat = next((seat for seat in event.resumed if seat.job_id == life.job_id), None)
-    if seat is None:
+    resumed = next((resumed for resumed in event.resumed if resumed.job_id == life.job_id), None)
+    if resumed is None:
         life.gang, life.holds_gpus = [], False
         life.books.stand_aside(at)
     else:
-        life.gang, life.holds_gpus = seat.gang, True
-        life.books.hold(life.job_id, life.tenant, seat.gang, at)
+        life.gang, life.holds_gpus = resumed.gang, True
+        life.books.hold(life.job_id, life.tenant, resumed.gang, at)
 
 
 def _task_is(life: Life, node_id: str, status: TaskStatus) -> None:

@@ -51,7 +51,7 @@ def is_named(life: Life, event: TimeSliceStarted) -> bool:
 
 def jobs_of_slice(event: TimeSliceStarted) -> list[str]:
     """Jobs that lose or get GPUs by a time slice, in the order in which that happens."""
-    return [*event.suspended, *(seat.job_id for seat in event.resumed)]
+    return [*event.suspended, *(resumed.job_id for resumed in event.resumed)]
 
 
 def has_task_there(life: Life, event: NodeLost | NodeLeft) -> bool:

@@ -13,13 +13,13 @@ Nodes = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Misfit:
+class NeverFits:
     """The job can never run; the reason says what is missing and which GPU types were looked at."""
 
     reason: Reason
 
 
-def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Reason:
+def judge(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> NeverFits | Reason:
     """Judge a job against the whole cluster.
 
     Args:
@@ -28,12 +28,12 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
         tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
 
     Returns:
-        A Misfit, or the reason why it fits (the GPU type that offers most).
+        `NeverFits`, or the reason why it fits (the GPU type that offers most).
     """
     request = spec.gpus
     asked = counted(request.count, "GPU")
     if tenant_limit is not None and request.count > tenant_limit:
-        return Misfit(
+        return NeverFits(
             Reason(
                 code=PendingReason.EXCEEDS_QUOTA,
                 message=f"{asked} asked for; tenant {spec.tenant} may use at most {tenant_limit}",
@@ -43,10 +43,10 @@ def misfit(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> Misfit | Re
     offers = {gpu_type: _largest_gang(gpus, request.max_nodes) for gpu_type, gpus in sorted(_by_type(nodes).items())}
     wanted = {t: n for t, n in offers.items() if request.accepts(t)}
     if not wanted:
-        return Misfit(_no_type(request, offers))
+        return NeverFits(_no_type(request, offers))
     best = max(wanted, key=lambda t: wanted[t])
     if wanted[best] < request.count:
-        return Misfit(_too_large(request, wanted))
+        return NeverFits(_too_large(request, wanted))
     return Reason(
         code="Fits",
         message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",

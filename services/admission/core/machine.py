@@ -7,7 +7,7 @@ from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.gateway import JobArrived, TenantConfigured
 from libs.contracts.jobs import JobSpec
 from libs.kernel.machine import Machine, Turn
-from services.admission.core.fit import Misfit, misfit
+from services.admission.core.fit import NeverFits, judge
 from services.admission.core.state import State
 
 machine: Machine[State] = Machine(OWNER)
@@ -58,8 +58,8 @@ def judged(state: State, event: JobAdmitted | JobRejected, now_s: float) -> None
 
 
 def _judge(state: State, job_id: str, spec: JobSpec, turn: Turn[State]) -> None:
-    verdict = misfit(spec, state.nodes, state.limits.get(spec.tenant))
-    if isinstance(verdict, Misfit):
+    verdict = judge(spec, state.nodes, state.limits.get(spec.tenant))
+    if isinstance(verdict, NeverFits):
         turn.emit(JobRejected(job_id=job_id, reason=verdict.reason))
     else:
         turn.emit(JobAdmitted(job_id=job_id, reason=verdict))
