@@ -66,6 +66,10 @@ class Knowledge(msgspec.Struct, kw_only=True):
     """Counts what was learned about the rates of jobs and configurations: each time is a reset event."""
 
 
+DOMAINS = "domains"
+"""The name under which `lifecycle/suspending/domains.py` keeps them with a cell until nodes or gangs change."""
+
+
 class Cell(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
@@ -94,6 +98,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def changed(self, node_id: str) -> None:
         """The node is new, or what may be placed on it is other than before."""
+        self.__dict__.pop(DOMAINS, None)
         if "index" in self.__dict__:
             self.index.refresh(node_id)
 
@@ -118,6 +123,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def give(self, job: Job, gang: list[TaskPlacement]) -> None:
         """The gang is where the job's attempt is from now on; an empty one ends it."""
+        self.__dict__.pop(DOMAINS, None)
         if "residents" in self.__dict__:
             for task in job.gang:
                 del self.residents[task.node_id][job.job_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.kernel.service import InvariantViolated
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Phase
+from services.placement.core.lifecycle.suspending.domains import domains, grouped
 from services.placement.core.mechanisms.rounds.memory import of
 from services.placement.core.mechanisms.rounds.ranking import known
 
@@ -45,6 +46,8 @@ def _derived(cell: Cell) -> None:
     ranking = known(of(cell))
     if ranking is not None and not ranking.agrees(cell):
         raise InvariantViolated("the ranking of the queued jobs is not the order of their deficits")
+    if domains(cell) != grouped(cell):
+        raise InvariantViolated("the servers that take turns together are not those that gangs span")
     if not cell.index.agrees():
         raise InvariantViolated("what is indexed as free is not what is free on the nodes")
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)

@@ -138,3 +138,12 @@ def test_what_is_known_of_a_pair_is_forgotten_with_its_jobs():
     assert list(case.replica.state.book.incompatible) == ["a + b"]
     case.exit("a")
     assert list(case.replica.state.book.incompatible) == []
+
+
+def test_a_late_verdict_on_another_pack_does_not_end_the_trial():
+    case = PacksCase()
+    case.wake()
+    case.give(PackSucceeded(job_id="a", with_job="c", packed_ratio=1.4, reason=VERDICT))
+    assert case.replica.state.book.on_trial("a") and case.replica.state.book.on_trial("b")
+    case.give(PackSucceeded(job_id="a", with_job="b", packed_ratio=1.4, reason=VERDICT))
+    assert not case.replica.state.book.on_trial("a") and not case.replica.state.book.on_trial("b")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.placement.core.cell import Cell
+from services.placement.core.cell import DOMAINS, Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
@@ -65,20 +65,28 @@ def takes_part(job: Job) -> bool:
 
 
 def domains(cell: Cell) -> list[Domain]:
-    """All usable servers, grouped, in the order in which they joined."""
+    """All usable servers, grouped, in the order in which they joined. Grouped once per change of nodes or gangs."""
+    known: list[Domain] | None = cell.__dict__.get(DOMAINS)
+    if known is None:
+        known = cell.__dict__[DOMAINS] = grouped(cell)
+    return known
+
+
+def grouped(cell: Cell) -> list[Domain]:
+    """The same, grouped now."""
     residents = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
     leaders = _leaders(job for job in residents if len(job.gang) > 1)
-    grouped: dict[str, Domain] = {}
+    found: dict[str, Domain] = {}
     for node in cell.nodes.values():
         if node.present:
             name = leaders.get(node.node_id, node.node_id)
-            grouped.setdefault(name, Domain([], [])).nodes.append(node)
+            found.setdefault(name, Domain([], [])).nodes.append(node)
     for job in residents:
         server = job.gang[0].node_id
-        domain = grouped.get(leaders.get(server, server))
+        domain = found.get(leaders.get(server, server))
         if domain is not None:
             domain.residents.append(job)
-    return list(grouped.values())
+    return list(found.values())
 
 
 def _leaders(spread: Iterable[Job]) -> dict[str, str]:
