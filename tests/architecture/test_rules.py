@@ -15,6 +15,8 @@ from libs.contracts.base import event_classes
 from libs.runtime.roster import roster
 from services.roster import NAMES, SERVICES
 from tests.architecture import house
+from tests.e2e.second_tree import PATCH, Replacement
+from tests.e2e.test_mechanisms import LINES
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,3 +134,9 @@ def test_every_service_has_the_same_shape():
 
 def test_the_picture_of_the_house_in_the_readme_is_that_of_the_imports():
     assert house.block() in house.README.read_text(), "run `python -m tests.architecture.house`"
+
+
+@pytest.mark.parametrize("replacement", [*PATCH, *LINES], ids=lambda replacement: replacement.path)
+def test_what_makes_a_later_release_of_this_tree_fits_it(replacement: Replacement):
+    """Here in milliseconds; the tests that run such a tree take minutes."""
+    assert (ROOT / replacement.path).read_text().count(replacement.before) == 1

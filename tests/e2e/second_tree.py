@@ -96,8 +96,8 @@ READ_MODELS = (
     ),
     Replacement(
         "services/projection/core/attempts.py",
-        "    job.attempt, job.reserved_nodes = event.attempt, []\n",
-        "    job.attempt, job.reserved_nodes, job.tie = event.attempt, [], event.tie\n",
+        "    job.reserved_nodes, job.placed_s = [], at.time_s\n",
+        "    job.reserved_nodes, job.placed_s, job.tie = [], at.time_s, event.tie\n",
     ),
 )
 """A column of the read models, which the fold fills: the tables follow from the row class."""
