@@ -65,11 +65,10 @@ class Book(msgspec.Struct, kw_only=True):
         self.companions[job_id] = Companion(job_id=other, grounds=grounds)
         self.companions[other] = Companion(job_id=job_id, grounds=grounds)
 
-    def judge(self, job_id: str) -> None:
-        """The job is good company: its trial is over."""
-        if self.on_trial(job_id):
-            companion = self.companions[job_id]
-            self.companions[job_id] = Companion(job_id=companion.job_id, grounds=Grounds.PACK)
+    def keep(self, job_id: str, other: str) -> None:
+        """The two are a good pack: their trial is over. Nothing happens when they have been parted meanwhile."""
+        if self.packed(job_id) == other:
+            self.pair(job_id, other, Grounds.PACK)
 
     def part(self, job_id: str) -> None:
         """The job is packed with no other any more."""

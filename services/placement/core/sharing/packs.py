@@ -144,9 +144,7 @@ def undo_the_pack(cell: Cell, event: PackFailed, turn: Turn[Cell]) -> Look | Non
 
 @machine.evolves(PackSucceeded)
 def pack_succeeded(cell: Cell, event: PackSucceeded, now_s: float) -> None:
-    if cell.book.packed(event.job_id) == event.with_job:  # else the verdict is on a pack that has been parted
-        for job_id in (event.job_id, event.with_job):
-            cell.book.judge(job_id)
+    cell.book.keep(event.job_id, event.with_job)
 
 
 FAILURES = ("SlowerThanByTurns", "NoProgress")

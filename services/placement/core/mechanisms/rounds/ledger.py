@@ -14,6 +14,7 @@ from libs.contracts.placement import Share
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE, Job
 from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
+from services.placement.core.mechanisms.rounds.ranking import forget
 from services.placement.core.sharing.accounts import charge
 
 
@@ -33,14 +34,16 @@ def booked(cell: Cell, memory: Memory, now_s: float) -> Rounds:
         for job in _active(cell):
             charge(job, now_s)
         memory.current = Rounds(shares=[], question="", computed_s=now_s, booked_s=now_s)
-    book(cell, memory.current, now_s)
+    book(cell, memory, now_s)
     return memory.current
 
 
-def book(cell: Cell, rounds: Rounds, now_s: float) -> None:
+def book(cell: Cell, memory: Memory, now_s: float) -> None:
     """Turn the time since the last booking into credit, and charge what was received."""
-    if now_s <= rounds.booked_s:
+    rounds = memory.current
+    if rounds is None or now_s <= rounds.booked_s:
         return
+    forget(memory)
     passed_s, rounds.booked_s = now_s - rounds.booked_s, now_s
     for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
         due_s = passed_s * rounds.crowded.get(share.jobs[0], 1.0)
@@ -68,8 +71,9 @@ def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:
         credit[job.gpu_type] -= part_s
 
 
-def keep_credit(rounds: Rounds, shares: list[Share]) -> None:
+def keep_credit(memory: Memory, rounds: Rounds, shares: list[Share]) -> None:
     """Only what the new shares still promise stays a deficit: a row or a type without a share has no claim."""
+    forget(memory)
     kept: dict[str, dict[str, float]] = {}
     for share in shares:
         key = row_key(share.jobs)

@@ -99,10 +99,7 @@ class RoundsMechanism(Mechanism):
             rounds.plan.pop(job.job_id, None)
 
     def time_passed(self, cell: Cell, now_s: float) -> None:
-        rounds = of(cell).current
-        if rounds is not None:
-            book(cell, rounds, now_s)
-            forget(of(cell))
+        book(cell, of(cell), now_s)
 
     def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         memory = of(cell)
@@ -229,8 +226,7 @@ def allocation_computed(cell: Cell, event: AllocationComputed, now_s: float) -> 
     for row, share in enumerate(event.shares):
         for job_id in share.jobs:
             rounds.rows.setdefault(job_id, []).append(row)
-    keep_credit(rounds, event.shares)
-    forget(memory)
+    keep_credit(memory, rounds, event.shares)
 
 
 @machine.decides(AllocationComputed)
@@ -250,8 +246,7 @@ def round_started(cell: Cell, event: RoundStarted, now_s: float) -> None:
     if rounds is None:
         return
     # With the credit of the time before, which the round's plan must not have changed yet.
-    book(cell, rounds, now_s)
-    forget(of(cell))
+    book(cell, of(cell), now_s)
     rounds.crowded = crowded(cell, rounds)
     rounds.number, rounds.ends_s = event.number, event.ends_s
     rounds.plan = {lease.job_id: lease for lease in event.leases}

@@ -59,13 +59,14 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
 
 def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
-    if not cell.queue and not resting(cell):
+    suspended = resting(cell)
+    if not cell.queue and not suspended:
         return
     idle = _idle(cell, rounds)
     if not idle:
         return
     refused: dict[tuple[str, bool, tuple[str, ...]], None] = {}
-    for job in _candidates(cell, memory, rounds, idle):
+    for job in _candidates(cell, memory, rounds, suspended, idle):
         if job.suspended:
             given = _resume(cell, rounds, job, idle, turn)
         elif job.width > _most(idle):
@@ -83,12 +84,12 @@ def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]
                 return
 
 
-def _candidates(cell: Cell, memory: Memory, rounds: Rounds, idle: Idle) -> Iterator[Job]:
+def _candidates(cell: Cell, memory: Memory, rounds: Rounds, suspended: list[Job], idle: Idle) -> Iterator[Job]:
     """The jobs that no place is kept for, the largest deficit first, but for those wider than all that idles."""
     most = _most(idle)
     shapes = [shape for shape, orders in cell.queue.items() if cell.jobs[orders[0][2]].width <= most]
     ranking = ranking_of(cell, memory, rounds)
-    return (cell.jobs[job_id] for job_id in ranking.in_order(shapes, resting(cell)) if job_id not in rounds.plan)
+    return (cell.jobs[job_id] for job_id in ranking.in_order(shapes, suspended) if job_id not in rounds.plan)
 
 
 def _most(idle: Idle) -> int:
