@@ -91,7 +91,7 @@ def test_an_agent_leaves_when_its_tasks_have_ended(stop_delay_s: float, left_s: 
 
 
 def test_an_agent_that_leaves_does_not_wait_for_ever():
-    """A task whose start takes longer is adopted when the agent is back."""
+    """A task that takes longer to start is adopted when the agent is back."""
     facts = said((1.0, launch("a", "true")), (2.0, "leave"), (90.0, "join"), start_delay_s=50.0)
     assert [(at_s, type(fact)) for at_s, fact in facts[1:]] == [
         (2.0 + LEAVING_PATIENCE_S, NodeLeft),

@@ -30,7 +30,7 @@ RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
 
 
 class Node:
-    """A task whose shim has started one rank, that listens; and an agent that can be replaced."""
+    """A task with a shim that has started one rank, which listens; and an agent that can be replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._state_dir, self._orders = folder, 0
