@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
 
-.PHONY: help setup demo test whole-cells single-parts coverage unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,20 +21,19 @@ $(VENV)/.ready: requirements.lock pyproject.toml torch_agent/pyproject.toml
 demo: setup ## a whole cell on this machine: 12+ real training jobs, their story, and the audit (BUS=kafka for Kafka)
 	$(BIN)/sanjaya demo --bus $(BUS)
 
-test: setup lint types imports ## everything, real Kafka and PostgreSQL included
-	$(MAKE) --jobs 2 --output-sync=target whole-cells single-parts
+# Tests start hundreds of processes: without stored bytecode each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
-# Two halves side by side: both mostly wait for processes.
+test: setup lint types imports ## everything once, real Kafka and PostgreSQL included
+	$(BIN)/pytest -n auto
+
+test-thorough: setup ## what `make test` leaves out: long random searches, kills at every step
+	$(BIN)/python -m tests.thorough -n auto
+
+# Not of whole cells: the long runs of the cores would take half as long again, and processes are not seen.
 CELLS := tests/chaos tests/contracts tests/e2e tests/golden tests/properties \
 	tests/integration/test_cli.py tests/integration/test_job_api.py tests/integration/test_moving_between_agents.py
 
-whole-cells: setup
-	$(BIN)/pytest $(CELLS)
-
-single-parts: setup
-	$(BIN)/pytest $(CELLS:%=--ignore=%)
-
-# Not of whole cells: the long runs of the cores would take half as long again, and processes are not seen.
 coverage: setup ## how much of the code the single parts reach
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(CELLS:%=--ignore=%)
@@ -51,7 +50,7 @@ lint: setup ## style and banned calls
 types: setup ## mypy; strict in contracts, kernel and cores
 	$(BIN)/mypy
 
-imports: setup ## who may import what
+imports: setup ## which package may import which
 	$(BIN)/lint-imports
 
 schemas: setup ## write schemas/ from the event definitions

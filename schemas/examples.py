@@ -44,7 +44,7 @@ BY_NAME: dict[str, Any] = {
     "category": "ai_engine",
     "excluded_types": ["k80"],
 }
-"""Values for fields whose name says more than their type."""
+"""Values for fields with names that say more than their types."""
 
 
 def of(cls: type[Event]) -> Event:

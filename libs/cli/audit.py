@@ -97,8 +97,8 @@ def replay(
 
 
 def diff(
-    a: Annotated[str, typer.Argument()],
-    b: Annotated[str, typer.Argument()],
+    a: Annotated[str, typer.Argument(help="An exported file, an archive, a log.db or a bus URL.")],
+    b: Annotated[str, typer.Argument(help="The other log.")],
     cell: Cell = None,
 ) -> None:
     """Where two logs tell different stories, job by job, without regard to times; exit 1 when they do."""
@@ -115,7 +115,7 @@ def diff(
 def state(
     log: Source = None,
     at: Annotated[int | None, typer.Option("--at", help="After the record at this offset; default: the end.")] = None,
-    service: Annotated[str | None, typer.Option(help="Only this one's.")] = None,
+    service: Annotated[str | None, typer.Option(help="Only the state of this service.")] = None,
     cell: Cell = None,
     archive: ArchiveDir = None,
     gateway: Gateway = None,

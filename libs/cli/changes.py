@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
 
 def cancel(
     jobs: AnyJobs = None,
-    selector: Annotated[list[str] | None, typer.Option("-l", "--selector", help="label=value")] = None,
+    selector: Annotated[
+        list[str] | None, typer.Option("-l", "--selector", help="All with this label, NAME=VALUE; repeat.")
+    ] = None,
     grace: Annotated[str, typer.Option(help="Time between SIGTERM and SIGKILL.")] = "10s",
     note: Annotated[str, typer.Option(help="Goes on the log.")] = "",
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
@@ -63,7 +65,7 @@ def change(
     priority: Annotated[int, typer.Option(help="Higher goes first.")],
     gateway: Gateway = None,
 ) -> None:
-    """Change a job."""
+    """Change the priority of a job."""
     with client(gateway) as cell:
         changed = cell.set_priority(resolve(cell, job), priority)
         typer.echo(f"{changed['id']} has priority {changed['priority']}")

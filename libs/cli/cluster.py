@@ -13,7 +13,7 @@ from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, aske
 from libs.cli.output import Column, Form, show_document
 from libs.cli.references import completions, id_of
 
-Node = Annotated[str, typer.Argument()]
+Node = Annotated[str, typer.Argument(help="Name of the node, as `sanjaya nodes` lists it.")]
 
 NODES = (
     Column("ID", lambda n: n["id"]),
@@ -109,7 +109,7 @@ def gpus(
 
 def drain(
     node: Node,
-    reason: Annotated[str, typer.Option(help="Users with waiting jobs will ask.")],
+    reason: Annotated[str, typer.Option(help="Goes on the log, for users with waiting jobs.")],
     gateway: Gateway = None,
 ) -> None:
     """Move away what runs on a node, and give it nothing new."""
@@ -142,7 +142,7 @@ def tenants(
 def set_tenant(
     name: Annotated[str, typer.Argument()],
     quota: Annotated[str, typer.Option(help="Most GPUs together, or `none`.")],
-    weight: Annotated[float, typer.Option()] = 1.0,
+    weight: Annotated[float, typer.Option(help="Its part beside tenants of weight 1 under fair policies.")] = 1.0,
     gateway: Gateway = None,
 ) -> None:
     """Set a tenant's limit."""
@@ -164,13 +164,16 @@ def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
 
 
 def set_policy(
-    policy: Annotated[str, typer.Argument()],
+    policy: Annotated[str, typer.Argument(help="One that `sanjaya policy show` lists.")],
     reason: Annotated[str, typer.Option(help="Goes on the log.")] = "",
     space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
     ] = False,
-    water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
+    water_filling: Annotated[
+        bool,
+        typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
+    ] = False,
     gateway: Gateway = None,
 ) -> None:
     """Switch the policy; it takes effect with the next decision."""
@@ -198,7 +201,7 @@ def show_settings(
 
 
 def set_setting(
-    name: Annotated[str, typer.Argument(help="SERVICE.NAME")],
+    name: Annotated[str, typer.Argument(help="SERVICE.NAME, as `sanjaya settings show` lists it.")],
     value: Annotated[float, typer.Argument()],
     gateway: Gateway = None,
 ) -> None:

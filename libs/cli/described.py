@@ -39,6 +39,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
+    yield "on the node", job["folder"] or ""
+    yield "keeps", job["output_folder"] or ""
     yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
     yield "progress", _progress(job)
     yield "retries", f"{job['failed_attempts']} of {job['max_retries']}" if job["max_retries"] else ""

@@ -69,6 +69,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
     yield _conservation(status["conservation"])
     yield dead_letters(cell)
     yield _agents(nodes)
+    yield from errors_of(nodes)
     oldest = status["oldest_waiting"]
     if oldest:
         yield Finding("oldest waiting job", True, f"{oldest['id']}: {oldest['reason']}  (sanjaya why {oldest['id']})")
@@ -119,6 +120,14 @@ def _agents(nodes: list[dict[str, Any]]) -> Finding:
         f"{counted(len(nodes), 'node')}, {counted(idle, 'GPU')} free" + (f", lost: {', '.join(away)}" if away else ""),
         "sanjaya agent --bus … --node-id … on the node",
     )
+
+
+def errors_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Agents that go on, and have logged errors since their start."""
+    for node in nodes:
+        if node["state"] != "LEFT" and node["errors"]:
+            said = f"{counted(node['errors'], 'error')} in its log, the last one: {node['last_error']}"
+            yield Finding(f"agent {node['id']}", False, said, f"look at the log of the agent on {node['id']}")
 
 
 def _conservation(light: dict[str, Any]) -> Finding:

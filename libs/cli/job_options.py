@@ -21,6 +21,9 @@ from libs.contracts.jobs import JobSpec
 Given = dict[str, Any]
 """{parameter: what was given}; None: it was not."""
 
+Workdir = Annotated[Path | None, typer.Option(help="Directory to upload and run in; by default this one.")]
+NoUpload = Annotated[bool, typer.Option("--no-upload", help="Upload nothing: run in an empty directory.")]
+
 WHAT_RUNS: dict[str, Any] = {
     "command": Annotated[
         list[str] | None, typer.Argument(help="Behind `--`: the command; or a script with #SBATCH lines.")
@@ -30,7 +33,7 @@ WHAT_RUNS: dict[str, Any] = {
 READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "gpus": {"nodes": Annotated[int | None, typer.Option(help="Most servers to spread over.")]},
     "env": {"env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")]},
-    "code_id": {"workdir": Annotated[Path | None, typer.Option(help="Directory to upload and run in.")]},
+    "code_id": {"workdir": Workdir, "no_upload": NoUpload},
     "time_limit_s": {
         "time": Annotated[str | None, typer.Option(help="Limit of one attempt: seconds, or H:MM:SS.")],
     },

@@ -35,7 +35,7 @@ COLUMNS = (
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for name, hidden in (("jobs", False), ("ls", True), ("queue", True)):
+    for name, hidden in (("jobs", False), ("queue", True)):
         app.command(name, hidden=hidden)(jobs)
     commands: dict[str, Callable[..., None]] = {"show": show_job, "why": why, "story": story}
     for name, command in commands.items():
@@ -54,13 +54,17 @@ def place_or_reason(job: dict[str, Any]) -> str:
 def jobs(
     output: Output = Form.TABLE,
     as_json: AsJson = False,
-    state: Annotated[list[str] | None, typer.Option(help="Repeat for alternatives.")] = None,
-    tenant: Annotated[list[str] | None, typer.Option("-q", "--tenant")] = None,
-    user: Annotated[list[str] | None, typer.Option()] = None,
-    selector: Annotated[list[str] | None, typer.Option("-l", "--selector", help="label=value")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="QUEUED, RUNNING, SUSPENDED, …; repeat for alternatives.")
+    ] = None,
+    tenant: Annotated[list[str] | None, typer.Option("-q", "--tenant", help="Of this tenant; repeat.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Of this user; repeat.")] = None,
+    selector: Annotated[
+        list[str] | None, typer.Option("-l", "--selector", help="With this label, NAME=VALUE; repeat.")
+    ] = None,
     since: Annotated[str | None, typer.Option(help="Submitted within 30m, 2h, 7d.")] = None,
-    all_users: Annotated[bool, typer.Option("-A", "--all-users", help="Whatever --user says.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Most jobs, the newest.")] = 50,
+    all_users: Annotated[bool, typer.Option("-A", "--all-users", help="Of all users, whatever --user says.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Most jobs to show, the newest.")] = 50,
     sort: Sort = None,
     no_headers: NoHeaders = False,
     watch: Watch = False,

@@ -14,12 +14,14 @@ import typer
 from libs.cli.context import USAGE, fail
 from libs.cli.output import Column, Form, Row, cells_of, console, drawn, is_terminal, show, tab_separated
 
-Output = Annotated[Form, typer.Option("-o", "--output", help="Form.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Rows alone.")]
-Sort = Annotated[str | None, typer.Option(help="A field of the JSON form; -FIELD: falling.", metavar="FIELD")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Most rows.")]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Again and again; in a pipe, what has changed.")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="Form of the output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Without the names of the columns.")]
+Sort = Annotated[str | None, typer.Option(help="By a field of the JSON form; -FIELD: falling.", metavar="FIELD")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Most rows to show.")]
+Watch = Annotated[
+    bool, typer.Option("-w", "--watch", help="Show it again and again; in a pipe, only what has changed.")
+]
 
 REDRAW_S = 1.0
 Fetch = Callable[[], Sequence[Row]]

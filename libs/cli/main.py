@@ -18,6 +18,7 @@ from libs.cli import (
     cluster,
     experiment,
     following,
+    job_files,
     jobs,
     planning,
     profiling,
@@ -41,6 +42,7 @@ app = typer.Typer(
 for group in (
     submit,
     jobs,
+    job_files,
     following,
     changes,
     sweeps,

@@ -182,5 +182,9 @@ def loss(value: float | None) -> str:
 
 
 def bytes_of(number: float) -> str:
-    """`1.5 GiB`, `12 MiB`."""
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
+    """`1.5 GiB`, `12 MiB`, `3 KiB`, `17 B`."""
+    if number >= 2**30:
+        return f"{number / 2**30:.1f} GiB"
+    if number >= 2**20:
+        return f"{number / 2**20:.0f} MiB"
+    return f"{number / 2**10:.0f} KiB" if number >= 2**10 else f"{number:.0f} B"

@@ -44,34 +44,51 @@ def solve(
 
 
 def simulate(
-    trace: Annotated[str, typer.Option(help="traces/1, CSV; - for standard input.")],
-    cluster: Annotated[str, typer.Option(help="v100=36,p100=36")],
-    throughputs: Annotated[str | None, typer.Option(help="throughputs/1, JSON.")] = None,
+    trace: Annotated[str, typer.Option(help="The jobs: traces/1, CSV; - for standard input.")],
+    cluster: Annotated[str, typer.Option(help="GPUs of each type: v100=36,p100=36.")],
+    throughputs: Annotated[
+        str | None, typer.Option(help="Steps per second by configuration and GPU type: throughputs/1, JSON.")
+    ] = None,
     gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
-    policy: Annotated[str, typer.Option()] = "backfill",
+    policy: Annotated[str, typer.Option(help="As `sanjaya policy set` takes it.")] = "backfill",
     space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
     ] = False,
     references: Annotated[
         int | None,
-        typer.Option(min=0, help="Only so many configurations per number of GPUs were measured beside each other."),
+        typer.Option(
+            min=0, help="So many configurations per number of GPUs were measured in pairs; others are estimated."
+        ),
     ] = None,
-    water_filling: Annotated[bool, typer.Option("--water-filling", help="Until every job is bottlenecked.")] = False,
+    water_filling: Annotated[
+        bool,
+        typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
+    ] = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     slice_s: Annotated[float, typer.Option("--slice-s", min=1, help="Length of a time slice (gandiva).")] = 60.0,
-    start_delay_s: Annotated[float, typer.Option("--start-delay-s", min=0)] = 0.0,
-    suspend_delay_s: Annotated[float, typer.Option("--suspend-delay-s", min=0)] = 0.0,
-    resume_delay_s: Annotated[float, typer.Option("--resume-delay-s", min=0)] = 0.0,
+    start_delay_s: Annotated[
+        float, typer.Option("--start-delay-s", min=0, help="From the order to the start of a task.")
+    ] = 0.0,
+    suspend_delay_s: Annotated[
+        float, typer.Option("--suspend-delay-s", min=0, help="From the order to free GPUs.")
+    ] = 0.0,
+    resume_delay_s: Annotated[
+        float, typer.Option("--resume-delay-s", min=0, help="From free GPUs to training on.")
+    ] = 0.0,
     move_delay_s: Annotated[
         float | None, typer.Option("--move-delay-s", min=0, help="Jobs move live, and stand still so long (gandiva).")
     ] = None,
     seed: Annotated[int, typer.Option()] = 0,
-    checkpoint_overhead_s: Annotated[float, typer.Option("--checkpoint-overhead-s", min=0)] = 0.0,
+    checkpoint_overhead_s: Annotated[
+        float, typer.Option("--checkpoint-overhead-s", min=0, help="Added to each start from a checkpoint.")
+    ] = 0.0,
     not_restartable: Annotated[
         bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
     ] = False,
-    measure: Annotated[str | None, typer.Option(help="FIRST:END: these jobs in order of arrival.")] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
+    ] = None,
     out: Annotated[str, typer.Option(help="simulation-result/1, JSON; - for standard output.")] = "-",
     log: Annotated[Path | None, typer.Option(help="Also write the log of the run, as export does.")] = None,
 ) -> None:

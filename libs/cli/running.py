@@ -1,25 +1,48 @@
-"""Cells on this machine: `up`, `demo`, `agent`, and how they are: `doctor`, `version`."""
+"""Cells on this machine: `up`, `down`, `demo`, `agent`, and how they are: `doctor`, `version`."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import sys
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.client import Client, ClientError
+from libs.kernel.words import counted
+
+if TYPE_CHECKING:
+    from libs.cli.cell import CellPlan
 
 StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
 Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
 
 
+ENDS_WITHIN_S = 60.0
+"""What `down` waits for a cell: its agents, services and broker have up to 35, 10 and 10 s."""
+
+
+class OnExit(StrEnum):
+    """What becomes of running tasks when the cell ends."""
+
+    KEEP = "keep"
+    REQUEUE = "requeue"
+
+
+class EndAsked(BaseException):
+    """Ctrl-C, or a service manager's signal."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (up, demo, doctor, version):
+    for command in (up, down, demo, doctor, version):
         app.command()(command)
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command("agent", context_settings=passed_on)(agent)
@@ -30,29 +53,117 @@ def up(
     bus: Bus = "embedded",
     cell: Annotated[str, typer.Option()] = "local",
     agents: Annotated[int, typer.Option(min=0)] = 1,
-    virtual_gpus: Annotated[int, typer.Option(min=0, help="Per agent; 0: this machine's real GPUs.")] = 4,
+    virtual_gpus: Annotated[int, typer.Option(min=0, help="CPU slots per agent; 0: this machine's real GPUs.")] = 4,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the gateway.")] = 8420,
+    on_exit: Annotated[
+        OnExit,
+        typer.Option(help="Running tasks go on and the next start adopts them, or save what they can and requeue."),
+    ] = OnExit.KEEP,
 ) -> None:
-    """Keep a cell running on this machine until Ctrl-C."""
-    import signal
-
+    """Keep a cell running on this machine until Ctrl-C. Running jobs lose nothing by that (--on-exit)."""
     from libs.cli.cell import Cell, CellError, CellPlan
+    from libs.cli.cell.left import left_in
 
     plan = CellPlan(
-        state_dir=(state_dir or Path.home() / ".sanjaya" / cell).absolute(),
+        state_dir=state_dir_of(state_dir, cell),
         cell=cell,
         kafka=kafka_servers(bus),
         agents=agents,
         gpus_per_agent=virtual_gpus,
         gateway_port=port,
+        on_exit=on_exit.value,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end_asked)
     try:
-        with Cell(plan, lambda text: typer.echo(text, err=True)) as running:
-            typer.echo(f"{plan.gateway_url}   Ctrl-C ends it", err=True)
+        with Cell(plan, say) as running:
+            say(f"{plan.gateway_url}   Ctrl-C ends it")
             running.wait()
     except CellError as error:
         fail(str(error), FAILED)
+    except EndAsked:
+        show_left(left_in(plan.state_dir), plan)
+
+
+def down(state_dir: StateDir = None, cell: Annotated[str, typer.Option()] = "local") -> None:
+    """End the cell of a state directory, and the tasks that it has left running; its jobs are queued again by `up`."""
+    from libs.cli.cell import CellError
+    from libs.cli.cell.left import left_in
+    from libs.cli.cell.lock import end_holder
+
+    folder = state_dir_of(state_dir, cell)
+    try:
+        if end_holder(folder, ENDS_WITHIN_S):
+            say(f"the cell in {folder} has ended")
+        ended = left_in(folder, end=True)
+    except CellError as error:
+        fail(str(error), FAILED)
+    show_tasks(ended)
+    if ended:
+        say("these have saved what they can and have ended; their jobs are queued again by the next start")
+    else:
+        say("no task was running")
+    say(f"to go on:  sanjaya up --state-dir {shlex.quote(str(folder))}")
+
+
+def say(text: str) -> None:
+    """What is no result goes to stderr."""
+    typer.echo(text, err=True)
+
+
+def state_dir_of(given: Path | None, cell: str) -> Path:
+    """The state directory of a cell on this machine."""
+    return (given or Path.home() / ".sanjaya" / cell).absolute()
+
+
+def end_asked(*_: object) -> NoReturn:
+    """To be asked once is enough: the end takes a bounded time, and cut short it would leave more than tasks."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise EndAsked
+
+
+def show_left(tasks: Sequence[dict[str, Any]], plan: CellPlan) -> None:
+    """Say what goes on without the cell, and how to get it back."""
+    if tasks:
+        go_on = "goes on, and is" if len(tasks) == 1 else "go on, and are"
+        say(f"{counted(len(tasks), 'task')} {go_on} adopted by the next start:")
+        show_tasks(tasks)
+        say(f"to end what goes on:  sanjaya down --state-dir {shlex.quote(str(plan.state_dir))}")
+    else:
+        say("no task was left running")
+    say(f"to go on:  {command_again(plan)}")
+
+
+def show_tasks(tasks: Sequence[dict[str, Any]]) -> None:
+    """One line each."""
+    from libs.cli.output import table
+
+    if tasks:
+        table([_cells(task) for task in tasks], ["JOB", "NAME", "NODE", "GPUS", "PIDS", "STATE"])
+
+
+def _cells(task: dict[str, Any]) -> list[str]:
+    gpus, pids = (",".join(map(str, task[field])) for field in ("gpus", "pids"))
+    return [task["job_id"], task["name"], task["node_id"], gpus, pids, task["status"].upper()]
+
+
+def command_again(plan: CellPlan) -> str:
+    """The command that starts the same cell: what differs from a plain `sanjaya up`."""
+    usual = type(plan)(state_dir=plan.state_dir)
+    options = {
+        "--cell": (plan.cell, usual.cell),
+        "--bus": ("embedded" if plan.kafka is None else "kafka", "embedded"),
+        "--agents": (plan.agents, usual.agents),
+        "--virtual-gpus": (plan.gpus_per_agent, usual.gpus_per_agent),
+        "--port": (plan.gateway_port, usual.gateway_port),
+        "--on-exit": (plan.on_exit, OnExit.KEEP.value),
+    }
+    words = ["sanjaya", "up", "--state-dir", str(plan.state_dir)]
+    for name, (given, default) in options.items():
+        if given != default:
+            words += [name, str(given)]
+    return shlex.join(words)
 
 
 def demo(

@@ -1,4 +1,8 @@
-"""Batch scripts: the `#SBATCH` and `#SANJAYA` lines at their head are the request, the script is the command."""
+"""Batch scripts: the `#SBATCH` and `#SANJAYA` lines at their head are the request, the script is the command.
+
+As with Slurm, a batch script is run once per node and not once per GPU; `srun`, or another launcher in it, starts the
+ranks. A script without such lines that starts no ranks either is a command like any other.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.contracts.bad_input import BadInput
+from libs.kernel.launchers import found_in
 
 Request = dict[str, Any]
 
@@ -70,7 +75,7 @@ OURS: dict[str, Field] = {
     "max-retries": ("max_retries", _number, "a whole number"),
     "elastic": ("elastic", _text, "least:most"),
     "class": ("class", _text, "guaranteed"),
-    "launcher": ("launcher", _text, "ranks or command"),
+    "launch": ("launcher", _text, "per-gpu or per-node"),
     "workdir-on-node": ("working_dir", _text, "a directory"),
 }
 """{directive of #SANJAYA: what it sets}: the names of our own flags."""
@@ -91,6 +96,8 @@ SLURMS: dict[str, Field] = {
     "D": ("working_dir", _text, "a directory"),
 }
 """The same of #SBATCH."""
+TASKS = {"ntasks": "SLURM_NTASKS", "n": "SLURM_NTASKS", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
+"""{directive of #SBATCH: the variable that tells `srun`, as with Slurm, how many ranks there are}."""
 
 
 def is_script(word: str) -> bool:
@@ -111,12 +118,14 @@ def from_script(text: str, where: str, command: list[str], name: str) -> Request
         BadInput: a directive has a value that makes no sense; the message says in which line.
     """
     request: Request = {"name": name, "command": command, "working_dir": str(Path.cwd())}
+    per_node = found_in(text) is not None
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break  # as with Slurm: directives stand before the first command
         if match := DIRECTIVE.fullmatch(line.rstrip()):
+            per_node = True
             _apply(request, match.group(2), OURS if match.group(1) == "SANJAYA" else SLURMS, f"{where}:{number}")
-    return request
+    return {"launcher": "per-node", **request} if per_node else request
 
 
 def _apply(request: Request, text: str, known: dict[str, Field], where: str) -> None:
@@ -129,6 +138,11 @@ def _apply(request: Request, text: str, known: dict[str, Field], where: str) -> 
         name, equals, value = word.lstrip("-").partition("=")
         if not equals:
             value = words.pop(0) if words and not words[0].startswith("-") else ""
+        if known is SLURMS and name in TASKS:
+            if not value.isdecimal() or int(value) == 0:
+                raise BadInput(where, f"{word} {value!r}", "a number of ranks")
+            request.setdefault("env", {})[TASKS[name]] = value
+            continue
         if name not in known:
             print(f"warning: {where}: {word} has no meaning here and is ignored", file=sys.stderr)
             continue

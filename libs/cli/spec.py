@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import sys
-import tarfile
-from fnmatch import fnmatch
 from pathlib import Path
 
 import yaml
@@ -15,7 +11,6 @@ import yaml
 from libs.cli.scripts import Request, from_script
 from libs.contracts.bad_input import BadInput
 
-ALWAYS_IGNORED = (".git", "__pycache__", "*.pyc", ".venv")
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
@@ -98,40 +93,3 @@ def rates(texts: list[str], flag: str) -> dict[str, float]:
         except ValueError:
             raise BadInput(flag, repr(f"{gpu_type}={text}"), "TYPE=STEPS, such as v100=12.5") from None
     return found
-
-
-def pack(folder: Path) -> bytes:
-    """A tar.gz of a directory, without what `.sanjayaignore` names (one shell pattern per line).
-
-    The same files give the same bytes, so that they are stored once.
-
-    Raises:
-        BadInput: there is no such directory.
-    """
-    if not folder.is_dir():
-        raise BadInput("--workdir", f"{folder} is no directory", "a directory to upload")
-    ignore_file = folder / ".sanjayaignore"
-    lines = ignore_file.read_text().splitlines() if ignore_file.exists() else []
-    ignored = [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
-    buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,
-    ):
-        for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder)
-            if path.is_file() and not _is_ignored(name, ignored):
-                tar.add(path, arcname=str(name), filter=_anonymous)
-    return buffer.getvalue()
-
-
-def _is_ignored(name: Path, patterns: list[str]) -> bool:
-    return any(fnmatch(part, p.rstrip("/")) for p in patterns for part in name.parts) or any(
-        fnmatch(str(name), pattern) for pattern in patterns
-    )
-
-
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = ""
-    return member

@@ -12,8 +12,11 @@ import typer
 from libs.cli import spec
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
+from libs.cli.files import with_files
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
 from libs.cli.job_options import Given, describes_a_job, members
+from libs.cli.launches import launch_of
+from libs.cli.listing import AsJson
 from libs.cli.output import Form, is_terminal, show_document
 from libs.cli.scripts import from_script, is_script
 from libs.client import Client
@@ -35,13 +38,16 @@ def register(app: typer.Typer) -> None:
 def submit(
     given: Given,
     idempotency_key: Key = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would become of it; submit nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say whether it would be accepted and could run now; submit nothing.")
+    ] = False,
+    as_json: AsJson = False,
     gateway: Gateway = None,
 ) -> None:
     """Submit a job: `sanjaya submit --gpus v100:2 -- python train.py`."""
     with client(gateway) as cell:
-        request = build(cell, given)
+        request = build(cell, given, send=not dry_run)
+        _tell_launch(request)
         if dry_run:
             _tell_verdict(cell.dry_run(request), as_json=as_json)
             return
@@ -52,6 +58,12 @@ def submit(
             typer.echo(f"{accepted['id']}  {accepted['name']}  {accepted['state']}   sanjaya why {accepted['id']}")
         else:
             typer.echo(accepted["id"])
+
+
+def _tell_launch(request: dict[str, Any]) -> None:
+    """How many processes there will be, where that is worth a word."""
+    if words := launch_of(request):
+        tell(words)
 
 
 def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
@@ -69,13 +81,15 @@ def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
 def run(
     given: Given,
     idempotency_key: Key = None,
-    detach: Annotated[bool, typer.Option("-d", "--detach", help="Like submit.")] = False,
+    detach: Annotated[bool, typer.Option("-d", "--detach", help="Do not follow it: like submit.")] = False,
     timeout: Timeout = None,
     gateway: Gateway = None,
 ) -> None:
     """Submit a job, follow its output, and end with its exit code. Ctrl-C leaves the job running."""
     with client(gateway) as cell:
-        accepted = cell.submit(build(cell, given), idempotency_key=idempotency_key)
+        request = build(cell, given)
+        _tell_launch(request)
+        accepted = cell.submit(request, idempotency_key=idempotency_key)
         job_id = accepted["id"]
         if detach:
             typer.echo(job_id)
@@ -89,8 +103,12 @@ def run(
         sys.exit(exit_code(job))
 
 
-def build(cell: Client, given: Given) -> dict[str, Any]:
-    """The request: the file's fields, over which the options go; the working directory is uploaded."""
+def build(cell: Client, given: Given, *, send: bool = True) -> dict[str, Any]:
+    """The request: the file's fields, over which the options go.
+
+    Args:
+        send: whether the working directory is uploaded; else the files that the command names are looked for only.
+    """
     words: list[str] = list(given["command"] or [])
     request: dict[str, Any] = {}
     if given["file"]:
@@ -102,17 +120,7 @@ def build(cell: Client, given: Given) -> dict[str, Any]:
     if "command" not in request:
         fail("no command", USAGE, "sanjaya submit -- python train.py, or -f job.yaml")
     request.update(members(given, request))
-    if given["workdir"]:
-        request.pop("working_dir", None)
-        request["code_id"] = uploaded(cell, given["workdir"])
-    return signed(request)
-
-
-def uploaded(cell: Client, workdir: Path) -> str:
-    """The id of a directory that is sent now."""
-    archive = spec.pack(workdir)
-    tell(f"uploading {workdir} ({len(archive) / 1024:.0f} KiB)")
-    return cell.upload_code(archive)
+    return signed(with_files(cell, request, given["workdir"], no_upload=given["no_upload"], send=send))
 
 
 def signed(request: dict[str, Any]) -> dict[str, Any]:

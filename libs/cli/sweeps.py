@@ -11,11 +11,13 @@ import typer
 
 from libs.cli import spec
 from libs.cli.context import USAGE, Gateway, client, fail
+from libs.cli.files import with_files
 from libs.cli.following import Timeout, deadline, tell
+from libs.cli.job_options import NoUpload, Workdir
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
 from libs.cli.output import Form, is_terminal, show, show_document, show_one
 from libs.cli.references import Sweep, resolve_sweep
-from libs.cli.submit import Key, signed, uploaded
+from libs.cli.submit import Key, signed
 from libs.cli.sweep_following import followed, outcome, sentence
 from libs.cli.sweep_views import SWEEPS, described, trial_columns
 from libs.cli.writing import check_picture, write_picture
@@ -39,7 +41,8 @@ def sweep(
         str | None, typer.Option("-f", "--file", help="Sweep as YAML or JSON; - for standard input.")
     ] = None,
     name: Annotated[str | None, typer.Option("-n", "--name")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="Directory to upload and run the trials in.")] = None,
+    workdir: Workdir = None,
+    no_upload: NoUpload = False,
     idempotency_key: Key = None,
     stay: Annotated[bool, typer.Option("--wait", help="Show the trials until the sweep has ended.")] = False,
     timeout: Timeout = None,
@@ -54,7 +57,8 @@ def sweep(
     if file is None:
         fail("no sweep to submit", USAGE, "sanjaya sweep -f sweep.yaml")
     with client(gateway) as cell:
-        accepted = cell.submit_sweep(build(cell, file, name, workdir), idempotency_key=idempotency_key)
+        request = build(cell, file, name, workdir, no_upload=no_upload)
+        accepted = cell.submit_sweep(request, idempotency_key=idempotency_key)
         if not stay:
             _tell_accepted(accepted, as_json=as_json)
             return
@@ -69,13 +73,12 @@ def sweep(
         sys.exit(outcome(ended))
 
 
-def build(cell: Client, file: str, name: str | None, workdir: Path | None) -> dict[str, Any]:
+def build(
+    cell: Client, file: str, name: str | None, workdir: Path | None, *, no_upload: bool = False
+) -> dict[str, Any]:
     """The request: the file's fields, over which the flags go; the working directory is uploaded."""
     request = spec.sweep_from_file(file)
-    trial = signed(request["trial"])
-    if workdir is not None:
-        trial = {field: value for field, value in trial.items() if field != "working_dir"}
-        trial["code_id"] = uploaded(cell, workdir)
+    trial = signed(with_files(cell, request["trial"], workdir, no_upload=no_upload))
     return {**request, "trial": trial, **({"name": name} if name else {})}
 
 
@@ -113,7 +116,9 @@ def wait(
 def sweeps(
     output: Output = Form.TABLE,
     as_json: AsJson = False,
-    state: Annotated[list[str] | None, typer.Option(help="Repeat for alternatives.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="RUNNING, STOPPING, TARGET_REACHED, …; repeat for alternatives.")
+    ] = None,
     limit: Limit = 50,
     sort: Sort = None,
     no_headers: NoHeaders = False,

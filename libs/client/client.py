@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,23 @@ SWEEP_OVER = ("TARGET_REACHED", "EXHAUSTED", "CANCELLED")
 IN_DOUBT_S = 10.0
 """How long a submission without an answer is repeated."""
 REPEAT_EVERY_S = 0.5
+NOT_FOUND = 404
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol)
 """Failures before anything of a request could have arrived."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file of a job."""
+
+    content: bytes
+    first: int
+    """The place of its first byte in the file."""
+    total: int
+    """Bytes of the whole file."""
+    etag: str
+    digest: str
+    """`sha-256=:…:` of the content, as the node has sent it."""
 
 
 class Client(Connection):
@@ -67,6 +83,20 @@ class Client(Connection):
     def dry_run(self, job: Json) -> Json:
         """What would become of a job; nothing is appended."""
         return self._ask("POST", "/v1/jobs", json=job, params={"dry_run": True})
+
+    def upload_limits(self) -> dict[str, int]:
+        """How large an upload may be: `files`, `unpacked_bytes`, `packed_bytes`."""
+        return self._ask("GET", "/v1/code")
+
+    def has_code(self, code_id: str) -> bool:
+        """Whether this working directory has been uploaded before."""
+        try:
+            self._send("HEAD", f"/v1/code/{code_id}")
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        return True
 
     def upload_code(self, archive: bytes) -> str:
         """Store a tar.gz of a working directory; returns its id for `code_id`."""
@@ -109,6 +139,29 @@ class Client(Connection):
     def set_priority(self, job: str, priority: int) -> Json:
         """Change its place in the queue."""
         return self._ask("PATCH", _job(job), json={"priority": priority})
+
+    def job_files(self, job: str, path: str = "", *, rank: int = 0) -> Json:
+        """What is in a folder of its latest attempt, below its working directory; of a file: that file."""
+        return self._ask("GET", _job(job, "files"), params={"path": path, "rank": rank})
+
+    def job_file_part(
+        self, job: str, path: str, first: int, number: int, *, rank: int = 0, etag: str | None = None
+    ) -> Part:
+        """At most `number` bytes of a file from the byte `first` on; `etag`: refused when the content is another."""
+        headers = {"Range": f"bytes={first}-{first + number - 1}", **({"If-Match": etag} if etag else {})}
+        answer = self._send("GET", f"{_job(job, 'files')}/{quote(path)}", params={"rank": rank}, headers=headers)
+        total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        return Part(
+            content=answer.content,
+            first=first,
+            total=int(total) if total.isdigit() else len(answer.content),
+            etag=answer.headers.get("ETag", ""),
+            digest=answer.headers.get("Content-Digest", ""),
+        )
+
+    def change_code(self, job: str, code_id: str) -> Json:
+        """Have it start with another upload; refused once it was placed."""
+        return self._ask("PUT", _job(job, "code"), json={"code_id": code_id})
 
     def logs(self, job: str, *, follow: bool = False, **filters: Any) -> Iterator[Json]:
         """Its output, line by line; with `follow` until it has ended. Filters: tail, since_s, attempt, rank, stream."""

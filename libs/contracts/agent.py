@@ -6,6 +6,7 @@ import msgspec
 
 from libs.contracts.base import Event, Topic, event
 from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
+from libs.contracts.reasons import Reason
 
 OWNER = "torch_agent"
 
@@ -31,6 +32,34 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """Whether a suspended task may be resumed on other GPUs of the node."""
     state_port: int = 0
     """Where other agents fetch the states of tasks that move; 0: nowhere."""
+    files_port: int = 0
+    """Where the gateway fetches files of jobs, with the cell's key; 0: nowhere."""
+    state_dir: str = ""
+    """Under which the agent has the folders of jobs (`libs/node/serving.py`); empty on logs older than this field."""
+
+
+@event("node.leaving.v1", owner=OWNER, subject="node_id")
+class NodeLeaving(Event, frozen=True, kw_only=True):
+    """The agent is being stopped and has told its tasks to end, each to save what it can; it starts no other.
+
+    What ends from now on has not failed. NodeLeft follows when the tasks have ended, or the agent's patience has.
+    """
+
+    node_id: str
+    incarnation: int
+    note: str = ""
+
+
+@event("node.errors_logged.v1", owner=OWNER, subject="node_id")
+class NodeErrorsLogged(Event, frozen=True, kw_only=True):
+    """The node's agent goes on, and has logged errors since it said so last; at most once a minute."""
+
+    node_id: str
+    incarnation: int
+    errors: int
+    """Since this start of the agent."""
+    last: str
+    """The last of them, at most 300 characters."""
 
 
 @event("node.left.v1", owner=OWNER, subject="node_id")
@@ -116,6 +145,21 @@ class JobMovable(Event, frozen=True, kw_only=True):
     """To more or fewer processes, too."""
 
 
+@event("job.ranks_apart.v1", owner=OWNER, subject="job_id")
+class JobRanksApart(Event, frozen=True, kw_only=True):
+    """The job's processes have done their first mini-batches and have formed no process group (torch.distributed).
+
+    Each of them trains the whole job by itself. Said once per task of an attempt; the attempt goes on.
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    processes: int
+    """Of the whole job."""
+    reason: Reason
+
+
 @event("job.ready.v1", owner=OWNER, subject="job_id")
 class JobReady(Event, frozen=True, kw_only=True):
     """The node's task is there to take over a state: imports are done, the model is built, and it waits."""
@@ -168,12 +212,14 @@ class JobExited(Event, frozen=True, kw_only=True):
     """Of the first rank that ended badly, else 0; None when a signal ended it or it never ran."""
     signal: int | None
     outcome: str
-    """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed`, `restore_failed` (it got no state
-    to go on with) or `lost` (its record is gone)."""
+    """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed` (as it was submitted it cannot be
+    started), `node_failed` (this node could not start it), `restore_failed` (it got no state to go on with), `lost`
+    (its record is gone) or `interrupted` (ended from outside while its agent was away: with its machine, or by a
+    service manager; `stderr_tail` says which)."""
     rank: int | None = None
     """Global rank of the process that ended badly."""
     stderr_tail: str = ""
-    """The last lines of that rank's stderr, at most 4 KiB."""
+    """The last lines of that rank's stderr, at most 4 KiB; of a task that has not started, what it was waiting for."""
     ran_s: float = 0.0
     minibatches_total: int = 0
 

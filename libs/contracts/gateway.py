@@ -63,6 +63,18 @@ class JobPriorityChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("job.code_changed.v1", owner=OWNER, subject="job_id")
+class JobCodeChanged(Event, frozen=True, kw_only=True):
+    """Files were added to a job before it was placed: its attempts start with this upload from now on.
+
+    An attempt that was placed before this event keeps what it was started with.
+    """
+
+    job_id: str
+    code_id: str
+    requested_by: str
+
+
 @event("sweep.arrived.v1", owner=OWNER, subject="sweep_id")
 class SweepArrived(Event, frozen=True, kw_only=True):
     """A valid sweep was accepted. Its trials become jobs one by one, or all at once."""

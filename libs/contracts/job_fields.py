@@ -37,13 +37,17 @@ def type_of(field: FieldInfo) -> tuple[Any, bool]:
 
 JOB_FIELDS: dict[str, JobField] = {
     "command": JobField(),
-    "name": JobField(options=("-n", "--name")),
+    "name": JobField(options=("-n", "--name"), help="Stands in lists; default: made of the command."),
     "gpus": JobField(options=("--gpus",), help="A number, or TYPE:NUMBER such as v100:2."),
-    "tenant": JobField(options=("-q", "--tenant", "--queue")),
+    "tenant": JobField(options=("-q", "--tenant", "--queue"), help="Team that it is accounted to."),
     "user": JobField(),
     "job_class": JobField(options=("--class",), help="guaranteed: no other class is scheduled yet."),
-    "priority": JobField(limits={"ge": -1_000_000, "le": 1_000_000}, options=("--priority",)),
-    "max_retries": JobField(limits={"ge": 0, "le": 1000}, options=("--max-retries",)),
+    "priority": JobField(
+        limits={"ge": -1_000_000, "le": 1_000_000}, options=("--priority",), help="Higher goes first."
+    ),
+    "max_retries": JobField(
+        limits={"ge": 0, "le": 1000}, options=("--max-retries",), help="Most attempts after a failed one."
+    ),
     "env": JobField(),
     "working_dir": JobField(
         limits={"min_length": 1, "max_length": 4096},
@@ -53,11 +57,19 @@ JOB_FIELDS: dict[str, JobField] = {
     "code_id": JobField(
         limits={"pattern": r"^c-[a-z2-7]{32}$"}, says="Of an uploaded working directory (`POST /v1/code`)."
     ),
+    "output_dir": JobField(
+        limits={"max_length": 255, "pattern": r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"},
+        says="Folder below the working directory that is kept on its node beyond the job's end; `SANJAYA_OUTPUT_DIR`.",
+        options=("--output",),
+        help="Folder of the job that its node keeps beyond the job's end: sanjaya cp JOB:DIR .",
+    ),
     "elastic": JobField(options=("--elastic",), help="MIN:MAX GPUs: it may be halved or doubled within."),
     "deadline_s": JobField(options=("--deadline-s",), help="Seconds from now, for policies with deadlines."),
     "time_limit_s": JobField(),
     "labels": JobField(),
-    "launcher": JobField(options=("--launcher",), help="ranks: a process per GPU; command: one per node."),
+    "launcher": JobField(
+        options=("--launch",), help="per-gpu or per-node: processes to start. Known launchers: one per node."
+    ),
     "simulated": JobField(),
     "model": JobField(
         limits={"max_length": 128},
@@ -65,7 +77,7 @@ JOB_FIELDS: dict[str, JobField] = {
         options=("--model",),
         help="What it trains: jobs of one model and batch size are alike.",
     ),
-    "batch_size": JobField(limits={"ge": 1, "le": 2**31}, options=("--batch-size",)),
+    "batch_size": JobField(limits={"ge": 1, "le": 2**31}, options=("--batch-size",), help="Examples per mini-batch."),
     "throughputs": JobField(),
     "total_steps": JobField(
         limits={"gt": 0, "le": 1e15}, options=("--total-steps",), help="Mini-batches that it will do."

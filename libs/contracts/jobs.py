@@ -70,6 +70,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Directory on the node; None: the uploaded code, or an empty directory of the attempt's own."""
     code_id: str | None = None
     """Id of an uploaded working directory (content hash), unpacked before the command starts."""
+    output_dir: str | None = None
+    """Folder below the working directory that is kept on its node beyond the job's end."""
     elastic: ElasticRange | None = None
     deadline_s: float | None = None
     """Seconds after submission by which the user wants it done."""
@@ -77,7 +79,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that runs longer is stopped."""
     labels: dict[str, str] = {}
     launcher: str = "ranks"
-    """`ranks`: one process per GPU with torchrun's environment variables; `command`: one process per node."""
+    """`ranks`: one process per GPU with torchrun's environment variables; `command`: one process per node, which starts
+    the ranks itself if it is to have several. The gateway knows such commands: `libs/kernel/launchers.py`."""
     simulated: SimulatedWork | None = None
     model: str = ""
     """Name of what is trained; with the batch size and the GPUs it is the job's configuration in throughput tables."""

@@ -20,15 +20,36 @@ class JobQueued(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+class ReservedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reservation keeps of one node."""
+
+    node_id: str
+    gpus: int
+    """How many the gang is to have of this node."""
+    kept: list[int] = []
+    """Indices of those of them that are free, and so kept for it, ascending; the others become free later."""
+
+
 @event("gang.reserved.v1", owner=OWNER, subject="job_id")
 class GangReserved(Event, frozen=True, kw_only=True):
-    """GPUs of these nodes are held back for the gang from now on: what gets free there is not given to others."""
+    """GPUs of these nodes are held back for the gang from now on: what gets free there is not given to others.
+
+    The reservation grows without another event: the first free GPUs of the type on each node are kept, as many as
+    `parts` says, and which GPUs are free is on the log already.
+    """
 
     job_id: str
     attempt: int
     node_ids: list[str]
     gpus_held: int
+    """Those of them that are free, and so kept for it, now; earlier versions counted all free GPUs of these nodes."""
     reason: Reason
+    gpu_type: str = ""
+    """Of the GPUs that are kept; empty in events of earlier versions, which kept whole nodes."""
+    parts: list[ReservedPart] = []
+    """What is kept of each node; together as many GPUs as the gang needs."""
+    gpus_missing: int = 0
+    """How many of the gang's GPUs are held by other jobs now."""
 
 
 @event("gang.released.v1", owner=OWNER, subject="job_id")
@@ -167,7 +188,7 @@ class RoundStarted(Event, frozen=True, kw_only=True):
     """Of both, those that use GPUs which no share claims; not charged to their shares."""
 
 
-class SliceSeat(msgspec.Struct, frozen=True, kw_only=True):
+class ResumedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Where a suspended job goes on."""
 
     job_id: str
@@ -192,7 +213,7 @@ class TimeSliceStarted(Event, frozen=True, kw_only=True):
     """No job has to make room before, unless for a higher priority."""
     running: list[str]
     """Jobs that go on where they are."""
-    resumed: list[SliceSeat]
+    resumed: list[ResumedJob]
     suspended: list[str]
     started: list[str]
     """Jobs that run for the first time here; their JobPlaced follows."""
@@ -288,7 +309,7 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     outcome: str
-    """The failing task's `JobExited.outcome`."""
+    """The failing task's `JobExited.outcome`, or `start_timed_out`."""
     stderr_tail: str = ""
     last_attempt: int = 0
     """The highest number given to an attempt of the job so far, where it is higher than this one's."""
@@ -342,6 +363,8 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Start and wait for the state of an earlier attempt (RestoreTask), then stand still until ResumeTask."""
     virtual_ranks: int | None = None
     """Among how many an elastic job is divided for its whole life; None: it is not elastic."""
+    output_dir: str | None = None
+    """Folder below the working directory that is kept beyond the job's end."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -188,6 +188,9 @@ class NodeRow(Row, kw_only=True):
     incarnation: int = 0
     address: str = ""
     rack: str = ""
+    files_port: int = 0
+    """Where its agent serves files of jobs; 0: nowhere."""
+    state_dir: str = ""
     virtual: bool = False
     agent_version: str = ""
     gpu_indices: list[int] = []
@@ -197,6 +200,9 @@ class NodeRow(Row, kw_only=True):
     drained: bool = False
     note: str = ""
     """Why it drains, left or is lost."""
+    errors: int = 0
+    """That its agent has logged since its start."""
+    last_error: str = ""
     joined_s: float | None = None
     changed_s: float = 0.0
     version: int = 0

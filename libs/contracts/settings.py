@@ -19,10 +19,11 @@ SETTINGS = (
     Setting(
         "placement", "locality_relax_s", 60.0, "How long a gang waits for the fewest servers before it accepts more"
     ),
-    Setting(
-        "placement", "reserve_after_s", 30.0, "How long the first of the queue waits before nodes are reserved for it"
-    ),
+    Setting("placement", "reserve_after_s", 30.0, "How long a gang waits before GPUs are reserved for it"),
     Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
+    Setting(
+        "placement", "start_limit_s", 1800.0, "How long an attempt may take from its placement until all tasks run"
+    ),
     Setting("placement", "round_s", 360.0, "Length of a round of the allocation policies"),
     Setting(
         "placement", "recompute_s", 1800.0, "How long an allocation that depends on the jobs' progress is used at most"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobRejected
-from libs.contracts.agent import JobResumed
+from libs.contracts.agent import JobRanksApart, JobResumed
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
@@ -136,6 +136,7 @@ _REASONS: dict[type[Event], Callable[[Any], Reason]] = {
     JobPlaced: _its_own,
     JobMoved: _its_own,
     TimeSliceStarted: _its_own,
+    JobRanksApart: _its_own,
     JobResumed: _resumed,
     JobPreempted: _its_own,
     MigrationStarted: _its_own,

@@ -105,6 +105,11 @@ def _(e: gateway.JobPriorityChanged) -> str:
     return f"{e.requested_by or 'a user'} sets its priority to {e.priority}"
 
 
+@_on(gateway.JobCodeChanged)
+def _(e: gateway.JobCodeChanged) -> str:
+    return f"{e.requested_by or 'a user'} adds files: it starts with upload {e.code_id}"
+
+
 @_on(gateway.SweepArrived)
 def _(e: gateway.SweepArrived) -> str:
     spec, best = e.spec, "highest" if e.spec.objective.maximize else "lowest"
@@ -314,6 +319,11 @@ def _(e: agent.NodeJoined) -> str:
     return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){running}"
 
 
+@_on(agent.NodeLeaving)
+def _(e: agent.NodeLeaving) -> str:
+    return f"node {e.node_id} is about to leave{f': {e.note}' if e.note else ''}"
+
+
 @_on(agent.NodeLeft)
 def _(e: agent.NodeLeft) -> str:
     return f"node {e.node_id} leaves{f': {e.note}' if e.note else ''}"
@@ -343,6 +353,16 @@ def _(e: agent.JobSuspended) -> str:
 @_on(agent.JobMovable)
 def _(e: agent.JobMovable) -> str:
     return f"attempt {e.attempt} on {e.node_id} can hand over its state"
+
+
+@_on(agent.NodeErrorsLogged)
+def _(e: agent.NodeErrorsLogged) -> str:
+    return f"the agent of {e.node_id} has logged {counted(e.errors, 'error')} since its start, the last one: {e.last}"
+
+
+@_on(agent.JobRanksApart)
+def _(e: agent.JobRanksApart) -> str:
+    return f"attempt {e.attempt} on {e.node_id}: {e.reason.message}"
 
 
 @_on(agent.JobReady)
@@ -430,7 +450,7 @@ def _(e: failure_analysis.JobAbandoned) -> str:
 
 @_on(runtime.TimerFired)
 def _(e: runtime.TimerFired) -> str:
-    return f"{e.service} is woken, as it asked"
+    return f"the timer that {e.service} asked for fires"
 
 
 @_on(runtime.ServiceStarted)

@@ -8,8 +8,10 @@ import msgspec
 
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope, Record
+from libs.contracts.placement import TimeSliceStarted
 from libs.contracts.wire import rfc3339
 from libs.inspect.sentences import sentence
+from libs.lifecycle.guards import jobs_of_slice
 
 
 class StoryLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ def story(records: Iterable[Record], subject: str) -> Story:
 
 def _concerns(envelope: Envelope, subject: str) -> bool:
     event = envelope.event
+    if isinstance(event, TimeSliceStarted) and subject in jobs_of_slice(event):
+        return True
     return subject in (event.subject, getattr(event, "job_id", None), getattr(event, "node_id", None))
 
 

@@ -7,6 +7,8 @@ import hashlib
 import uuid
 
 _NAMESPACE = hashlib.sha1(uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8").bytes, usedforsecurity=False)
+_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""{hex digit: the one with its two lower bits, and the upper ones that RFC 9562 prescribes}."""
 
 
 def _uuid5(name: str) -> str:
@@ -14,8 +16,7 @@ def _uuid5(name: str) -> str:
     digest = _NAMESPACE.copy()
     digest.update(name.encode())
     digits = digest.hexdigest()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
 
 
 def derived_id(source: str, cause_id: str, ordinal: int) -> str:
@@ -34,6 +35,11 @@ def short_id(prefix: str, key: str) -> str:
     Earlier versions gave 50 bits (10 letters). Such ids stay on the logs that have them: no reader may assume a length.
     """
     return f"{prefix}-{_letters(key)}"
+
+
+def code_id(sha256: bytes) -> str:
+    """Id of an uploaded archive, of the SHA-256 of its content: 160 bits in lower-case base 32."""
+    return f"c-{base64.b32encode(sha256[:20]).decode().lower()}"
 
 
 def move_id(key: str) -> str:

@@ -39,7 +39,7 @@ Tell = Callable[[Envelope, str], None]
 class Turn(Generic[S]):
     """One handling of one input event: says the time and collects what is decided."""
 
-    __slots__ = ("_evolve", "_heard", "_state", "cause_id", "changed", "now_s", "outputs")
+    __slots__ = ("_evolve", "_heard", "_state", "cause_id", "changed", "now_s", "outputs", "refused")
 
     def __init__(
         self,
@@ -57,6 +57,8 @@ class Turn(Generic[S]):
         self.changed = changed
         """What the evolve of the input has returned."""
         self.outputs: list[Event] = []
+        self.refused: list[str] = []
+        """Decisions that were not said, because they cannot be carried out; each with why."""
 
     def emit(self, event: Event) -> None:
         """Decide `event`: it is appended to the log after the turn.
@@ -66,6 +68,10 @@ class Turn(Generic[S]):
         self.outputs.append(event)
         if type(event) not in self._heard:
             self._evolve(self._state, event, self.now_s)
+
+    def refuse(self, event: Event, why: str) -> None:
+        """Say that `event` was about to be decided and cannot be, with the cause as a sentence: nothing happens."""
+        self.refused.append(f"{type(event).__name__} of {event.subject} was refused: {why}")
 
 
 class Machine(Generic[S]):
@@ -143,7 +149,7 @@ class Machine(Generic[S]):
     def handle(self, state: S, envelope: Envelope, now_s: float, tell: Tell | None = None) -> list[Event]:
         """Take one input: change `state` and return what the service decides, in order.
 
-        An impossible input changes nothing; `tell` hears of it.
+        An impossible input changes nothing; `tell` hears of it, and of decisions that were refused.
         """
         if self._is_impossible(state, envelope, tell):
             return []
@@ -154,6 +160,9 @@ class Machine(Generic[S]):
             return []
         turn = Turn(state, self.evolve, now_s, envelope.id, self._heard, changed)
         decide(state, event, turn)
+        if tell is not None:
+            for why in turn.refused:
+                tell(envelope, why)
         return turn.outputs
 
     def refold(

@@ -97,7 +97,8 @@ class Replica(Generic[S]):
         self.service = service
         self.on_impossible = on_impossible
         self._emitted, self._requested = frozenset(service.emits), frozenset(service.requests)
-        self._decidable = self._emitted | self._requested
+        self._decidable = {cls: cls.topic is Topic.CONTROL for cls in (*service.emits, *service.requests)}
+        """{type that the service may decide: whether it goes on control}."""
         self.state: S = service.state_type()
         self.next_offset = 0
         self.now_s = 0.0
@@ -134,7 +135,8 @@ class Replica(Generic[S]):
         if not self._is_new(envelope):
             return []
         outputs = self.service.machine.handle(self.state, envelope, self.now_s, self.on_impossible)
-        return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)]
+        # Most inputs make a service decide nothing.
+        return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)] if outputs else []
 
     def refold(self, envelope: Envelope, outputs: Sequence[Envelope]) -> None:
         """Take an input that was handled before: with what stands on the log for it, instead of deciding again.
@@ -172,9 +174,9 @@ class Replica(Generic[S]):
         return True
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
-        if type(event) not in self._decidable:
+        on_control = self._decidable.get(type(event))
+        if on_control is None:
             raise UndeclaredOutput(f"{self.service.name} emitted {type(event).__name__}, which it does not own")
-        on_control = event.topic is Topic.CONTROL
         if on_control:
             self.decided += 1
         return Envelope(

@@ -12,9 +12,9 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import PendingReason, Reason
 from libs.lifecycle.moment import At
 
-FAIR_SHARE_CODES = (PendingReason.EXCEEDS_QUOTA, PendingReason.FAIR_SHARE)
+FAIR_SHARE_CODES = frozenset({PendingReason.EXCEEDS_QUOTA, PendingReason.FAIR_SHARE})
 """Causes of a wait that count as fair-share delay."""
-FRAGMENTATION_CODES = (PendingReason.GANG_FRAGMENTED, PendingReason.LOCALITY_RELAXING)
+FRAGMENTATION_CODES = frozenset({PendingReason.GANG_FRAGMENTED, PendingReason.LOCALITY_RELAXING})
 """Causes of a wait that count as fragmentation delay."""
 
 

@@ -40,7 +40,7 @@ from libs.lifecycle.guards import (
     not_before,
     not_cancelled,
 )
-from libs.lifecycle.life import Life, has_live_task, state_of
+from libs.lifecycle.life import LIVE, Life, has_live_task, state_of
 from libs.lifecycle.moment import At
 
 Guard = Callable[[Life, Any], bool]
@@ -75,14 +75,14 @@ def fold(life: Life, event: Event, at: At) -> bool:
     if measured := MEASURED.get(type(event)):
         measured(life, event, at)
     handler = HANDLERS.get(type(event))
-    if handler is None or life.has_ended or not handler.concerns(life, event):
+    if handler is None or life.finished_s is not None or not handler.concerns(life, event):
         return False
     # The outcome of an attempt before the change: that may give the life another attempt.
-    if outcome := outcome_of(life.attempt, event):
+    if type(event) in _OUTCOMES and (outcome := outcome_of(life.attempt, event)):
         life.books.decide(life.attempt, outcome, at.time_s)
     before = life.state
     handler.change(life, event, at)
-    if not life.has_ended:
+    if life.finished_s is None:
         life.holds_gpus = life.holds_gpus and has_live_task(life)
         life.state = state_of(life)
     if life.state is not before:
@@ -108,9 +108,10 @@ def outcome_of(attempt: int, event: Event) -> str:
         attempt: the latest of the job before the event.
         event: which concerns the job.
     """
-    if isinstance(event, JobQueued) and event.attempt <= attempt:
+    outcome = _OUTCOMES.get(type(event), "")
+    if outcome and isinstance(event, JobQueued) and event.attempt <= attempt:
         return ""
-    return _OUTCOMES.get(type(event), "")
+    return outcome
 
 
 def _on(*types: type[Event], when: Guard = always) -> Callable[[Change], Change]:
@@ -195,8 +196,8 @@ def _sliced(life: Life, event: TimeSliceStarted, at: At) -> None:
 
 def _task_is(life: Life, node_id: str, status: TaskStatus) -> None:
     """One node's task has come this far. An exited task stays exited."""
-    if life.tasks.get(node_id, TaskStatus.EXITED) is not TaskStatus.EXITED:
-        life.tasks = life.tasks | {node_id: status}
+    if life.tasks.get(node_id) in LIVE:
+        life.tasks = {**life.tasks, node_id: status}
 
 
 @_on(JobStarted, when=current)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from libs.contracts.admission import JobAdmitted
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, JobMovable, JobReady, JobRestored, MetricsReported
+from libs.contracts.agent import (
+    GpuRecovered,
+    GpuUnhealthy,
+    JobMovable,
+    JobRanksApart,
+    JobReady,
+    JobRestored,
+    MetricsReported,
+    NodeErrorsLogged,
+    NodeLeaving,
+)
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import (
+    JobCodeChanged,
     JobPriorityChanged,
     NodeDrainRequested,
     NodeUndrainRequested,
@@ -48,10 +59,12 @@ IGNORED: dict[type[Event], str] = {
     GpuRecovered: _NO_JOB,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
     JobAdmitted: "leaves the job waiting, for quota",
+    JobCodeChanged: "changes what the next attempt starts with, not the job's state",
     JobMovable: "tells an ability, not a change",
     JobPacked: "says with which job GPUs are shared; which GPUs is told by TimeSliceStarted or JobPlaced",
     JobPriorityChanged: "changes the order of the queue, not the job's state",
     JobProfiled: "measures; nothing changes",
+    JobRanksApart: "is a warning; the attempt goes on",
     JobReady: "is about the destination's task, which does not count before JobMoved",
     JobResized: "names a width; JobMoved says on which GPUs",
     JobRestored: "is about the destination's task, which does not count before JobMoved",
@@ -61,6 +74,8 @@ IGNORED: dict[type[Event], str] = {
     MoveAbandoned: "ends what DestinationReserved has begun; MigrationFailed ends the move",
     NodeDrainRequested: "is about no job; jobs that must leave are told to by JobPreempted or MigrationStarted",
     NodeDrained: _NO_JOB,
+    NodeErrorsLogged: _NO_JOB,
+    NodeLeaving: "is about no job; its jobs are told to leave by JobPreempted",
     NodeUndrainRequested: _NO_JOB,
     PackFailed: "judges a pack; JobUnpacked follows",
     PackSucceeded: "judges a pack, which stays",

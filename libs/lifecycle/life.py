@@ -57,9 +57,22 @@ def begin(event: JobArrived, time_s: float) -> Life:
     return Life(job_id=event.job_id, tenant=event.spec.tenant, submitted_s=time_s, books=books)
 
 
+STATE_BY_TASK = {
+    TaskStatus.PLACED: JobState.STARTING,
+    TaskStatus.RUNNING: JobState.RUNNING,
+    TaskStatus.SUSPENDED: JobState.SUSPENDED,
+}
+"""{status of a live task: state of its job}; of a gang's tasks the one that comes first here counts.
+
+A gang of which one task runs on is RUNNING: the others stand still for its sake, or have ended.
+"""
+LIVE = frozenset(STATE_BY_TASK)
+"""Statuses of a task that has not ended."""
+
+
 def has_live_task(life: Life) -> bool:
     """Whether some task of the latest placed attempt has not ended, as far as it has been told."""
-    return any(status is not TaskStatus.EXITED for status in life.tasks.values())
+    return not LIVE.isdisjoint(life.tasks.values())
 
 
 def state_of(life: Life) -> JobState:
@@ -70,12 +83,8 @@ def state_of(life: Life) -> JobState:
         return JobState.MIGRATING if life.migration_id else JobState.STOPPING
     if not life.tasks:
         return JobState.QUEUED
-    if not has_live_task(life):
-        return JobState.STOPPING
-    if life.migration_id:
-        return JobState.MIGRATING
     statuses = life.tasks.values()
-    if TaskStatus.PLACED in statuses:
-        return JobState.STARTING
-    # A gang of which one task runs on is RUNNING: the others stand still for its sake, or have ended.
-    return JobState.RUNNING if TaskStatus.RUNNING in statuses else JobState.SUSPENDED
+    for status, state in STATE_BY_TASK.items():
+        if status in statuses:
+            return JobState.MIGRATING if life.migration_id else state
+    return JobState.STOPPING

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
@@ -16,7 +17,6 @@ from libs.lifecycle.life import Life, begin
 from libs.lifecycle.moment import At
 
 Closed = list[Attempt | Holding]
-_OF_NODES = (NodeJoined, NodeLost, NodeLeft)
 
 
 class Lives:
@@ -33,6 +33,14 @@ class Lives:
         """{node id: of its agent}."""
         self._gpu_types: dict[str, dict[int, str]] = {}
         self._changes = 0
+        self._concerned: dict[type[Event], Callable[[Any], list[Life]]] = {
+            **dict.fromkeys(HANDLERS, self._of_job),
+            TimeSliceStarted: self._of_slice,
+            NodeJoined: self._of_joined,
+            NodeLost: self._of_gone,
+            NodeLeft: self._of_gone,
+        }
+        """{event type: finds the lives that the event is about, names, or has a node of, if they are known}."""
 
     def take(self, event: Event, time_s: float) -> Closed:
         """Fold the next event.
@@ -47,16 +55,16 @@ class Lives:
         """
         self.events += 1
         closed: Closed = []
-        if isinstance(event, JobArrived):
-            # A second arrival of an id changes nothing: the first one counts.
-            if event.job_id not in self.jobs:
-                self.jobs[event.job_id] = self._live[event.job_id] = begin(event, time_s)
-        elif type(event) in HANDLERS:
-            for life in self._concerned(event):
+        concerned = self._concerned.get(type(event))
+        if concerned is not None:
+            for life in concerned(event):
                 self._changes += 1
                 at = At(time_s=time_s, number=self._changes, gpu_types=self._gpu_types, closed=closed)
-                if fold(life, event, at) and life.has_ended:
+                if fold(life, event, at) and life.finished_s is not None:
                     del self._live[life.job_id]
+        elif isinstance(event, JobArrived) and event.job_id not in self.jobs:
+            # A second arrival of an id changes nothing: the first one counts.
+            self.jobs[event.job_id] = self._live[event.job_id] = begin(event, time_s)
         return closed
 
     def open(self) -> Closed:
@@ -66,18 +74,24 @@ class Lives:
         found: Closed = [*holdings, *(attempt for attempt in placed if attempt is not None)]
         return sorted(found, key=lambda each: each.began)
 
-    def _concerned(self, event: Event) -> Iterable[Life]:
-        """The lives that the event is about, names, or has a node of, if they are known."""
-        if isinstance(event, _OF_NODES):
-            return self._with_task_on(event)
-        named = jobs_of_slice(event) if isinstance(event, TimeSliceStarted) else [event.subject]
-        return [self.jobs[job_id] for job_id in named if job_id in self.jobs]
+    def _of_job(self, event: Any) -> list[Life]:
+        """Of an event about one job."""
+        life = self.jobs.get(event.job_id)
+        return [] if life is None else [life]
 
-    def _with_task_on(self, event: NodeJoined | NodeLost | NodeLeft) -> list[Life]:
+    def _of_slice(self, event: TimeSliceStarted) -> list[Life]:
+        return [self.jobs[job_id] for job_id in jobs_of_slice(event) if job_id in self.jobs]
+
+    def _of_joined(self, event: NodeJoined) -> list[Life]:
+        self._incarnations[event.node_id] = event.incarnation
+        self._gpu_types[event.node_id] = {gpu.index: gpu.gpu_type for gpu in event.gpus}
+        return self._with_task_on(event.node_id)
+
+    def _of_gone(self, event: NodeLost | NodeLeft) -> list[Life]:
         """A loss that is told behind the return of the node is of an earlier start of its agent, and takes nothing."""
-        if isinstance(event, NodeJoined):
-            self._incarnations[event.node_id] = event.incarnation
-            self._gpu_types[event.node_id] = {gpu.index: gpu.gpu_type for gpu in event.gpus}
-        elif event.incarnation < self._incarnations.get(event.node_id, 0):
+        if event.incarnation < self._incarnations.get(event.node_id, 0):
             return []
-        return [life for life in self._live.values() if event.node_id in life.tasks]
+        return self._with_task_on(event.node_id)
+
+    def _with_task_on(self, node_id: str) -> list[Life]:
+        return [life for life in self._live.values() if node_id in life.tasks]

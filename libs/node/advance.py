@@ -9,6 +9,7 @@ import msgspec
 from libs.contracts.agent import (
     JobExited,
     JobMovable,
+    JobRanksApart,
     JobReady,
     JobRestored,
     JobResumed,
@@ -16,6 +17,8 @@ from libs.contracts.agent import (
     JobSuspended,
 )
 from libs.contracts.base import Event
+from libs.contracts.reasons import Reason
+from libs.kernel.words import counted
 from libs.node.reports import passed_on
 from libs.node.seen import Ended, OnDevice, Seen
 from libs.node.task import Status, Task, Want
@@ -68,7 +71,7 @@ def advance(task: Task, seen: Seen, now_s: float) -> Step:
         return _end(task, seen.ended, seen, now_s)
     reports = passed_on(task, seen.report, now_s)
     step = _come_closer(task, seen, now_s)
-    return Step(actions=step.actions, facts=[*reports, *step.facts])
+    return Step(actions=step.actions, facts=[*reports, *step.facts]) if reports else step
 
 
 def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
@@ -81,7 +84,7 @@ def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:
     if task.status is Status.RUNNING:
         elsewhere = task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices
         step = _suspend(task, seen, now_s) if elsewhere else _change_of_mind(task, seen)
-        return _with_movable(task, seen, step)
+        return _with_apart(task, seen, _with_movable(task, seen, step))
     return _resume(task, seen, now_s) if _is_called_back(task) else Step()
 
 
@@ -121,6 +124,26 @@ def _with_movable(task: Task, seen: Seen, step: Step) -> Step:
     return Step(actions=step.actions, facts=[*step.facts, fact])
 
 
+def _with_apart(task: Task, seen: Seen, step: Step) -> Step:
+    """Say once that the task's processes have not met."""
+    if task.apart or not seen.apart:
+        return step
+    task.apart = True
+    order, many = task.order, counted(seen.apart, "process", "processes")
+    message = (
+        f"{many} train side by side without a process group: each trains the whole job; call "
+        "torch.distributed.init_process_group in the script, or submit it with --gpus 1 or --launch per-node"
+    )
+    fact = JobRanksApart(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        node_id=order.node_id,
+        processes=seen.apart,
+        reason=Reason(code="NoProcessGroup", message=message, numbers={"processes": seen.apart}),
+    )
+    return Step(actions=step.actions, facts=[*step.facts, fact])
+
+
 def next_look_s(task: Task) -> float | None:
     """When the passing of time alone calls for a look: the end of the patience with what its processes are to do."""
     if task.status is Status.EXITED:
@@ -139,7 +162,7 @@ def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
         return Step(actions=[Action.ASK])
     if _awaited(task.asked_since_s, seen, now_s):
         return Step()
-    if not seen.obeyed and (step := _by_driver(seen, ON_DEVICE, Action.TAKE_OFF)) is not None:
+    if not seen.acknowledged and (step := _by_driver(seen, ON_DEVICE, Action.TAKE_OFF)) is not None:
         return step
     fact = _suspended(task, seen, task.asked_since_s, now_s)
     task.status, task.asked_since_s = Status.SUSPENDED, None
@@ -185,13 +208,14 @@ def _by_driver(seen: Seen, until: tuple[OnDevice, ...], action: Action) -> Step 
 
 def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
     """Whether processes that listen at their boundaries have not done yet what was asked, and still may."""
-    return seen.harnessed and not seen.obeyed and now_s < asked_since_s + BOUNDARY_PATIENCE_S
+    return seen.harnessed and not seen.acknowledged and now_s < asked_since_s + BOUNDARY_PATIENCE_S
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
     if not seen.launched:
         if task.want is Want.STOP:
-            return _end(task, Ended(exit_code=None, signal=None, outcome="stopped"), seen, now_s)
+            last = "its GPUs are still used by another task" if seen.gpus_taken else seen.preparing
+            return _end(task, Ended(exit_code=None, signal=None, outcome="stopped", stderr_tail=last), seen, now_s)
         return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
     if seen.pid is None:
         return Step()
@@ -262,7 +286,7 @@ def _started(task: Task, pid: int) -> JobStarted:
 
 def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspended:
     """A process that neither the harness nor the driver has parked keeps its memory on the GPU."""
-    order, stillness = task.order, seen.stillness if seen.obeyed else None
+    order, stillness = task.order, seen.stillness if seen.acknowledged else None
     if stillness is None:
         parked = seen.by_driver is not None and seen.by_driver.memory is OnDevice.NO
         took_s = seen.by_driver.took_s if parked and seen.by_driver is not None else 0.0

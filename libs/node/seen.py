@@ -83,6 +83,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     launched: bool = False
     """A shim is there or on its way."""
+    preparing: str = ""
+    """What is being done for a task that has not been launched, such as fetching its code."""
     pid: int | None = None
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None
@@ -90,7 +92,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Another task still uses some of its GPUs."""
     harnessed: bool = False
     """Its processes pass mini-batch boundaries and listen there."""
-    obeyed: bool = False
+    acknowledged: bool = False
     """All of them have done what the turn in force wants."""
     stillness: Stillness | None = None
     """While they stand still, or since they went on: what it took."""
@@ -98,6 +100,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """All of them can hand over their state."""
     resizable: bool = False
     """To more or fewer processes, too."""
+    apart: int = 0
+    """Processes of the job that train side by side without a process group; 0: they do not, or not yet."""
     takeover: Takeover = Takeover()
     by_driver: ByDriver | None = None
     """None where the driver is not asked to move memory."""

@@ -36,6 +36,10 @@ class Status(StrEnum):
     EXITED = "exited"
 
 
+WITHOUT_GPUS = frozenset({Status.ACCEPTED, Status.SUSPENDED})
+"""A task in one of these has not got its GPUs yet, or has left them."""
+
+
 class Want(StrEnum):
     """What the last order asked for."""
 
@@ -65,6 +69,8 @@ class Task(msgspec.Struct, kw_only=True):
     """When its processes were asked to stand still, or to go on; None while nothing is under way."""
     movable: bool = False
     """That its processes can hand over their state has been reported."""
+    apart: bool = False
+    """That its processes train without a process group has been reported."""
     restore: RestoreTask | None = None
     """Where the state is that it is to take over, once that is known."""
     reported_at_s: float | None = None
@@ -88,9 +94,9 @@ class Task(msgspec.Struct, kw_only=True):
     @property
     def waits_for_gpus(self) -> bool:
         """Whether it goes on as soon as its GPUs are free."""
-        if self.status is Status.SUSPENDED:
-            return self.want is Want.RUN and self.asked_since_s is None
-        return self.status is Status.ACCEPTED
+        if self.status not in WITHOUT_GPUS:
+            return False
+        return self.status is Status.ACCEPTED or (self.want is Want.RUN and self.asked_since_s is None)
 
     @property
     def prepares(self) -> bool:
@@ -149,7 +155,10 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
 
 
 def stop_all(tasks: dict[str, Task]) -> None:
-    """Want every task to end, with the grace that it has: the node leaves its cell."""
+    """Want every task to end, with the grace that it has: the node leaves its cell.
+
+    To be told with NodeLeaving, so that their ends count as no failures.
+    """
     for task in tasks.values():
         if task.status is not Status.EXITED:
             task.want = Want.STOP

@@ -133,7 +133,7 @@ class InOrder(Dispatcher):
                 self._took(name, envelope)
 
     def _readers_of(self, event: Event) -> list[str]:
-        if isinstance(event, TimerFired):
+        if type(event) is TimerFired:
             return [event.service]
         cls = type(event)
         names = self._readers.get(cls)

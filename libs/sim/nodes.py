@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
-from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.handover import gpus_taken
 from libs.node.reports import next_report_s, report_due
 from libs.node.seen import Ended, Seen
-from libs.node.task import LEAVING_PATIENCE_S, Status, Task, apply_order, stop_all, task_key
+from libs.node.task import LEAVING_PATIENCE_S, Order, Status, Task, apply_order, stop_all, task_key
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Server
 from libs.sim.link import Link, Say
@@ -28,7 +27,7 @@ from libs.sim.processes import SIGKILL, Gangs, Key, Processes
 
 
 class Node:
-    """One simulated node with its agent. It obeys orders in their order and reports every fact once."""
+    """One simulated node with its agent. It carries out orders in their order and reports every fact once."""
 
     def __init__(self, server: Server, agenda: Agenda, options: Options, gangs: Gangs, say: Say) -> None:
         self.server = server
@@ -107,6 +106,7 @@ class Node:
     def leave(self) -> None:
         """The agent shuts down in order: its tasks are ended, and it says good-bye."""
         self._leaving = True
+        self._link.tell(NodeLeaving(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
         stop_all(self.tasks)
         self._news = dict.fromkeys(self.tasks)
         self._look()
@@ -122,7 +122,7 @@ class Node:
             self._unhealthy.append(index)
             self._link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
 
-    def obey(self, order: Event) -> None:
+    def carry_out(self, order: Event) -> None:
         """Take one order, or keep it until orders are read again."""
         if self.reachable:
             self._take(order)
@@ -166,7 +166,7 @@ class Node:
         self._look()
 
     def _take(self, order: Event) -> None:
-        if isinstance(order, LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask):
+        if isinstance(order, Order):
             task = apply_order(self.tasks, order)
             if task is not None:
                 self._news[task.key] = None
@@ -187,7 +187,7 @@ class Node:
         """One look at each task that it can change. Returns whether one of them has come further."""
         news, self._news = self._news, {}
         for key, task in list(self.tasks.items()):
-            if key not in news and (task.status is Status.RUNNING or not task.waits_for_gpus):
+            if key not in news and not task.waits_for_gpus:
                 continue
             before = task.status
             step = advance(task, self._seen(key, task), self._agenda.now_s)
@@ -197,8 +197,8 @@ class Node:
                 self._link.tell(fact)
             if task.status is not before:
                 self._news[key] = None
-            if task.status is Status.EXITED:
-                self._forget(key)
+                if task.status is Status.EXITED:
+                    self._forget(key)
         return bool(self._news)
 
     def _seen(self, key: str, task: Task) -> Seen:
@@ -206,7 +206,8 @@ class Node:
         if processes is None:
             return Seen(gpus_taken=gpus_taken(task, self.tasks.values()))
         seen = processes.seen
-        if task.waits_for_gpus:
+        if task.status is Status.SUSPENDED and task.waits_for_gpus:
+            # A task that has been launched has its GPUs until it stands still.
             seen = replace(seen, gpus_taken=gpus_taken(task, self.tasks.values()))
         if seen.report is not None:
             if report_due(task, ended=seen.ended is not None, now_s=self._agenda.now_s):

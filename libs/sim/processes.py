@@ -102,7 +102,7 @@ class Processes:
 
     def stand_still(self) -> None:
         """They are to stop at their next boundary; until then they make progress."""
-        self._see(obeyed=self._still is True)
+        self._see(acknowledged=self._still is True)
         self._plan(0.0 if self._still else self._options.suspend_delay_s, self._stop_at_boundary)
 
     def freeze(self) -> None:
@@ -115,7 +115,7 @@ class Processes:
     def go_on(self, gpu_indices: list[int]) -> None:
         """They are to go on, on these GPUs; those that have not stopped yet just do."""
         delay_s = self._options.resume_delay_s if self._still else 0.0
-        self._see(obeyed=self._still is False)
+        self._see(acknowledged=self._still is False)
         self._plan(delay_s, self._be_back, gpu_indices)
 
     def terminate(self) -> None:
@@ -190,7 +190,7 @@ class Processes:
             parked_at_s=self._agenda.now_s,
             minibatches_total=0,
         )
-        self._see(obeyed=True, stillness=stillness)
+        self._see(acknowledged=True, stillness=stillness)
         self._changed(self._name)
 
     def _be_back(self, gpu_indices: list[int]) -> None:
@@ -198,14 +198,14 @@ class Processes:
             return
         self._still = False
         self._gangs.resumed(self.key, self.node_id, gpu_indices)
-        self._see(obeyed=True)
+        self._see(acknowledged=True)
         self._changed(self._name)
 
     def _restored(self) -> None:
         if self._gone:
             return
         self._still = True
-        self._see(obeyed=True, takeover=Takeover(ready=True, restored=True))
+        self._see(acknowledged=True, takeover=Takeover(ready=True, restored=True))
         self._changed(self._name)
 
     def _plan(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:

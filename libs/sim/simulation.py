@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -111,9 +112,14 @@ class Simulation:
             ImpossibleEvent: a service has met an event that cannot be in its state; the message has the story of
                 what the event is about.
         """
-        while self.advance():
-            if watch is not None:
-                watch(self)
+        # What is there before a run outlives it: the collector of cycles need not walk it again and again.
+        gc.freeze()
+        try:
+            while self.advance():
+                if watch is not None:
+                    watch(self)
+        finally:
+            gc.unfreeze()
         self._settle_positions()
 
     def advance(self) -> bool:

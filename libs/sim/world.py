@@ -65,7 +65,7 @@ class World:
         """An order for a node is on the log."""
         node = self.nodes.get(event.subject)
         if node is not None:
-            self._agenda.after(0.0, node.obey, event)
+            self._agenda.after(0.0, node.carry_out, event)
 
     # What nodes report about gangs (the `Gangs` protocol).
 

@@ -1,1 +1,44 @@
-"""Fixtures shared by all tests; loaded as a pytest plugin."""
+"""How the suite runs; loaded as a pytest plugin before any test is imported."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from libs.testing.effort import load_profile
+
+WORKERS_PER_CORE, MOST_WORKERS = 2, 16
+"""Tests of whole cells wait for processes about as long as they compute; each worker imports and collects all tests."""
+
+
+def pytest_configure() -> None:
+    """Tests read the settings of their searches when they are imported."""
+    load_profile()
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` is."""
+    return min(WORKERS_PER_CORE * (os.cpu_count() or 1), MOST_WORKERS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What `-n` distributes by."""
+    from libs.testing.scheduling import FilesSideBySide  # pytest-xdist is there if it calls this
+
+    return FilesSideBySide(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what tries more examples when it is thorough; in a process of a run with `-n`, begin with the longest."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.thorough)
+    if hasattr(config, "workerinput"):
+        from libs.testing.scheduling import rank
+
+        items.sort(key=lambda item: rank(item.path))

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-_START_S = 60
+_START_S = 200
 _PR_SET_PDEATHSIG = 1
 
 

@@ -53,7 +53,7 @@ async def live(process: Process) -> None:
         assert line, "the process ended"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 200.0) -> None:
     """Wait for another process, which has no event that could be awaited here."""
     async with asyncio.timeout(timeout_s):
         while not await condition():

@@ -7,6 +7,7 @@ compiler for a setting) and the one that uses torch.compile have the real one, a
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from libs.testing.thorough import THOROUGH
@@ -18,6 +19,11 @@ def without_compiler() -> None:
     stand_in.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
     stand_in.graph_break = lambda *_, **__: None  # type: ignore[attr-defined]
     sys.modules.setdefault("torch._dynamo", stand_in)
+
+
+def inject_path() -> str:
+    """To be put on PYTHONPATH for scripts that are run as they are."""
+    return str(Path(__file__).parent / "inject")
 
 
 if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not THOROUGH:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 
 import uvicorn
 
+from libs.runtime.cell_key import KeyUnreadable, read_key
 from libs.runtime.exits import CONFIG
 from libs.runtime.log import fields
 from libs.runtime.process import cell_bus, read_settings, run
@@ -45,7 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     settings.listen = f"{options.host or host}:{options.port if options.port is not None else port}"
     try:
         tokens = Tokens.read(settings.tokens_file) if settings.tokens_file else None
-    except TokensUnreadable as error:
+        if settings.cell_key_file:
+            read_key(settings.cell_key_file)
+    except (TokensUnreadable, KeyUnreadable) as error:
         print(f"error: {error}", file=sys.stderr)
         return CONFIG
     if tokens is None and not settings.anonymous and not settings.on_loopback():

@@ -14,7 +14,9 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.gateway import OWNER
 from libs.kernel.ids import request_id
+from libs.runtime.cell_key import read_key
 from libs.runtime.exits import StopRequested
+from services.gateway.adapters.agents import Agents
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
@@ -66,6 +68,7 @@ class Gateway:
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
+        self.agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.fenced: Fenced | None = None
         """Another gateway has taken over: the process has to end."""
@@ -105,6 +108,7 @@ class Gateway:
             for looker in lookers:
                 looker.cancel()
             results = await asyncio.gather(intake, *lookers, return_exceptions=True)
+            await self.agents.close()
             await self.database.close()
             await asyncio.to_thread(self.keys.close)
             for result in results:

@@ -58,6 +58,7 @@ KINDS = {
         ),
         Kind("too-large", 413, "Too large", "The body is over the limit that the detail names."),
         Kind("media-type", 415, "Not this media type", "The body must be of the media type that the detail names."),
+        Kind("range", 416, "There is no such part", "`Range` must name one range of bytes that the file has."),
         Kind(
             "invalid", 422, "The request has wrong values", "`errors` lists each by its place, with what was expected."
         ),

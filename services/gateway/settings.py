@@ -20,6 +20,8 @@ class GatewaySettings(Settings):
     """`host:port` to listen on; empty: that of the `gateway` URL."""
     tokens_file: Path | None = None
     """What each user may do (`adapters/tokens.py`); none: every request may do everything, from this machine only."""
+    cell_key_file: Path | None = None
+    """The secret that this gateway shares with the cell's agents (`libs/runtime/cell_key.py`); none: no files."""
     anonymous: bool = False
     """Open without tokens to other machines too. A client that reaches the port can then run programs on the nodes."""
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024)

@@ -99,7 +99,7 @@ async def _is_ready(port: int) -> bool:
 
 
 async def add_nodes(bus: Bus, count: int) -> None:
-    """Nodes that nobody runs: agents are not part of what is measured."""
+    """Nodes without agents: agents are not part of what is measured."""
     for number in range(count):
         event = node(f"n{number}", GPUS_PER_NODE)
         envelope = Envelope(

@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--only", default="", help="cases with this in their name")
     options = parser.parse_args()
     if not options.data.exists():
         raise SystemExit(f"{options.data}: no such file; nothing is measured without the table")

@@ -101,11 +101,11 @@ def max_min_plain(table: Table, kinds: Ints) -> float:
     share = cvxpy.Variable((len(rows), types), nonneg=True)
     member = np.zeros((jobs, len(rows)))
     rate = [np.zeros((len(rows), types)) for _ in range(jobs)]
-    for number, (who, rates) in enumerate(rows):
-        for job, row in zip(who, rates, strict=True):
+    for number, (members, rates) in enumerate(rows):
+        for job, row in zip(members, rates, strict=True):
             member[job, number] = 1.0
             rate[job][number] = row
-    width = np.array([table.width[kinds[who[0]]] for who, _ in rows])
+    width = np.array([table.width[kinds[members[0]]] for members, _ in rows])
     gpus = np.array([pool.gpus for pool in table.cluster(jobs).values()], dtype=float)
     level = cvxpy.Variable()
     limits = [member @ cvxpy.sum(share, axis=1) <= 1, width @ share <= gpus]

@@ -158,7 +158,7 @@ async def refold_against_deciding(what: str, messages: list[Outgoing], wanted: f
 
 
 async def cell_with_snapshot(folder: Path, messages: list[Outgoing], records: int) -> None:
-    """A cell whose placement has handled a log of so many records and has a snapshot at its end.
+    """A cell of which placement has handled a log of so many records and has a snapshot at its end.
 
     The state is that after the first records, in the midst of the history: jobs run and wait.
     """

@@ -93,7 +93,7 @@ def plain_copy(size: int) -> float:
 
 
 def suspensions(only: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and figures of each model; `only`: of those whose name begins so."""
+    """Name and figures of each model; `only`: of those with a name that begins so."""
     layers = 24 if DEVICE == "cuda" else 6
     made: dict[str, Callable[[], tuple[nn.Module, Callable[[Any], torch.optim.Optimizer]]]] = {
         f"{SMALL}, SGD": lambda: (nn.Linear(64, 64), lambda p: torch.optim.SGD(p, 0.1)),

@@ -17,8 +17,9 @@ from libs.bus.kafka.session import KafkaSession
 from libs.bus.port import Bus, OffsetLost, Partition
 from libs.contracts.base import Topic
 from libs.testing.bus_contract import BusContract, LogUnderTest
-from libs.testing.bus_contract.interleavings import STEPS, UNHURRIED, Step, follow
+from libs.testing.bus_contract.interleavings import ANYWHERE, STEPS, Step, follow
 from libs.testing.bus_contract.log import take, text, texts
+from libs.testing.effort import searching
 
 pytest_plugins = ("libs.testing.kafka",)
 
@@ -65,7 +66,7 @@ class TestKafka(BusContract):
         yield log
         await log.close()
 
-    @settings(UNHURRIED, max_examples=5)
+    @settings(searching(by_default=2, thorough=20), suppress_health_check=ANYWHERE)
     @given(steps=STEPS)
     async def test_any_interleaving_is_as_the_model_has_it(self, log: LogUnderTest, steps: list[Step]) -> None:
         """Fewer examples: topics are made and sessions opened in each."""
@@ -87,7 +88,7 @@ async def test_what_retention_has_deleted_is_said_and_the_rest_can_be_read(kafka
     await log.close()
 
 
-async def test_who_has_looked_up_an_end_does_not_go_on_reading(kafka_bootstrap: str) -> None:
+async def test_a_reader_that_has_looked_up_an_end_does_not_go_on_reading(kafka_bootstrap: str) -> None:
     log = SharedBroker(kafka_bootstrap)
     bus = await log.connect()
     await bus.append([text(Topic.PROFILES, "k", "0")])

@@ -48,8 +48,8 @@ def everywhere(steps: tuple[str, ...], victims: tuple[str, ...]) -> tuple[tuple[
     return tuple((victim,) * len(steps) for victim in sorted(set(victims)))
 
 
-def whom(victims: tuple[str, ...]) -> str:
-    """A name for those who are killed, step by step."""
+def named(victims: tuple[str, ...]) -> str:
+    """A name for what is killed, step by step."""
     return victims[0] if len(set(victims)) == 1 else "one each"
 
 

@@ -79,7 +79,7 @@ class Growing:
         return [event["data"] for event in self.client.events(type=kind)]
 
     def _has_changed(self, widths: list[int], at_each_width: Callable[[], None]) -> None:
-        wait_until(lambda: self.widths() == widths, within_s=120)
+        wait_until(lambda: self.widths() == widths)
         seen = len(self.lines())
         wait_until(lambda: len(self.lines()) > seen)
         at_each_width()
@@ -98,7 +98,7 @@ def undisturbed(folder: Path, batches: int) -> list[str]:
     command = [sys.executable, str(EXAMPLE), "--batches", str(batches), "--losses", str(losses)]
     given = {"PYTHONPATH": inject_path(), "OMP_NUM_THREADS": "1", "SANJAYA_VIRTUAL_RANKS": str(MOST)}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("SANJAYA_")}
-    subprocess.run(command, env={**inherited, **given}, check=True, timeout=240)
+    subprocess.run(command, env={**inherited, **given}, check=True, timeout=600)
     return losses.read_text().splitlines()
 
 

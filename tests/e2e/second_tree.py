@@ -102,13 +102,13 @@ READ_MODELS = (
 )
 """A column of the read models, which the fold fills: the tables follow from the row class."""
 PAGE = (
-    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 4', 'VERSION = b"SJHP", 5'),
-    Replacement("torch_agent/src/torch_agent/harness/page.py", "OBEYED_AT = 512", "OBEYED_AT = 768"),
+    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 5', 'VERSION = b"SJHP", 6'),
+    Replacement("torch_agent/src/torch_agent/harness/page.py", "ACKNOWLEDGED_AT = 512", "ACKNOWLEDGED_AT = 768"),
     Replacement(
         "torch_agent/src/torch_agent/pages.py",
-        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n",
-        "    4: Layout(_BODY, _OBEYED, _HANDOVER_4),\n"
-        "    5: Layout(_BODY, Part(768, _OBEYED.values, _OBEYED.names), _HANDOVER_4),\n",
+        "    5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),\n",
+        "    5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),\n"
+        "    6: Layout(_BODY, Part(768, _ACKNOWLEDGED.values, _ACKNOWLEDGED.names), _HANDOVER_4, _MEETING),\n",
     ),
 )
 """Processes say elsewhere on their page that they stand still; those that run already say it where they did."""

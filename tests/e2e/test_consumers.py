@@ -18,7 +18,7 @@ from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.e2e
 
 README = Path(__file__).parents[2] / "README.md"
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
@@ -33,7 +33,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
             client.submit({"command": command, "gpus": gpus})
         endless = client.submit({"command": ["sleep", "600"]})["id"]
         client.cancel(endless)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not all(job["state"] in FINAL for job in client.jobs()):
             assert time.monotonic() < deadline, list(client.jobs())
             time.sleep(0.2)
@@ -50,7 +50,7 @@ def test_the_script_in_the_readme_counts_like_the_read_model(cell: Cell):
     assert script is not None
     servers = cell.plan.bus.removeprefix("kafka://")
     program = script.group(1).replace("HOST:9092", servers)
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert Counter(json.loads(printed.stdout)) == read_model(cell)
     assert read_model(cell) == {"SUCCEEDED": 2, "FAILED": 1, "REJECTED": 1, "CANCELLED": 1}
 
@@ -59,7 +59,7 @@ def test_the_script_in_the_readme_counts_like_the_read_model(cell: Cell):
 def test_kcat_reads_cloudevents(cell: Cell):
     servers = cell.plan.bus.removeprefix("kafka://")
     command = ["kcat", "-C", "-b", servers, "-t", "local.control", "-o", "beginning", "-e", "-q", "-J"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
     records = [json.loads(line) for line in lines]
     heads = [dict(zip(record["headers"][::2], record["headers"][1::2], strict=True)) for record in records]
     assert all(head["ce_specversion"] == "1.0" and head["content-type"] == "application/json" for head in heads)

@@ -15,9 +15,10 @@ from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived
 from libs.inspect.sources import open_log
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.thorough import cases
+from libs.testing.quick_torch import inject_path
+from libs.testing.thorough import THOROUGH, cases
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.thorough]  # on both logs in one run, to compare their ends
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 
@@ -27,6 +28,8 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """(bus, exported log, what it printed) of one run."""
     folder = tmp_path_factory.mktemp(f"demo-{request.param}")
     environment = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP_SERVERS"}
+    if not THOROUGH:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (inject_path(), os.environ.get("PYTHONPATH"))))
     with (folder / "printed").open("wb") as out:
         status = subprocess.run(
             [SANJAYA, "demo", "--bus", request.param, "--steps", "20", "--keep", str(folder / "state")],
@@ -34,7 +37,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env=environment,
-            timeout=360,
+            timeout=800,
             check=False,
         ).returncode
     printed = (folder / "printed").read_text()

@@ -1,4 +1,4 @@
-"""A job moves live between the nodes of a running cell, and at each step of a move somebody is killed.
+"""A job moves live between the nodes of a running cell, and at each step of a move a process is killed.
 
 Not a bit of its result changes; it never runs twice at a time; nothing is left over.
 """
@@ -19,9 +19,9 @@ from libs.contracts.placement import JobMoved, JobPreempted
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
-from tests.e2e.disturbed import DisturbedJob, everywhere, whom
+from tests.e2e.disturbed import DisturbedJob, everywhere, named
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 OTHER = {"n1": "n2", "n2": "n1"}
 MOVE = (
@@ -34,7 +34,7 @@ MOVE = (
 )
 """The events of a move, in order."""
 ONE_EACH = ("migration", "placement", "source's agent", "destination's task", "destination's agent", "migration")
-"""Whom to kill after which of them."""
+"""What to kill after which of them."""
 EVERYWHERE = everywhere(MOVE, (*ONE_EACH, "source's task"))
 
 
@@ -50,7 +50,7 @@ class MovingJob(DisturbedJob):
             self.until(lambda: self.seen(kind, before))
             self.kill(victim, source)
         self.until(lambda: self.seen("node.drained.v1", before))
-        # Who was killed after the move starts again, and cannot come back here before the node is used again.
+        # What was killed after the move starts again, and cannot come back here before the node is used again.
         self.until(lambda: self.client.job(self.job_id)["state"] == "RUNNING" and self.node() == OTHER[source])
         self.client.undrain(source)
         self.goes_on()
@@ -74,8 +74,8 @@ class MovingJob(DisturbedJob):
             self.cell.kill(f"agent-{node_id}" if victim.endswith("agent") else victim)
 
 
-@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=whom)
-def test_whoever_is_killed_during_a_move_the_job_ends_once_with_the_right_result(
+@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=named)
+def test_whatever_is_killed_during_a_move_the_job_ends_once_with_the_right_result(
     tmp_path: Path, victims: tuple[str, ...]
 ):
     plan = CellPlan(

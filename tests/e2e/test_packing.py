@@ -19,7 +19,7 @@ from libs.testing.leftovers import nothing_left_of
 from tests.e2e.checking import checked
 from tests.e2e.test_rounds import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.e2e
 
 TRIAL_S = 20.0
 TRAINING = """
@@ -68,7 +68,7 @@ def test_a_pair_that_gains_is_kept_and_a_pair_that_loses_is_undone(tmp_path: Pat
         client.set_policy("gandiva")
         jobs = [submitted(client, tmp_path, name) for name in ("friendly-1", "hostile-1", "friendly-2", "hostile-2")]
         verdicts = ["pack.succeeded.v1", "job.unpacked.v1"]
-        wait_until(lambda: {event["type"] for event in client.events(type=verdicts)} == {*verdicts}, within_s=300)
+        wait_until(lambda: {event["type"] for event in client.events(type=verdicts)} == {*verdicts})
         suspensions = count(client, "job.suspended.v1")
         wait_until(lambda: count(client, "job.suspended.v1") >= suspensions + 2)  # they take turns again
         for job in jobs:

@@ -1,4 +1,4 @@
-"""A job is paused and goes on, again and again, and at each step somebody is killed.
+"""A job is paused and goes on, again and again, and at each step a process is killed.
 
 Not a bit of its result changes, and nothing is left over.
 """
@@ -18,14 +18,14 @@ from libs.contracts.placement import JobPlaced
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
-from tests.e2e.disturbed import DisturbedJob, everywhere, whom
+from tests.e2e.disturbed import DisturbedJob, everywhere, named
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 PAUSE = ("job.pause_requested.v1", "job.suspended.v1")
 RESUME = ("job.resume_requested.v1", "job.resumed.v1")
 ONE_EACH = ("placement", "agent", "task", "agent")
-"""Whom to kill after which of these events."""
+"""What to kill after which of these events."""
 EVERYWHERE = everywhere(PAUSE + RESUME, ONE_EACH)
 
 
@@ -58,8 +58,8 @@ class PausedJob(DisturbedJob):
             self.cell.kill("agent-n1" if victim == "agent" else victim)
 
 
-@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=whom)
-def test_whoever_is_killed_during_a_pause_the_job_ends_once_with_the_right_result(
+@pytest.mark.parametrize("victims", cases(ONE_EACH, thorough=EVERYWHERE), ids=named)
+def test_whatever_is_killed_during_a_pause_the_job_ends_once_with_the_right_result(
     tmp_path: Path, victims: tuple[str, ...]
 ):
     plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port())

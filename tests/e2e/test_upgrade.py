@@ -59,7 +59,7 @@ from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
 from libs.policies.slicing.table import SLICING_POLICIES
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.thorough import cases
+from libs.testing.thorough import rows
 from services.roster import NAMES, SERVICES
 from tests.e2e.changing_place import BATCHES, STARTS, WIDEST, ChangingJob
 from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, second_tree
@@ -75,7 +75,7 @@ from tests.e2e.upgrading import (
     written,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 AGENTS = ("agent-n1", "agent-n2", "agent-n3", "agent-n4")
 BEFORE, AFTER = 9, 3
@@ -235,10 +235,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("policy", "bus"),
-    cases(
+    rows(
         ("gandiva", "embedded"),
-        ("max_min_fairness", "kafka"),
-        thorough=(("gandiva", "kafka"), ("max_min_fairness", "embedded")),
+        thorough=(("max_min_fairness", "kafka"), ("gandiva", "kafka"), ("max_min_fairness", "embedded")),
     ),
 )
 def test_tasks_go_on_while_every_process_is_exchanged_for_one_of_another_tree(
@@ -252,6 +251,7 @@ def test_tasks_go_on_while_every_process_is_exchanged_for_one_of_another_tree(
         gpus_per_agent=2,
         gateway_port=free_port(),
         kafka="" if bus == "kafka" else None,
+        on_exit="keep",
         settings={"SANJAYA_CHECK_EVERY_RECORDS": "1"},
     )
     with UpgradedCell(plan) as cell, Client(plan.gateway_url) as client:

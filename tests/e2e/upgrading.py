@@ -1,4 +1,4 @@
-"""A cell whose processes are exchanged, one by one, for those of another tree, while jobs train on it."""
+"""The processes of a cell are exchanged, one by one, for those of another tree, while jobs train on it."""
 
 from __future__ import annotations
 
@@ -77,13 +77,10 @@ assert not any(os.waitpid(child, 0)[1] for child in children)
 
 
 class UpgradedPlan(CellPlan):
-    """Its agents leave their tasks alone when they end in order, so that others can adopt them."""
+    """Some of its servers are for jobs that change their place."""
 
     def agent_commands(self) -> list[Command]:
-        return [
-            replace(command, argv=[*command.argv, "--on-exit", "leave", *_gpus(command.name)])
-            for command in super().agent_commands()
-        ]
+        return [replace(command, argv=[*command.argv, *_gpus(command.name)]) for command in super().agent_commands()]
 
     def of(self, tree: Path) -> UpgradedPlan:
         """The same cell, run by the code of a tree."""
@@ -175,7 +172,7 @@ def by_hand(folder: Path, losses: dict[str, list[str]], changing: Sequence[Chang
 
 
 def ended_by_force(folder: Path) -> None:
-    """End the processes that name a folder: the tasks of a cell whose agents have left them alone."""
+    """End the processes that name a folder: the tasks that a cell's agents have left alone."""
     for process in psutil.process_iter(["cmdline"]):
         if str(folder) in " ".join(process.info["cmdline"] or []):
             with suppress(psutil.NoSuchProcess):

@@ -121,7 +121,7 @@ def _agent_command(state: Path) -> list[str]:
     bus = f"sqlite:///{state / 'log.db'}"
     options = ["--bus", bus, "--cell", CELL, "--node-id", NODE, "--state-dir", str(state / "agent")]
     gpus = ["--virtual-gpus", "2", "--gpu-memory", str(1 << 30)]
-    return [sys.executable, "-m", "torch_agent.service", *options, *gpus, "--on-exit", "leave"]
+    return [sys.executable, "-m", "torch_agent.service", *options, *gpus, "--on-exit", "keep"]
 
 
 def _launch(job_id: str, command: list[str], *, gpu: int) -> LaunchTask:
@@ -153,7 +153,7 @@ async def _order(bus: Bus, order: LaunchTask) -> None:
 
 
 def _statuses(journal: Path) -> dict[str, str]:
-    """{task: status} as the agent has noted it; read beside the agent, whose file it is."""
+    """{task: status} as the agent has noted it; read beside the agent, which owns the file."""
     try:
         with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as reader:
             rows = reader.execute("SELECT key, task FROM tasks").fetchall()

@@ -23,7 +23,7 @@ EPOCHS, SAMPLES, BATCH = 2, 110, 16
 
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
-torch.manual_seed(100 * RANK)  # what the first process begins with is everybody's
+torch.manual_seed(100 * RANK)  # what the first process begins with is that of all
 random.seed(100 * RANK)
 numpy.random.seed(100 * RANK)
 

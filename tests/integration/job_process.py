@@ -17,7 +17,7 @@ from torch_agent.pages import pages
 
 SCRIPT = "job_script.py"
 """Or another one beside it that takes a folder."""
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 class JobProcess:
@@ -81,17 +81,17 @@ class JobProcess:
         self.stops_after(number)
         turn_to(self.pages, suspend=True)
         self.goes_on_after(number)
-        self.obeys()
+        self.acknowledges()
 
     def resume(self) -> None:
         """Have it go on, and wait until it does."""
         turn_to(self.pages, suspend=False)
-        self.obeys()
+        self.acknowledges()
 
-    def obeys(self) -> None:
-        """Wait until all ranks have obeyed the turn in force."""
+    def acknowledges(self) -> None:
+        """Wait until all ranks have acknowledged the turn in force."""
         turn = current_turn(self.pages)
-        self.until_all(lambda page: page.obeyed.turn == turn)
+        self.until_all(lambda page: page.acknowledged.turn == turn)
 
     def until_all(self, condition: Callable[[PageReading], bool]) -> None:
         """Wait until every rank's page says so."""
@@ -130,7 +130,7 @@ class JobProcess:
         self.until_all(lambda page: page.handover.ready)
         self.put(states)
         self.until_all(lambda page: page.handover.restored)
-        self.obeys()
+        self.acknowledges()
 
     def put(self, states: list[bytes]) -> None:
         """Let the states appear where it waits for them."""

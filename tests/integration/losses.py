@@ -25,7 +25,7 @@ def noting(file):
 
     def noted(self, *args, **kwargs):
         file.write(float(self.detach()).hex() + "\n")
-        time.sleep(float(os.environ.get("PAUSE_S", "0")))  # for who wants to catch it in the middle
+        time.sleep(float(os.environ.get("PAUSE_S", "0")))  # for a test that wants to catch it in the middle
         while gate is not None and len(Path(file.name).read_text().split()) > int(gate.read_text()):
             time.sleep(0.01)
         return backward(self, *args, **kwargs)

@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +27,7 @@ from libs.contracts.agent import (
     JobSuspended,
     MetricsReported,
     NodeJoined,
+    NodeLeaving,
     NodeLeft,
 )
 from libs.contracts.base import Event, Topic
@@ -219,7 +222,7 @@ async def positions_are_lost(agent: AgentCase) -> None:
     await session.close()
 
 
-async def test_an_agent_whose_position_is_lost_carries_out_no_order_again(agent: AgentCase):
+async def test_an_agent_that_has_lost_its_position_carries_out_no_order_again(agent: AgentCase):
     await agent.order(launch("a", "true"))
     await agent.fact(JobStarted, JobExited)
     agent.kill()
@@ -294,9 +297,7 @@ async def test_a_result_that_is_none_ends_its_own_task_alone(agent: AgentCase, c
 
 
 @pytest.mark.parametrize("content", [*WRONG, None])
-async def test_a_task_whose_processes_are_not_on_record_any_more_is_still_stopped(
-    agent: AgentCase, content: bytes | None
-):
+async def test_a_task_without_its_processes_on_record_is_still_stopped(agent: AgentCase, content: bytes | None):
     script = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(7)); print('up'); time.sleep(60)"
     await agent.order(launch("a", "python", "-c", script), launch("b", "sleep", "60", gpu_indices=[1]))
     await agent.fact(JobStarted, JobStarted)
@@ -358,14 +359,73 @@ time.sleep(60)
     assert (await agent.fact(JobStarted, JobExited)).exit_code == 0
 
 
-async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_agent_that_is_stopped_leaves_its_tasks_to_the_next_one(tmp_path: Path, number: int):
+    go = tmp_path / "go"
+    async with AgentCase(tmp_path, on_exit="keep") as agent:
+        await agent.fact(NodeJoined)
+        await agent.order(launch("a", "sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done; echo done"))
+        pid = (await agent.fact(JobStarted)).pid
+        agent.processes["n1"].send_signal(number)
+        assert agent.processes["n1"].wait(30) == 0 and lives(pid)
+        go.touch()
+        has_ended(pid)
+        agent.start()
+        assert len((await agent.fact(NodeJoined)).tasks) == 1
+        assert (await agent.fact(JobExited)).exit_code == 0
+        assert await logged(agent, "a") == {"done"}
+
+
+async def test_what_an_agent_has_left_is_listed_and_ended_and_its_job_has_not_failed(tmp_path: Path):
+    async with AgentCase(tmp_path, on_exit="keep") as agent:
+        await agent.fact(NodeJoined)
+        await agent.order(launch("a", "sleep", "600", gpus=2))
+        pid = (await agent.fact(JobStarted)).pid
+        command = [sys.executable, "-m", "torch_agent.left", str(tmp_path / "n1")]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 78 and "another agent works in" in refused.stderr
+        agent.processes["n1"].terminate()
+        assert agent.processes["n1"].wait(30) == 0
+        for more in ([], ["--end"]):
+            [task] = json.loads(subprocess.run([*command, *more], stdout=subprocess.PIPE, check=True).stdout)
+            assert (task["job_id"], task["gpus"], task["status"], pid in task["pids"]) == ("a", [0, 1], "running", True)
+        assert not any(lives(each) for each in task["pids"])
+        assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) == []
+        agent.start()
+        assert (await agent.fact(NodeJoined, JobExited)).outcome == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_orderly_exit_ends_the_tasks_and_says_goodbye(agent: AgentCase, number: int):
     await agent.order(launch("a", "sleep", "60"))
     await agent.fact(JobStarted)
-    agent.processes["n1"].terminate()
-    exited = await agent.fact(JobExited)
+    agent.processes["n1"].send_signal(number)
+    exited = await agent.fact(NodeLeaving, JobExited)  # placement reads them in this order, however late it does
     assert exited.outcome == "stopped"
     await agent.fact(NodeLeft)
     assert agent.processes["n1"].wait(30) == 0
+
+
+async def test_an_agent_that_is_killed_while_it_leaves_has_said_so_before_its_tasks_end(agent: AgentCase):
+    go = agent.folder / "go"
+    script = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.01)
+raise SystemExit(1)
+"""
+    await agent.order(launch("a", "python", "-c", script))
+    await agent.fact(JobStarted)
+    assert await logged(agent, "a") == {"up"}
+    agent.processes["n1"].terminate()
+    await agent.fact(NodeLeaving)
+    agent.kill()
+    agent.start()
+    assert len((await agent.fact(NodeJoined)).tasks) == 1
+    go.touch()
+    assert (await agent.fact(JobExited)).outcome == "stopped"
 
 
 async def test_a_second_agent_on_the_same_directory_is_refused(agent: AgentCase):

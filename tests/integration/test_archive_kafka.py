@@ -1,4 +1,4 @@
-"""An archive of a log on Kafka, whose offsets have gaps."""
+"""An archive of a log on Kafka: its offsets have gaps."""
 
 from __future__ import annotations
 

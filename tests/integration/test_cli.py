@@ -31,12 +31,18 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     assert nothing_left_of(folder) == []
 
 
-def sanjaya(cell: Cell | None, *arguments: str, **changes: str) -> Run:
+def sanjaya(cell: Cell | None, *arguments: str, cwd: Path | None = None, **changes: str) -> Run:
     gateway = {"SANJAYA_GATEWAY": cell.plan.gateway_url} if cell else {}
     environment = {**os.environ, **gateway, **changes}
     return subprocess.run(
-        [SANJAYA, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=90
+        [SANJAYA, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is submitted uploads the current directory."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
 
 
 def submitted(cell: Cell, *arguments: str) -> str:
@@ -58,9 +64,52 @@ def test_a_directory_is_uploaded_and_run_in(cell: Cell, tmp_path: Path):
     (tmp_path / "helper.py").write_text("WORD = 'uploaded'\n")
     (tmp_path / "secret.key").write_text("x")
     (tmp_path / ".sanjayaignore").write_text("*.key\n")
-    done = sanjaya(cell, "run", "--workdir", str(tmp_path), "--", "sh", "-c", "ls; python train.py")
+    done = sanjaya(cell, "run", "--", "python", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "uploaded\n"), done.stderr
+    assert f"uploading {tmp_path}: 3 files, 58 B, " in done.stderr
+    again = sanjaya(cell, "run", "--workdir", str(tmp_path), "--", "sh", "-c", "ls; python train.py")
+    assert again.stdout.split() == ["helper.py", "train.py", "uploaded"]
+    assert "3 files, 58 B, not sent: the cell has it already" in again.stderr
+    missing = sanjaya(cell, "submit", "--", "python", "trian.py", cwd=tmp_path)
+    assert missing.returncode == 2 and "did you mean train.py" in missing.stderr
+    nothing = sanjaya(cell, "run", "--no-upload", "--", "sh", "-c", "ls | wc -l", cwd=tmp_path)
+    assert (nothing.stdout.strip(), nothing.returncode) == ("0", 0)
+
+
+def test_files_of_a_job_are_listed_and_fetched(cell: Cell, tmp_path: Path):
+    script = "mkdir runs/deep; echo weights > runs/deep/model; echo no > scratch; pwd"
+    done = sanjaya(cell, "run", "-n", "keeping", "--output", "runs", "--", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["helper.py", "train.py", "uploaded"]
+    work, kept = done.stdout.strip(), cell.plan.state_dir / "nodes"
+    shown = json.loads(sanjaya(cell, "show", "keeping", "--json").stdout)
+    assert shown["folder"] == work and shown["output_folder"].startswith(str(kept))
+    described = sanjaya(cell, "show", "keeping").stdout
+    assert f"on the node  {work}" in described and f"keeps        {shown['output_folder']}" in described
+    assert (Path(shown["output_folder"]) / "deep" / "model").read_text() == "weights\n"
+    listed = sanjaya(cell, "ls", "keeping", "--no-headers").stdout.splitlines()
+    assert [line.split("\t")[:2] for line in listed] == [["runs/", "folder"], ["scratch", "3 B"]]
+    fetched = sanjaya(cell, "cp", "keeping:runs", ".", cwd=tmp_path)
+    assert fetched.returncode == 0 and "1 file, 8 B, from keeping" in fetched.stderr
+    assert (tmp_path / "runs" / "deep" / "model").read_text() == "weights\n"
+    assert sanjaya(cell, "cp", "keeping:scratch", str(tmp_path / "here")).returncode == 0
+    assert (tmp_path / "here").read_text() == "no\n"
+    missing = sanjaya(cell, "cp", "keeping:missing", ".", cwd=tmp_path)
+    assert missing.returncode == 3 and "no such file" in missing.stderr
+    assert sanjaya(cell, "cp", "keeping", ".").returncode == 2
+
+
+def test_files_are_added_to_a_job_that_waits(cell: Cell, tmp_path: Path):
+    blocker = submitted(cell, "--gpus", "4", "-n", "blocker", "--", "sleep", "100")
+    waiting = submitted(cell, "--gpus", "4", "-n", "added-to", "--", "cat", "conf/lr.txt")
+    (tmp_path / "lr.txt").write_text("0.1\n")
+    added = sanjaya(cell, "cp", str(tmp_path / "lr.txt"), "added-to:conf/")
+    assert added.returncode == 0 and "1 file, 4 B added to" in added.stderr
+    assert sanjaya(cell, "cancel", blocker, "--grace", "1s").returncode == 0
+    assert sanjaya(cell, "wait", waiting).returncode == 0
+    assert sanjaya(cell, "logs", waiting).stdout.split() == ["0.1"] * 4
+    late = sanjaya(cell, "cp", str(tmp_path / "lr.txt"), f"{waiting}:")
+    assert late.returncode == 1 and "was placed before" in late.stderr
+    assert "adds files" in sanjaya(cell, "story", waiting).stdout
 
 
 def test_what_is_known_of_the_training_goes_along(cell: Cell):
@@ -74,7 +123,7 @@ def test_what_is_known_of_the_training_goes_along(cell: Cell):
 def test_a_slurm_script_runs_as_it_is(cell: Cell, tmp_path: Path):
     script = tmp_path / "train.sh"
     script.write_text(
-        "#!/bin/bash\n#SBATCH --job-name=slurm-job --gpus=1\n#SBATCH --mail-type=END\necho $SLURM_NTASKS\n"
+        "#!/bin/bash\n#SBATCH --job-name=slurm-job --gpus=1\n#SBATCH --mail-type=END\necho $SLURM_NNODES\n"
     )
     job = sanjaya(cell, "submit", str(script))
     assert "mail-type" in job.stderr and job.returncode == 0

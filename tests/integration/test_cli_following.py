@@ -30,6 +30,12 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     assert nothing_left_of(folder) == []
 
 
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is submitted uploads the current directory."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
 def started(cell: Cell, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "SANJAYA_GATEWAY": cell.plan.gateway_url}
     pipe = subprocess.PIPE
@@ -37,7 +43,7 @@ def started(cell: Cell, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -132,7 +138,7 @@ def test_watching_in_a_pipe(cell: Cell):
     assert finished(watching)[0] == 130
 
 
-def test_the_doctor_sees_who_is_gone(cell: Cell):
+def test_the_doctor_sees_what_is_gone(cell: Cell):
     code, out, _ = sanjaya(cell, "doctor")
     assert code == 0, out
     assert all(f"ok   {name}" in out for name in ("gateway", "read models", "placement", "quota", "conservation"))

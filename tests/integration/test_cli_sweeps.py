@@ -34,6 +34,14 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
         yield cell
 
 
+@pytest.fixture(autouse=True)
+def in_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory of the trials."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path / "job")
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "sweep.yaml"
@@ -59,6 +67,7 @@ async def test_a_sweep_is_submitted_watched_and_ended(cell: Cell, file: str) -> 
     assert process.stdout is not None and process.stderr is not None
     sweep_id = (await process.stdout.readline()).decode().strip()
     assert sweep_id == short_id("s", "k")
+    assert b"job: 1 file, 9 B, " in await process.stderr.readline()
     assert b"RUNNING: 0 of 3 trials: none yet" in await process.stderr.readline()
     outcome = SweepEnded(
         sweep_id=sweep_id,
@@ -108,7 +117,9 @@ async def test_a_sweep_is_shown_listed_and_drawn(cell: Cell, tmp_path: Path) -> 
 async def test_a_sweep_is_asked_to_end(cell: Cell, file: str) -> None:
     code, out, _ = await sanjaya(cell, "sweep", "-f", file, "-n", "other")
     sweep_id = out.strip()
-    assert code == 0 and (await cell.get("/v1/sweeps/other"))["id"] == sweep_id
+    found = await cell.get("/v1/sweeps/other")
+    assert code == 0 and found["id"] == sweep_id
+    assert (await cell.client.get(f"/v1/code/{found['spec']['trial']['code_id']}")).status_code == 200
     assert (await sanjaya(cell, "sweep", "wait", "other", "--timeout", "0.1"))[0] == 124
     code, out, _ = await sanjaya(cell, "sweep", "cancel", "other", "--note", "wrong data")
     assert (code, out) == (0, f"{sweep_id} is asked to end\n")

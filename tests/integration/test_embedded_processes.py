@@ -17,9 +17,10 @@ from libs.bus.connect import connect
 from libs.contracts.base import Topic
 from libs.testing.bus_contract import LAYOUT
 from libs.testing.bus_contract.log import CONTROL, PATIENCE_S, everything, take, text, texts, until_end
+from libs.testing.thorough import often
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 12
+ROUNDS = often(4, thorough=12)
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ async def said(running: Process) -> str:
     return line.decode().strip()
 
 
+@pytest.mark.thorough
 async def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(url: str, tmp_path: Path) -> None:
     chance = random.Random(2)
     acknowledged = -1
@@ -134,6 +136,6 @@ async def test_a_process_is_woken_by_another_one(url: str, tmp_path: Path) -> No
         worker.kill()
         await worker.wait()
         assert len(list((tmp_path / "log.db.wake").iterdir())) == 1
-        await bus.append([text(Topic.ORDERS, "n1", "to nobody")])
+        await bus.append([text(Topic.ORDERS, "n1", "to no reader")])
         assert list((tmp_path / "log.db.wake").iterdir()) == []
         await bus.close()

@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Which caller may do what."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
         yield cell
 
 
-def bearer(who: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer the-{who}'s-token"}
+def bearer(caller: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer the-{caller}'s-token"}
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic dXNlcjpwdw=="}])
-async def test_strangers_are_asked_who_they_are(cell: Cell, headers: dict[str, str]) -> None:
+async def test_requests_without_a_token_are_refused(cell: Cell, headers: dict[str, str]) -> None:
     answer = await cell.client.get("/v1/jobs", headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -46,7 +46,7 @@ async def test_probes_and_the_page_itself_are_open(cell: Cell, path: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("who", "method", "path", "body", "status"),
+    ("caller", "method", "path", "body", "status"),
     [
         ("reader", "GET", "/v1/jobs", None, 200),
         ("reader", "POST", "/v1/jobs", {"command": ["x"]}, 403),
@@ -60,20 +60,20 @@ async def test_probes_and_the_page_itself_are_open(cell: Cell, path: str) -> Non
         ("admin", "POST", "/v1/jobs", {"command": ["x"]}, 201),
     ],
 )
-async def test_scopes(cell: Cell, who: str, method: str, path: str, body: object, status: int) -> None:
-    answer = await cell.client.request(method, path, json=body, headers=bearer(who))
+async def test_scopes(cell: Cell, caller: str, method: str, path: str, body: object, status: int) -> None:
+    answer = await cell.client.request(method, path, json=body, headers=bearer(caller))
     assert answer.status_code == status, answer.text
     if status == 403:
         assert answer.json()["type"] == "/problems/forbidden"
 
 
-async def test_what_somebody_asks_carries_their_name(cell: Cell) -> None:
+async def test_a_request_carries_the_name_of_its_user(cell: Cell) -> None:
     answer = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=bearer("submitter"))
     job = await cell.client.get(answer.json()["url"], headers=bearer("reader"))
     assert (job.json()["user"], job.json()["submitted_by"]) == ("sam", "sam")
 
 
-async def test_keys_belong_to_whoever_sends_them(cell: Cell) -> None:
+async def test_keys_belong_to_their_sender(cell: Cell) -> None:
     key = {"Idempotency-Key": "1"}
     first = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=key | bearer("submitter"))
     other = {"Authorization": "Bearer another-submitter's-token"}

@@ -61,6 +61,14 @@ async def test_an_upload_is_named_by_its_content_and_comes_back_as_it_was(cell: 
     assert stored_files(cell) == [f"{code_id}.tar.gz"]
 
 
+async def test_what_is_there_need_not_be_sent_again(cell: Cell) -> None:
+    limits = (await cell.client.get("/v1/code")).json()
+    assert limits == {"files": 100_000, "unpacked_bytes": 1_000_000, "packed_bytes": 100_000}
+    code_id = (await upload(cell, packed(("train.py", b"print(1)")))).json()["code_id"]
+    assert (await cell.client.head(f"/v1/code/{code_id}")).status_code == 200
+    assert (await cell.client.head(f"/v1/code/c-{'a' * 32}")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
     [
@@ -74,6 +82,7 @@ async def test_an_upload_is_named_by_its_content_and_comes_back_as_it_was(cell: 
         ("a device", packed(special("a", tarfile.CHRTYPE))),
         ("a bomb", packed(("a", b"\0" * 2_000_000))),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # packed bytes say when they were made
 )
 async def test_what_must_not_be_unpacked_is_refused(cell: Cell, name: str, body: bytes) -> None:
     answer = await upload(cell, body)

@@ -38,7 +38,7 @@ BODY = {"command": ["true"]}
 
 
 class CountingBus:
-    """A real log whose readers count what they give away."""
+    """A real log with readers that count what they give away."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -150,7 +150,7 @@ async def test_a_gateway_that_is_killed_between_commit_and_index_doubles_nothing
             "SANJAYA_STATE_DIR": str(tmp_path),
         }
         processes = Processes(environment)
-        client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120)
 
         async def takes_jobs() -> bool:
             try:
@@ -245,7 +245,7 @@ async def running_without_projection(folder: Path, *, bus: Bus) -> AsyncIterator
 
 @pytest.mark.parametrize("projected", [True, False], ids=["in the read models", "on the log only"])
 async def test_an_id_that_another_job_has_is_refused(tmp_path: Path, projected: bool) -> None:
-    """A trial of a sweep, or a job whose key is another one's in 80 bits: what stands on the log is not touched."""
+    """A trial of a sweep, or a job with the key of another one in 80 bits: what stands on the log is not touched."""
     async with embedded(tmp_path) as bus:
         taken = Envelope(
             id="another", source="sweeps" if projected else OWNER, time_s=1.0, event=arrival(short_id("j", "k"))

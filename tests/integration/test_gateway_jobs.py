@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.contracts.agent import JobSuspended
 from libs.contracts.gateway import JobArrived
-from libs.contracts.placement import JobQueued, JobSucceeded
+from libs.contracts.placement import JobQueued, JobSucceeded, TimeSliceStarted
 from libs.contracts.reasons import Reason
 from libs.testing.core_case import node
 from tests.integration.gateway_cell import CONTROL, Cell, running_cell
@@ -164,6 +165,26 @@ async def test_why_gives_the_reasons_of_the_log(cell: Cell) -> None:
         "placement": ("the cause", "GangFragmented"),
     }
     assert [waited["code"] for waited in why["before"]] == ["NotYetEvaluated", "NotYetEvaluated"]
+
+
+def turn(number: int, **fields: list[str]) -> TimeSliceStarted:
+    """A time slice on n1 that resumes no job."""
+    lists: dict[str, list[str]] = {"running": [], "suspended": [], "started": [], **fields}
+    why = Reason(code="SliceIsOver", message=f"slice {number} is over")
+    return TimeSliceStarted(
+        server="n1", nodes=["n1"], number=number, ends_s=60.0 * number, resumed=[], reason=why, **lists
+    )
+
+
+async def test_the_story_tells_the_turns_that_change_something_for_the_job(cell: Cell) -> None:
+    job_id = await cell.submit(gpus=2)
+    await cell.say(node("n1", 2), grant(job_id), placed(job_id), started("n1", job_id=job_id))
+    await cell.say(turn(1, suspended=["another"], running=[job_id]), turn(2, suspended=[job_id]))
+    await cell.say(JobSuspended(job_id=job_id, attempt=1, node_id="n1"), turn(3, suspended=["another"]))
+    told = await cell.get(f"/v1/jobs/{job_id}/story")
+    turns = [line["text"] for line in told["told"] if line["event"] == "TimeSliceStarted"]
+    assert turns == [f"turn 2 on n1: {job_id} suspended (slice 2 is over)"]
+    assert [line["event"] for line in told["told"]][-2:] == ["TimeSliceStarted", "JobSuspended"]
 
 
 async def test_a_job_is_cancelled_once(cell: Cell) -> None:

@@ -76,7 +76,7 @@ BODIES: list[tuple[str, Any, int, str]] = [
     ("no time", {"command": ["x"], "time_limit_s": 0}, 422, "/time_limit_s"),
     ("a time of no sense", {"command": ["x"], "time_limit_s": "soon"}, 422, "/time_limit_s"),
     ("a launcher of its own", {"command": ["x"], "launcher": "mpirun"}, 422, "/launcher"),
-    ("code that nobody sent", {"command": ["x"], "code_id": "c-" + "a" * 32}, 422, "/code_id"),
+    ("code that was never sent", {"command": ["x"], "code_id": "c-" + "a" * 32}, 422, "/code_id"),
     ("code of no sense", {"command": ["x"], "code_id": "../../etc/passwd"}, 422, "/code_id"),
     ("too many labels", {"command": ["x"], "labels": {f"l{n}": "x" for n in range(65)}}, 422, "/labels"),
 ]

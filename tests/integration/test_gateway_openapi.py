@@ -18,6 +18,8 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from libs.contracts.placement import JobSucceeded
 from libs.testing.core_case import node
+from libs.testing.effort import searching
+from libs.testing.thorough import THOROUGH
 from services.gateway.adapters.tokens import Tokens
 from services.gateway.app import openapi_document
 from tests.integration.gateway_cell import CONTROL, Cell, running_cell
@@ -92,20 +94,19 @@ def without_security() -> dict[str, Any]:
 
 schema = schemathesis.openapi.from_dict(without_security()).exclude(operation_id="uploadCode")
 """Uploads are not JSON, and have tests of their own."""
+# Cases at the edges of what the document allows are made when tests are collected, by each process of a run.
+schema.config.phases.coverage.enabled = THOROUGH
 
 
 @schema.parametrize()
 @settings(
-    max_examples=12,
-    derandomize=True,
-    database=None,
-    deadline=None,
+    searching(by_default=6, thorough=60),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 def test_requests_made_of_the_document_are_answered_as_it_says(case: Any, served: ServedCell) -> None:
     before = served.end_offset()
-    response = case.call(base_url=served.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+    response = case.call(base_url=served.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
     # A request may be of the right form and still mean nothing here: a job that is not there, a tenant's limit.
     excluded = [positive_data_acceptance] + ([negative_data_rejection] if response.status_code == 413 else [])
     case.validate_response(response, excluded_checks=excluded)

@@ -28,7 +28,7 @@ from tests.integration.gateway_cell import (
 
 
 class Broken:
-    """A cell whose gateway's bus breaks on command; the projection is spared."""
+    """A cell with a gateway's bus that breaks on command; the projection is spared."""
 
     def __init__(self, cell: Cell, faults: Faults) -> None:
         self.cell, self.faults = cell, faults
@@ -93,7 +93,7 @@ async def test_a_log_that_is_away_for_a_while_after_a_doubt_is_waited_for(broken
     assert await broken.job_ids() == [job_id]
 
 
-async def test_who_waits_too_long_is_told_what_is_known(tmp_path: Path) -> None:
+async def test_a_request_that_waits_too_long_is_told_what_is_known(tmp_path: Path) -> None:
     async with broken_cell(tmp_path, commit_timeout_s=0.3) as broken:
         broken.faults.fail("commit.done", unknown())
         for _ in range(4):

@@ -40,7 +40,7 @@ async def events(cell: Cell) -> list[Any]:
 
 
 async def searched(cell: Cell) -> None:
-    """A sweep whose first trial reaches the target; the second is pruned, the third is stopped."""
+    """The first trial of a sweep reaches the target; the second is pruned, the third is stopped."""
     await cell.say(sweep_arrived(), *trial(0), *trial(1), *trial(2))
     await cell.say(report(0, 1, 0.5), report(1, 1, 0.3), report(0, 2, 0.7), report(1, 2, 0.4), promoted(0))
     await cell.say(pruned(1), report(0, 2, 0.1, attempt=2), trial_ended(1, "pruned", 0.4, 2), report(0, 3, 0.96))

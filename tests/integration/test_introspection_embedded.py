@@ -75,6 +75,12 @@ class Cell:
             await self.give(*(NodeHeartbeat(node_id=name, incarnation=1, running_tasks=0) for name in nodes))
             await asyncio.sleep(0.2)
 
+    async def beat_until_lost(self, losses: int, *nodes: str) -> None:
+        """Heartbeats of some nodes until so often a node was said to be lost."""
+        async with asyncio.timeout(120):
+            while len(await self.said(NodeLost)) < losses:
+                await self.beat(0.2, *nodes)
+
 
 @pytest.fixture
 async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
@@ -94,16 +100,16 @@ def placed(job_id: str) -> JobPlaced:
 async def test_a_node_that_falls_silent_is_lost_once_and_over_restarts(cell: Cell):
     await cell.give(node("n1", 1), node("n2", 1), node("n3", 1), NodeLeft(node_id="n3", incarnation=1))
     async with cell.ingest():
-        await cell.beat(TIMEOUT_S + 1.5, "n1")
+        await cell.beat_until_lost(1, "n1")
     [lost] = await cell.said(NodeLost)
     assert (lost.node_id, lost.incarnation) == ("n2", 1)
-    assert TIMEOUT_S <= lost.silent_s < TIMEOUT_S + 1.5
+    assert lost.silent_s >= TIMEOUT_S
     async with cell.ingest():
         await cell.beat(TIMEOUT_S + 1.5, "n1")
     assert len(await cell.said(NodeLost)) == 1
     await cell.give(node("n2", 1, incarnation=2))
     async with cell.ingest():
-        await cell.beat(TIMEOUT_S + 1.5, "n1")
+        await cell.beat_until_lost(2, "n1")
     assert [event.incarnation for event in await cell.said(NodeLost)] == [1, 2]
 
 
@@ -114,7 +120,7 @@ async def test_an_outage_of_the_log_is_no_silence_of_the_nodes(cell: Cell):
             await asyncio.sleep(TIMEOUT_S * 0.6)
             cell.bus.faults.fail("read", BusUnavailable("no broker (injected)"))
         assert await cell.said(NodeLost) == []
-        await asyncio.sleep(TIMEOUT_S + 1.5)
+        await cell.beat_until_lost(1)
     assert len(await cell.said(NodeLost)) == 1
 
 
@@ -136,7 +142,7 @@ async def test_a_bad_window_goes_to_the_dead_letters_and_the_rest_goes_on(cell: 
     await cell.bus.append([Outgoing(Topic.PROFILES, "j", [("ce_type", b"x")], b"\xff")])
     await cell.give(window)
     async with cell.ingest() as stats:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while stats.decisions < 2:
                 await asyncio.sleep(0.02)
     assert len(await cell.said(JobProfiled)) == 1
@@ -165,7 +171,7 @@ async def test_the_process_measures_a_running_job(cell: Cell, processes: Process
     await cell.give(node("n1", 1), placed("j"))
     process = await processes.start("services.introspection", **environment)
     total = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(await cell.said(JobProfiled)) < 3:
             total += 5
             await cell.give(minibatches("j", total), NodeHeartbeat(node_id="n1", incarnation=1, running_tasks=1))

@@ -83,7 +83,7 @@ async def windows(bus: Bus) -> dict[Window, int]:
 async def run_until(run: Callable[[asyncio.Event], Awaitable[None]], reached: Callable[[], Awaitable[bool]]) -> None:
     stop = asyncio.Event()
     running = asyncio.ensure_future(run(stop))
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(240):
         while not await reached():
             assert not running.done(), await running
             await asyncio.sleep(0.1)
@@ -216,7 +216,7 @@ async def test_the_process_measures_a_running_job(
     said = asyncio.create_task(process.communicate())
     profiles: list[JobProfiled] = []
     total = 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while len(profiles) < 3:
             assert not said.done(), (await said)[1]
             total += 5

@@ -173,7 +173,7 @@ def end_still(process: JobProcess) -> None:
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
         process.signal(number)
     assert set(process.ended()) == {143}
-    assert {page.obeyed.turn for page in pages(process.pages)} == {turn}
+    assert {page.acknowledged.turn for page in pages(process.pages)} == {turn}
 
 
 def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
@@ -253,7 +253,7 @@ def test_a_gang_leaves_although_its_workers_die_in_the_middle_of_a_batch(
         assert [lines(tmp_path, rank) for rank in range(2)] == trained
 
 
-def test_who_waits_for_a_state_can_be_stopped_and_a_broken_state_is_refused(start: Start):
+def test_a_process_that_waits_for_a_state_can_be_stopped_and_a_broken_state_is_refused(start: Start):
     stopped, broken = start("1", takes_over=True), start("2", takes_over=True)
     broken.put([b"half a state"])
     stopped.until_all(lambda page: page.handover.ready)

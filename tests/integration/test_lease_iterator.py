@@ -53,7 +53,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_it_saves_when_the_lease_ends_and_goes_on_to_the_same_loss(tmp_path: Path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    undisturbed, _ = start(tmp_path / "whole").communicate(timeout=60)
+    undisturbed, _ = start(tmp_path / "whole").communicate(timeout=300)
     first = start(tmp_path / "parts", "stepwise")
     assert first.stdin is not None and first.stdout is not None
     for number in range(4):
@@ -62,9 +62,9 @@ def test_it_saves_when_the_lease_ends_and_goes_on_to_the_same_loss(tmp_path: Pat
             first.send_signal(signal.SIGTERM)
         first.stdin.write("\n")
         first.stdin.flush()
-    rest = first.communicate(timeout=60)[0]
+    rest = first.communicate(timeout=300)[0]
     assert first.returncode == 143 and "loss" not in rest
     assert [path.name for path in (tmp_path / "parts").glob("lease-*")] == ["lease-151"]
-    resumed, _ = start(tmp_path / "parts").communicate(timeout=60)
+    resumed, _ = start(tmp_path / "parts").communicate(timeout=300)
     assert "step 150" not in resumed and "step 200" in resumed
     assert resumed.splitlines()[-1] == undisturbed.splitlines()[-1]

@@ -232,7 +232,7 @@ def _script(path: Path, body: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def _wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def _wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     give_up_at = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < give_up_at, "it did not happen in time"

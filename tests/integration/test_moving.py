@@ -45,7 +45,7 @@ def test_every_kind_of_tensor_is_saved_from_where_it_is_parked():
 
 
 class Unsaveable:
-    """A job whose state is whatever it is given."""
+    """A job with whatever state it is given."""
 
     elastic = False
 
@@ -95,7 +95,7 @@ def handover(folder: Path) -> Handover:
 
 
 class Harnessed:
-    """Stands in for the harness: nobody asks for anything, and no training is seen."""
+    """Stands in for the harness: nothing asks for anything, and no training is seen."""
 
     def __init__(self) -> None:
         self.gradients = Gradients()

@@ -1,4 +1,4 @@
-"""A task moves from one agent to another: not a bit of its result changes, whoever is killed on the way."""
+"""A task moves from one agent to another: not a bit of its result changes, whatever is killed on the way."""
 
 from __future__ import annotations
 
@@ -251,6 +251,7 @@ async def test_a_source_that_does_not_stand_still_yet_is_waited_for(moving: Movi
 
 
 TRAINS = """
+import libs.testing.quick_torch
 import torch
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -17,6 +17,7 @@ from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import JobStarted, NodeJoined
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskRef
+from libs.contracts.gateway import SettingChanged
 from libs.contracts.placement import JobPlaced, LaunchTask
 from libs.contracts.quota import QuotaGranted
 from libs.contracts.reasons import Reason
@@ -119,7 +120,9 @@ async def case(tmp_path: Path) -> AsyncIterator[PlacementCase]:
 
 def jobs() -> list[Event]:
     """Twelve GPUs join, and jobs that want them all may be placed."""
-    said: list[Event] = [node(name, gpus) for name, gpus in NODES.items()]
+    # The facts are of no time; the process has today's.
+    patient = SettingChanged(service="placement", name="start_limit_s", value=1e12, requested_by="test")
+    said: list[Event] = [patient, *(node(name, gpus) for name, gpus in NODES.items())]
     for name, gpus in WIDTHS.items():
         said += [
             arrival(name, gpus),

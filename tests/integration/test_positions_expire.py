@@ -1,4 +1,4 @@
-"""A cell whose positions the broker has forgotten starts where its own records say: nothing is issued again.
+"""A cell starts, after the broker has forgotten its positions, where its own records say: nothing is issued again.
 
 Positions on Kafka are kept in groups without members. A broker forgets such a position `offsets.retention.minutes`
 after its last commit, a running service's too, and an operator can delete the group by hand.
@@ -37,8 +37,6 @@ from libs.testing.processes import until
 from libs.testing.shells import messages
 from services.roster import SERVICES
 
-pytestmark = pytest.mark.timeout(600)
-
 FORGOTTEN_AFTER_MINUTES = 1
 FORGOTTEN_WITHIN_S = 240.0
 WORK_WITHIN_S = 120.0
@@ -73,7 +71,7 @@ class Cell:
         """`snapshots`: a folder for them; None: every start reads the whole log."""
         self.name, self._url, self._snapshots = name, url, snapshots
         self._told = 0
-        self._obeyed: set[tuple[str, int]] = set()
+        self._acknowledged: set[tuple[str, int]] = set()
 
     async def create(self) -> None:
         """Topics, two nodes."""
@@ -123,7 +121,7 @@ class Cell:
 
             async def done() -> bool:
                 assert not running.done(), running.result()
-                await self._obey(bus)
+                await self._carry_out(bus)
                 facts = await self.events(bus, Topic.CONTROL)
                 started = {fact.job_id for fact in facts if isinstance(fact, JobStarted)}
                 succeeded = {fact.job_id for fact in facts if isinstance(fact, JobSucceeded)}
@@ -136,11 +134,11 @@ class Cell:
             stop.set()
             await running
 
-    async def _obey(self, bus: Bus) -> None:
+    async def _carry_out(self, bus: Bus) -> None:
         """Start each task that was ordered, and end it unless it is a long one. An order that comes again is idle."""
         for event in await self.events(bus, Topic.ORDERS):
-            if isinstance(event, LaunchTask) and (event.job_id, event.attempt) not in self._obeyed:
-                self._obeyed.add((event.job_id, event.attempt))
+            if isinstance(event, LaunchTask) and (event.job_id, event.attempt) not in self._acknowledged:
+                self._acknowledged.add((event.job_id, event.attempt))
                 task = {"job_id": event.job_id, "attempt": event.attempt, "node_id": event.node_id}
                 await self.tell(bus, JobStarted(**task, pid=1))
                 if event.job_id not in LONG:
@@ -232,7 +230,7 @@ async def test_a_cell_that_rested_past_the_retention_of_positions_issues_nothing
         assert await cell.issued() == issued, cell.name
 
 
-async def test_a_cell_whose_groups_were_deleted_by_hand_issues_nothing_again(broker: LocalBroker, tmp_path: Path):
+async def test_a_cell_with_groups_deleted_by_hand_issues_nothing_again(broker: LocalBroker, tmp_path: Path):
     for cell in cells(broker, "deleted", tmp_path):
         issued = await worked(cell)
         await delete_groups(broker, [f"{cell.name}.{service.name}" for service in SERVICES])
@@ -241,7 +239,7 @@ async def test_a_cell_whose_groups_were_deleted_by_hand_issues_nothing_again(bro
         assert await cell.issued() == issued, cell.name
 
 
-async def test_a_cell_whose_positions_are_there_issues_nothing_again(broker: LocalBroker, tmp_path: Path):
+async def test_a_cell_with_its_positions_issues_nothing_again(broker: LocalBroker, tmp_path: Path):
     """The same without a loss: what the other tests find is due to the loss alone."""
     for cell in cells(broker, "kept", tmp_path):
         issued = await worked(cell)

@@ -1,4 +1,4 @@
-"""Sessions beside the cores' whose positions are forgotten: no fact comes twice, and no week is read again."""
+"""Sessions beside the cores' with forgotten positions: no fact comes twice, and no week is read again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytest_plugins = ("libs.testing.kafka",)
 
 RULES = Rules(window_s=2.0, grace_s=1.0)
 HOUR_S = 3600.0
-WITHIN_S = 60.0
+WITHIN_S = 240.0
 Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 

@@ -161,7 +161,7 @@ async def test_a_table_that_is_missing_is_not_waited_for_and_is_there_after_the_
     with pytest.raises(
         DatabaseUnusable, match=f"{LIVE.of[JobRow].name}.*expected tables that this projection has made"
     ):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await running
     await Projection(bus, store, stop).catch_up()
     await assert_up_to_date(store, bus)
@@ -171,7 +171,7 @@ async def test_a_file_that_is_no_database_is_not_waited_for(tmp_path: Path) -> N
     (tmp_path / "text.db").write_text("hello\n" * 1000)
     store = Store(f"sqlite:///{tmp_path / 'text.db'}", "lab")
     with pytest.raises(DatabaseUnusable, match="not a database"):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await Projection(await told(Story().running()), store, asyncio.Event()).catch_up()
 
 
@@ -206,7 +206,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_answer_is_waited_for() -> None:
     with pytest.raises(sa.exc.OperationalError) as away:
-        Store("postgresql+psycopg://nobody@127.0.0.1:1/none", "lab").found()
+        Store("postgresql+psycopg://unknown@127.0.0.1:1/none", "lab").found()
     assert waiting_helps(away.value)
 
 
@@ -268,7 +268,7 @@ async def test_it_survives_being_killed_at_any_moment(tmp_path: Path) -> None:
             async def moved(before: int = before) -> bool:
                 return position(store) > before
 
-            await eventually(moved, 60)
+            await eventually(moved, 240)
             process.send_signal(signal.SIGKILL)
             process.wait()
         await Projection(bus, store, asyncio.Event()).catch_up()

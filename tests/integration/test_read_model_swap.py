@@ -99,7 +99,7 @@ def tables_of(store: Store) -> set[str]:
 
 
 class Gate(FaultyBus):
-    """A log whose readers get no further than `closed_at` until the gate is opened."""
+    """A log that lets readers get no further than `closed_at` until the gate is opened."""
 
     def __init__(self, bus: Bus, closed_at: int) -> None:
         super().__init__(bus, Faults())

@@ -20,11 +20,12 @@ from libs.contracts.envelope import Envelope
 from libs.testing.core_case import arrival, node
 from libs.testing.processes import Processes, give, live, until
 from libs.testing.shells import messages, replayed
+from libs.testing.thorough import often
 from services.admission.service import SERVICE as ADMISSION
 
 pytest_plugins = ("libs.testing.kafka",)
 
-ROUNDS, JOBS = 4, 150
+ROUNDS, JOBS = often(2, thorough=4), 150
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -65,7 +66,7 @@ async def decided(bus: Bus, number: int) -> None:
     async def enough() -> bool:
         return sum(1 for envelope in await control(bus) if envelope.source == "admission") >= number
 
-    await until(enough, 60.0)
+    await until(enough)
 
 
 async def ended_in_order(process: Process) -> None:
@@ -74,6 +75,7 @@ async def ended_in_order(process: Process) -> None:
     assert process.returncode == 0, said
 
 
+@pytest.mark.thorough
 async def test_kill_9_again_and_again_changes_nothing(bus: Bus, processes: Processes):
     await give(bus, 0, [node("n1", 4)])
     often = {"SANJAYA_SNAPSHOT_EVERY_RECORDS": "40", "SANJAYA_BATCH_RECORDS": "10"}
@@ -129,7 +131,7 @@ async def test_metrics_and_health_are_served(bus: Bus, processes: Processes):
     await decided(bus, 1)
 
     def fetch(path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return str(answer.read().decode())
 
     async def told() -> bool:

@@ -80,6 +80,7 @@ async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
 
 
 TRAINS = """
+import libs.testing.quick_torch
 import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 1)
@@ -194,7 +195,7 @@ async def test_a_task_that_is_stopped_while_it_stands_still_leaves_the_gpu_to_th
     exited = await agent.fact(JobExited)
     assert (exited.job_id, exited.outcome, exited.exit_code) == ("a", "stopped", 143)
     assert not lives(pid)
-    assert [page.obeyed.turn for page in pages(folder)] == [turn]  # its memory did not come back
+    assert [page.acknowledged.turn for page in pages(folder)] == [turn]  # its memory did not come back
     assert len(losses_in(tmp_path, "stopped.py")) == 3 and not (tmp_path / "saved").exists()
     await agent.order(stop("b"))
     assert (await agent.fact(JobExited)).job_id == "b"

@@ -1,23 +1,10 @@
-"""How hard the property tests try: the same examples every time, unless more are asked for.
-
-`SANJAYA_EXAMPLES=5000 pytest tests/properties` explores at random.
-"""
+"""How hard the property tests try."""
 
 from __future__ import annotations
 
-import os
+from libs.testing.effort import searching
 
-from hypothesis import HealthCheck, settings
+whole_system = searching(by_default=10, thorough=150)
 
-_MORE = os.environ.get("SANJAYA_EXAMPLES")
-
-whole_system = settings(
-    max_examples=int(_MORE or 30),
-    derandomize=_MORE is None,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-
-few_examples = settings(whole_system, max_examples=15)
+few_examples = searching(by_default=5, thorough=50)
 """For properties of long runs."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.contracts.cluster import PortRange
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.cluster.servers import Index, Listed, Servers
+from services.placement.core.cluster.together import Together, without
+from tests.properties.effort import whole_system
 
 TYPES = ("k80", "v100")
 NAMES = [f"n{number}" for number in range(8)]
@@ -39,6 +41,7 @@ def answers(servers: Servers) -> list[object]:
     return [*found, servers.closest(servers.types(), 3), servers.closest([], 2)]
 
 
+@settings(whole_system, max_examples=100)
 @given(st.data())
 def test_the_index_answers_as_a_list_of_the_servers_does(data: st.DataObject):
     cluster: dict[str, Node] = {}
@@ -50,3 +53,20 @@ def test_the_index_answers_as_a_list_of_the_servers_does(data: st.DataObject):
         closed = data.draw(st.lists(st.sampled_from(NAMES), max_size=2), "closed")
         listed = Listed([node for node in cluster.values() if node.usable and node.node_id not in closed])
         assert answers(index.without(closed)) == answers(listed)
+
+
+@given(st.data())
+def test_servers_with_less_to_give_answer_as_a_list_of_them_does(data: st.DataObject):
+    """What is reserved on some servers is neither free there nor ever to be: all others are as they are."""
+    cluster = {name: data.draw(nodes(name)) for name in data.draw(st.sets(st.sampled_from(NAMES)).map(sorted))}
+    reserved = data.draw(
+        st.dictionaries(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(TYPES), st.integers(1, 3)))
+    )
+    usable = [node for node in cluster.values() if node.usable]
+    seen = [without(node, reserved.get(node.node_id, {})) for node in usable]
+    for node, left in zip(usable, seen, strict=True):
+        for gpu_type, gpus in reserved.get(node.node_id, {}).items():
+            assert left.free(gpu_type) == node.free(gpu_type)[gpus:]
+            assert left.capacity(gpu_type) == max(0, node.capacity(gpu_type) - gpus)
+    few = Listed([node for node in seen if node.node_id in reserved])
+    assert answers(Together(Index(cluster).without(reserved), few)) == answers(Listed(seen))

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch_agent.supervision import SIGNALS, TURNS
 
-from libs.contracts.agent import NodeLeft
+from libs.contracts.agent import NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
@@ -34,7 +34,7 @@ from libs.sim.nodes import Node
 from libs.sim.options import Doom, Options
 from libs.sim.processes import Key
 from libs.testing.builders import launch
-from tests.properties.effort import whole_system
+from libs.testing.effort import searching
 
 NODE = Server(node_id="n1", gpu_type="v100", gpus=2, rack="r0")
 POLL_S = 2.75
@@ -78,7 +78,7 @@ class Processes:
     order: LaunchTask
     turn: int = 0
     """Of the control file; odd: stand still."""
-    obeyed_turn: int = 0
+    acknowledged_turn: int = 0
     started: bool = False
     parked: bool = False
     stopped: bool = False
@@ -134,6 +134,7 @@ class Agent:
                     self.end(processes, Ended(exit_code=None, signal=9, outcome="lost"))
         elif what == "leave":
             self.leaving = True
+            self.report(NodeLeaving(node_id="n1", incarnation=self.incarnation, note="simulated"))
             stop_all(self.tasks)
             self.agenda.after(LEAVING_PATIENCE_S, self.left, self.incarnation)
             self.look()
@@ -240,7 +241,7 @@ class Agent:
         return msgspec.structs.replace(
             seen,
             harnessed=True,
-            obeyed=processes.obeyed_turn == processes.turn,
+            acknowledged=processes.acknowledged_turn == processes.turn,
             stillness=stillness,
             movable=movable,
             resizable=movable and task.order.virtual_ranks is not None,
@@ -303,7 +304,7 @@ class Agent:
     def start_shim(self, task: Task) -> None:
         processes = Processes(order=task.order)
         if task.order.restores:
-            processes.turn = processes.obeyed_turn = 1
+            processes.turn = processes.acknowledged_turn = 1
         self.processes[task.key] = processes
         self.after(self.history.options.start_delay_s, processes, self.start, processes)
 
@@ -340,20 +341,20 @@ class Agent:
         options, turn = self.history.options, processes.turn
         if turn % 2:
             self.after(0.0 if processes.parked else options.suspend_delay_s, processes, self.boundary, processes, turn)
-        elif not processes.parked and processes.obeyed_turn == turn - 2:
+        elif not processes.parked and processes.acknowledged_turn == turn - 2:
             self.after(0.0, processes, self.goes_on, processes, turn)
         else:
             self.after(options.resume_delay_s if processes.parked else 0.0, processes, self.goes_on, processes, turn)
 
     def boundary(self, processes: Processes, turn: int) -> None:
         if processes.turn == turn and not processes.told_to_end and (processes.parked or not processes.stopped):
-            processes.parked, processes.obeyed_turn = True, turn
+            processes.parked, processes.acknowledged_turn = True, turn
             processes.parked_at_s = self.agenda.now_s
             self.look()
 
     def goes_on(self, processes: Processes, turn: int) -> None:
         if processes.turn == turn and not processes.told_to_end:
-            processes.parked, processes.obeyed_turn = False, turn
+            processes.parked, processes.acknowledged_turn = False, turn
             if processes.order.restores:
                 self.plan_life(processes)
             self.look()
@@ -409,7 +410,7 @@ class World:
     def do(self, what: str, order: Order | None) -> None:
         node = self.node
         if order is not None:
-            node.obey(order)
+            node.carry_out(order)
         else:
             steps = {"restart": node.agent_dies, "cut": node.cut_off, "crash": node.crash, "leave": node.leave}
             {**steps, "join": node.join, "catch up": node.catch_up}[what]()
@@ -567,6 +568,6 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @given(histories())
-@settings(whole_system, max_examples=max(500, whole_system.max_examples))
+@searching(by_default=100, thorough=2000)
 def test_the_agent_and_the_simulated_node_report_the_same_facts(history: History):
     assert by_the_simulated_node(history) == by_the_agent(history)

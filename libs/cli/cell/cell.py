@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import threading
 import time
 import urllib.error
@@ -18,18 +16,18 @@ from typing import Any, Self, TextIO
 from libs.bus.connect import connect
 from libs.bus.local_broker.network import free_port
 from libs.bus.port import BusError, TopicLayout
+from libs.cli.cell import lock
 from libs.cli.cell.child import Child
+from libs.cli.cell.errors import CellError
 from libs.cli.cell.plan import CellPlan, Command
+from libs.cli.cell.ports import refuse_taken
+from libs.runtime.cell_key import ensure_key
 
 TEND_EVERY_S = 0.1
 AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0
 READY_WITHIN_S = 60.0
 
 Say = Callable[[str], None]
-
-
-class CellError(Exception):
-    """The cell cannot be started or does not get ready; the message says which process, and its last words."""
 
 
 class Cell:
@@ -72,11 +70,13 @@ class Cell:
         """Start everything and wait until the gateway answers and every agent has joined.
 
         Raises:
-            CellError: the state directory is in use, or a process does not come up.
+            CellError: the state directory or the gateway's port is in use, or a process does not come up.
         """
         self.plan.state_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._lock = lock.take(self.plan.state_dir)
+        refuse_taken(self.plan.gateway_port)
         (self.plan.state_dir / "logs").mkdir(exist_ok=True)
+        ensure_key(self.plan.key_file)
         self._work.start()
         if self.plan.own_broker:
             self._say("starting Kafka")
@@ -90,7 +90,7 @@ class Cell:
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """End everything: agents first (they end their tasks and say so), then the services, then the broker."""
+        """End everything: agents first (they say what becomes of their tasks), then the services, then the broker."""
         self._ending.set()
         self._over.set()
         with self._mutex:
@@ -120,8 +120,10 @@ class Cell:
         """Make sure that processes which die are started again.
 
         Raises:
-            CellError: the supervising thread has failed, and why.
+            CellError: one of them ends again and again, or the supervising thread has failed; and why.
         """
+        if isinstance(self._fault, CellError):
+            raise self._fault
         if self._fault is not None:
             what = f"{type(self._fault).__name__}: {self._fault}"
             raise CellError(f"the supervisor of the cell has failed, and the cell is ended: {what}") from self._fault
@@ -144,20 +146,6 @@ class Cell:
         """
         with urllib.request.urlopen(f"{self.plan.gateway_url}{path}", timeout=5) as answer:
             return json.loads(answer.read())
-
-    def _take_lock(self) -> None:
-        lock = (self.plan.state_dir / "up.lock").open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip()
-            lock.close()
-            raise CellError(f"a cell is already running in {self.plan.state_dir} (process {holder})") from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        self._lock = lock
 
     def _add(self, command: Command) -> None:
         """Have the supervising thread start a process.
@@ -193,8 +181,14 @@ class Cell:
     def _start_again(self) -> None:
         for name, child in self.children.items():
             status = child.tend()
-            if status is not None:
-                self._say(f"{name} ended with status {status}; it is started again")
+            if status is None:
+                continue
+            if child.is_hopeless:
+                raise CellError(
+                    f"{name} has ended with status {status} soon after its start, {child.quick_ends} times in a row; "
+                    f"the cell is ended\n{self._last_words(name)}"
+                )
+            self._say(f"{name} ended with status {status}; it is started again")
 
     def _create_topics(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S

@@ -15,6 +15,8 @@ from libs.cli.cell.plan import Command
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
 SETTLED_AFTER_S = 10.0
 """A process that has run so long counts as healthy: its next death is followed by a quick restart again."""
+QUICK_ENDS = 3
+"""A process that gives up so many times in a row, before it has settled, would do so for ever."""
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
@@ -32,6 +34,8 @@ class Child:
         self.command = command
         self.log_path = log_folder / f"{command.name}.log"
         self.restarts = 0
+        self.quick_ends = 0
+        """How often in a row it has ended by itself, with a status other than 0, before it had settled."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._delay_s = FIRST_DELAY_S
@@ -66,8 +70,12 @@ class Child:
             return None
         now = time.monotonic()
         if not self._due_at:
-            if now - self._started_at > SETTLED_AFTER_S:
+            settled = now - self._started_at > SETTLED_AFTER_S
+            if settled:
                 self._delay_s = FIRST_DELAY_S
+            # A signal comes from outside, and says nothing of what the next start would come to.
+            gave_up = self._process.returncode > 0 and not settled
+            self.quick_ends = self.quick_ends + 1 if gave_up else 0
             self._due_at, self._delay_s = now + self._delay_s, min(LONGEST_DELAY_S, 2 * self._delay_s)
             return self._process.returncode
         if now >= self._due_at:
@@ -75,6 +83,11 @@ class Child:
             self.restarts += 1
             self.start()
         return None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether another start would end as the last ones did."""
+        return self.quick_ends >= QUICK_ENDS
 
     def kill(self) -> None:
         """SIGKILL, without a word."""

@@ -39,6 +39,9 @@ class CellPlan:
     gateway_port: int = 8420
     broker_port: int = 0
     """Of the cell's own broker; 0: a free one is chosen."""
+    on_exit: str = "requeue"
+    """What becomes of running tasks when the cell ends. `keep`: they go on, and the next start adopts them; `requeue`:
+    they save what they can and end, and their jobs are queued again."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables for the services."""
 
@@ -59,6 +62,11 @@ class CellPlan:
             return f"sqlite:///{self.state_dir / 'log.db'}"
         return f"kafka://{self.kafka or f'127.0.0.1:{self.broker_port}'}"
 
+    @property
+    def key_file(self) -> Path:
+        """The secret that the gateway and the agents share."""
+        return self.state_dir / "cell.key"
+
     def environment(self) -> dict[str, str]:
         """What the cell's processes share."""
         return {
@@ -68,6 +76,7 @@ class CellPlan:
             "SANJAYA_STATE_DIR": str(self.state_dir),
             "SANJAYA_DATABASE": f"sqlite:///{self.state_dir / 'read_models.db'}",
             "SANJAYA_GATEWAY": self.gateway_url,
+            "SANJAYA_CELL_KEY_FILE": str(self.key_file),
             **self.settings,
         }
 
@@ -97,6 +106,7 @@ class CellPlan:
             *("--state-dir", str(self.state_dir / "nodes" / node_id)),
             *("--checkpoint-dir", str(self.state_dir / "checkpoints")),
             *("--rendezvous-ports", f"{first}-{first + PORTS_PER_AGENT - 1}"),
+            *("--on-exit", self.on_exit),
         )
 
     def _python(self, name: str, module: str, *arguments: str) -> Command:

@@ -1,12 +1,12 @@
 """Archives: the oldest part of a log as files, and the log's space given back.
 
-`writing` adds segments to a directory, `giving_back` removes from the log what is safely in one, `reading` and `whole`
+`writing` adds segments to a directory, `removing` removes from the log what is safely in one, `reading` and `whole`
 read an archive alone and together with what the log has kept. `infra/archive.md` has the format and the procedure.
 """
 
-from libs.inspect.archive.giving_back import NotGivenBack, give_back
 from libs.inspect.archive.manifest import FORMAT, MANIFEST
 from libs.inspect.archive.reading import Archive, archived_messages
+from libs.inspect.archive.removing import NotGivenBack, give_back
 from libs.inspect.archive.whole import whole_reader
 from libs.inspect.archive.writing import archive
 

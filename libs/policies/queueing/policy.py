@@ -14,5 +14,5 @@ class QueuePolicy(Policy):
     kind: str = Kind.ORDER
     later_jobs_may_pass: bool
     """Whether the walk goes on behind a job that does not fit."""
-    reserves: bool
-    """Whether the first job that does not fit gets nodes reserved after `reserve_after_s`."""
+    reservations: int
+    """How many gangs that do not fit may have GPUs reserved at a time, each after `reserve_after_s`."""

@@ -6,5 +6,5 @@ STRICT_FIFO = QueuePolicy(
     name="strict_fifo",
     describes="In order; no job passes one that does not fit yet.",
     later_jobs_may_pass=False,
-    reserves=False,
+    reservations=0,
 )

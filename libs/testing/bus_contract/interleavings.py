@@ -13,6 +13,7 @@ from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, Fenced, Outgoing, Partition, Position, Session
 from libs.contracts.base import Topic
 from libs.testing.bus_contract.log import LAYOUT, LogUnderTest, texts, until_end
+from libs.testing.effort import searching
 
 NAMES = ("one", "two")
 TOPICS = (Topic.CONTROL, Topic.ORDERS)
@@ -66,14 +67,11 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-UNHURRIED = settings(
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,  # every example has a cell of its own
-        HealthCheck.differing_executors,
-        HealthCheck.too_slow,
-    ],
-)
+ANYWHERE = [
+    HealthCheck.function_scoped_fixture,  # every example has a cell of its own
+    HealthCheck.differing_executors,
+    HealthCheck.too_slow,
+]
 _cells = itertools.count(1)
 
 
@@ -83,7 +81,7 @@ Step = TakeOver | Commit | Append | Read
 class InterleavingContract:
     """Whatever several processes do in whatever order, the log is what it would be had they taken turns."""
 
-    @settings(UNHURRIED, max_examples=40)
+    @settings(searching(by_default=15, thorough=150), suppress_health_check=ANYWHERE)
     @given(steps=STEPS)
     async def test_any_interleaving_is_as_the_model_has_it(self, log: LogUnderTest, steps: list[Step]) -> None:
         await follow(log, steps)

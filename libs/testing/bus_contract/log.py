@@ -21,7 +21,7 @@ LAYOUT = TopicLayout(
         Topic.DEADLETTER: 1,
     }
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """How long a test waits for what must come: longer than any adapter takes on a busy machine."""
 
 

@@ -65,7 +65,7 @@ class RemovalContract:
         assert texts(await reader.next_batch(10, PATIENCE_S)) == ["new"]
         await reader.close()
 
-    async def test_giving_back_again_changes_nothing_and_the_latest_note_counts(self, log: LogUnderTest) -> None:
+    async def test_removing_again_changes_nothing_and_the_latest_note_counts(self, log: LogUnderTest) -> None:
         bus = await log.connect()
         session = await bus.open_session("one")
         offsets = await session.commit([text(Topic.CONTROL, "k", str(number)) for number in range(6)])

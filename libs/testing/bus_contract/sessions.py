@@ -70,7 +70,7 @@ class SessionContract:
         await session.commit([text(Topic.CONTROL, "k", "after")], {CONTROL: Position(1)})
         assert texts(await until_end(bus, CONTROL)) == ["after"]
 
-    async def test_who_takes_over_fences_the_older_holder(self, log: LogUnderTest) -> None:
+    async def test_a_session_that_takes_over_fences_the_older_holder(self, log: LogUnderTest) -> None:
         first, second = await log.connect(), await log.connect()
         old = await first.open_session("one")
         other = await first.open_session("two")

@@ -85,8 +85,16 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
         return Failure("job_preempted", "user", False, "the attempt reached its time limit")
     if outcome == "launch_failed":
         return Failure("incorrect_inputs", "user", False, _last_line(stderr_tail) or "the task could not be started")
+    if outcome == "node_failed":
+        return Failure("no_signature", "infrastructure", True, _last_line(stderr_tail) or "the node could not start it")
+    if outcome == "start_timed_out":
+        seen = _last_line(stderr_tail)
+        line = "the task did not start in time" + (f"; last seen: {seen}" if seen else "")
+        return Failure("no_signature", "infrastructure", True, line)
     if outcome == "lost":
         return Failure("no_signature", "infrastructure", True, "the task vanished without an exit status")
+    if outcome == "interrupted":
+        return Failure("job_preempted", "infrastructure", True, _last_line(stderr_tail))
     found = _by_signature(stderr_tail)
     if found is not None:
         return found

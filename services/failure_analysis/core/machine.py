@@ -16,7 +16,9 @@ from services.failure_analysis.core.state import History, State
 machine: Machine[State] = Machine(OWNER)
 
 FREE_LOSSES = 3
-"""Attempts that may vanish without using up a retry."""
+"""Attempts that may vanish, or never begin, without using up a retry."""
+NO_FAULT = ("lost", "node_failed", "start_timed_out")
+"""Outcomes that are not the job's doing, as far as can be seen."""
 
 
 @machine.evolves(JobArrived)
@@ -40,9 +42,9 @@ def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     history = state.jobs.get(event.job_id)
     if history is None:
         return
-    if event.outcome == "lost":
+    if event.outcome in NO_FAULT:
         history.losses += 1
-    else:
+    elif event.outcome != "interrupted":
         history.failures += 1
 
 
@@ -65,27 +67,32 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
         )
     )
     if failure.retry_can_help and _may_retry(event, history):
-        turn.emit(_retry(state, event, history, turn.now_s))
+        turn.emit(_retry(state, event, history, failure, turn.now_s))
     else:
         turn.emit(_abandon(event, history, failure))
 
 
 def _may_retry(event: AttemptFailed, history: History) -> bool:
-    """A loss is not the job's fault and uses up no retry, until it looks as if it were."""
-    if event.outcome == "lost":
+    """A loss is not the job's fault and uses up no retry, until it looks as if it were; an interruption never does."""
+    if event.outcome == "interrupted":
+        return True
+    if event.outcome in NO_FAULT:
         return history.losses <= FREE_LOSSES or history.failures + history.losses - FREE_LOSSES <= history.max_retries
     return history.failures <= history.max_retries
 
 
-def _retry(state: State, event: AttemptFailed, history: History, now_s: float) -> RetryScheduled:
-    doublings = min(history.failures + history.losses - 1, 30)
+def _retry(state: State, event: AttemptFailed, history: History, failure: Failure, now_s: float) -> RetryScheduled:
+    doublings = max(0, min(history.failures + history.losses - 1, 30))
     delay_s = min(state.retry_cap_s, state.retry_base_s * 2**doublings)
+    why = (
+        f"failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
+        f"lost {counted(history.losses, 'time')}"
+    )
+    if event.outcome == "interrupted":
+        why = f"{failure.deciding_line}: that uses up no retry"
     reason = Reason(
-        code="RetryCanHelp",
-        message=(
-            f"failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
-            f"lost {counted(history.losses, 'time')}; next try in {delay_s:g} s"
-        ),
+        code="Interrupted" if event.outcome == "interrupted" else "RetryCanHelp",
+        message=f"{why}; next try in {delay_s:g} s",
         numbers={
             "failures": history.failures,
             "losses": history.losses,

@@ -37,6 +37,12 @@ def all_nodes(connection: sa.Connection) -> list[NodeRow]:
     return rows_of(NodeRow, connection.execute(sa.select(nodes).order_by(nodes.c.id)))
 
 
+def node(connection: sa.Connection, node_id: str) -> NodeRow | None:
+    """One node by its id."""
+    found = rows_of(NodeRow, connection.execute(sa.select(nodes).where(nodes.c.id == node_id)))
+    return found[0] if found else None
+
+
 def all_gpus(connection: sa.Connection) -> list[GpuRow]:
     """Every GPU, by node and index."""
     return rows_of(GpuRow, connection.execute(sa.select(gpus).order_by(gpus.c.node_id, gpus.c.gpu_index)))

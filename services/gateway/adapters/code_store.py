@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import os
@@ -15,7 +14,10 @@ from pathlib import Path
 
 import anyio.to_thread
 
-_MAX_FILES = 100_000
+from libs.kernel import ids
+
+MAX_MEMBERS = 100_000
+"""Files, folders and links of one upload."""
 _CHUNK = 1 << 20
 
 
@@ -66,7 +68,7 @@ class CodeStore:
                     size += len(chunk)
                     await anyio.to_thread.run_sync(file.write, chunk)
             files = await anyio.to_thread.run_sync(inspect, temporary, self._max_unpacked)
-            code_id = f"c-{base64.b32encode(digest.digest()[:20]).decode().lower()}"
+            code_id = ids.code_id(digest.digest())
             new = self.path(code_id) is None
             if new:
                 temporary.chmod(0o644)
@@ -106,8 +108,8 @@ def _count_files(unpacking: gzip.GzipFile, max_unpacked_bytes: int) -> int:
             unpacked += member.size
             if unpacked > max_unpacked_bytes:
                 raise CodeRefused(f"it unpacks to more than {max_unpacked_bytes} bytes")
-            if number > _MAX_FILES:
-                raise CodeRefused(f"it has more than {_MAX_FILES} members")
+            if number > MAX_MEMBERS:
+                raise CodeRefused(f"it has more than {MAX_MEMBERS} members")
     return files
 
 

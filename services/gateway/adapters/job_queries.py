@@ -10,6 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from libs.contracts.introspection import JobProfiled
+from libs.contracts.placement import TimeSliceStarted
 from libs.contracts.read_models import (
     FINAL_STATES,
     AttemptRow,
@@ -152,4 +153,18 @@ def events_of(connection: sa.Connection, job_id: str, *, measurements: bool = Fa
     query = sa.select(events).where(events.c.job_id == job_id).order_by(events.c.log_offset)
     if not measurements:
         query = query.where(events.c.type != JobProfiled.wire_type)
+    return rows_of(EventRow, connection.execute(query))
+
+
+def turns_of(connection: sa.Connection, job_id: str, first: int, last: int) -> list[EventRow]:
+    """The time slices between two offsets, both included, that name the job, in order.
+
+    They are about servers and name several jobs, so that no column has the job's id.
+    """
+    query = (
+        sa.select(events)
+        .where(events.c.type == TimeSliceStarted.wire_type, events.c.log_offset.between(first, last))
+        .where(sa.cast(events.c.data, sa.Text).contains(f'"{job_id}"', autoescape=True))
+        .order_by(events.c.log_offset)
+    )
     return rows_of(EventRow, connection.execute(query))

@@ -52,7 +52,7 @@ class Principal:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-ANYBODY = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
+ANONYMOUS = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
 """The sender of every request, where no tokens are configured."""
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import FileResponse
 
-from services.gateway.adapters.code_store import CodeRefused
+from services.gateway.adapters.code_store import MAX_MEMBERS, CodeRefused
 from services.gateway.api.common import Door, Reader, Submitter, answer, media, responses
-from services.gateway.models.answers import Code
+from services.gateway.models.answers import Code, UploadLimits
 from services.gateway.problems import Problem, not_found
 from services.gateway.strict import StrictRoute, limited
 
@@ -17,6 +17,22 @@ router = APIRouter(prefix="/v1/code", tags=["code"], route_class=StrictRoute)
 
 _MEDIA_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "application/x-tar+gzip")
 _FILE: dict[str, Any] = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+_CodeId = Annotated[str, Path(pattern=r"^c-[a-z2-7]{32}$", examples=["c-" + "a" * 32])]
+
+
+@router.get("", operation_id="getUploadLimits", responses=responses("UploadLimits"))
+async def limits(gateway: Door, caller: Submitter) -> Response:
+    """How large an upload may be."""
+    settings = gateway.settings
+    return answer(
+        UploadLimits(
+            files=MAX_MEMBERS,
+            unpacked_bytes=settings.max_unpacked_code_bytes,
+            packed_bytes=settings.max_code_bytes,
+        )
+    )
 
 
 @router.post(
@@ -40,17 +56,21 @@ async def upload(gateway: Door, caller: Submitter, request: Request) -> Response
     return answer(body, 201 if stored.new else 200, headers={"Location": f"/v1/code/{stored.code_id}"})
 
 
+@router.head("/{code_id}", operation_id="checkCode", responses=media("It is here.", {}, 404))
+async def check(gateway: Door, caller: Submitter, code_id: _CodeId) -> Response:
+    """Whether a working directory has been uploaded: the same content need not be sent again."""
+    if gateway.code.path(code_id) is None:
+        raise not_found("uploaded code", code_id)
+    return Response(headers={"ETag": f'"{code_id}"'})
+
+
 @router.get(
     "/{code_id}",
     operation_id="downloadCode",
     responses=media("The tar.gz.", _FILE["content"], 404),
     response_class=FileResponse,
 )
-async def download(
-    gateway: Door,
-    caller: Reader,
-    code_id: Annotated[str, Path(pattern=r"^c-[a-z2-7]{32}$", examples=["c-" + "a" * 32])],
-) -> Response:
+async def download(gateway: Door, caller: Reader, code_id: _CodeId) -> Response:
     """An uploaded working directory, as it was sent. It never changes."""
     path = gateway.code.path(code_id)
     if path is None:

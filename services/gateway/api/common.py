@@ -15,7 +15,7 @@ from libs.bus.port import BusUnavailable, MessageTooLarge
 from libs.contracts.base import Event
 from services.gateway.adapters.database import TooFarBehind, position_of
 from services.gateway.adapters.intake import CONTROL, IdTaken, KeyReused, NotTaken, OutcomeInDoubt, Taken
-from services.gateway.adapters.tokens import ANYBODY, Principal, Scope
+from services.gateway.adapters.tokens import ANONYMOUS, Principal, Scope
 from services.gateway.door import Gateway
 from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, shown, unavailable
 
@@ -49,7 +49,7 @@ async def principal(
         Problem: 401: no token, or an unknown one.
     """
     if gateway.tokens is None:
-        return ANYBODY
+        return ANONYMOUS
     challenge = {"WWW-Authenticate": 'Bearer realm="sanjaya"'}
     if credentials is None:
         raise Problem("unauthenticated", "the request has no bearer token", headers=challenge)

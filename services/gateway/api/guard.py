@@ -77,5 +77,5 @@ class Guard:
         operation = getattr(scope.get("route"), "operation_id", None) or "other"
         metrics = self._gateway.metrics
         metrics.requests.labels(operation, scope["method"] if operation != "other" else "any", str(status)).inc()
-        if operation not in ("readEvents", "readJobLogs", "exportLog"):
+        if operation not in ("readEvents", "readJobLogs", "readJobFile", "exportLog"):
             metrics.request_seconds.labels(operation).observe(took_s)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Response
 from libs.contracts.base import Event
 from libs.contracts.gateway import (
     JobCancelRequested,
+    JobCodeChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -26,6 +27,7 @@ from services.gateway.api.common import (
     answer,
     append,
     is_accepted,
+    require_code,
     responses,
     said_of,
     scoped,
@@ -34,7 +36,7 @@ from services.gateway.api.finding import find_job
 from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested
-from services.gateway.models.requests import CancelRequest, JobPatch
+from services.gateway.models.requests import CancelRequest, CodeChange, JobPatch
 from services.gateway.problems import Problem, unavailable
 from services.gateway.strict import StrictRoute
 
@@ -131,6 +133,37 @@ async def change(
     event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=caller.name)
     async with gateway.lock(row.id):
         taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
+        if taken is not None:
+            await _caught_up(gateway, taken.offset + 1)
+    return await detail(gateway, row.id)
+
+
+@router.put("/code", operation_id="changeJobCode", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415))
+async def change_code(
+    gateway: Door,
+    caller: Submitter,
+    job: JobReference,
+    body: CodeChange,
+    key: IdempotencyKey = None,
+    if_match: IfMatch = None,
+) -> Response:
+    """Have a job that was not placed yet start with another upload. Answers the changed job.
+
+    409 when it was placed before, or runs in a directory of the nodes. A job that is placed in this very moment keeps
+    what it had for that attempt.
+    """
+    require_code(gateway, body.code_id, "/code_id")
+    row = await find_job(gateway, job)
+    event = JobCodeChanged(job_id=row.id, code_id=body.code_id, requested_by=caller.name)
+    async with gateway.lock(row.id):
+        await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))
+        row = await find_job(gateway, row.id)
+        if row.placed_s is not None:
+            raise Problem("conflict", f"job {row.id} was placed before: files can be added to jobs that have not begun")
+        if row.spec.get("working_dir") is not None:
+            raise Problem("conflict", f"job {row.id} runs in {row.spec['working_dir']} of its node, not in an upload")
+        unchanged = row.spec.get("code_id") == body.code_id
+        taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: unchanged)
         if taken is not None:
             await _caught_up(gateway, taken.offset + 1)
     return await detail(gateway, row.id)

@@ -72,6 +72,7 @@ async def tell(
 
     def query(connection: sa.Connection) -> list[EventRow]:
         events = job_queries.events_of(connection, job_id, measurements=measurements)
+        events += job_queries.turns_of(connection, job_id, events[0].log_offset, events[-1].log_offset)
         known = {row.id for row in events}
         causes = sorted({row.causation_id for row in events} - known - {""})
         return sorted([*events, *cluster_queries.events_by_id(connection, causes)], key=lambda row: row.log_offset)

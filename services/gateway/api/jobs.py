@@ -40,6 +40,7 @@ from services.gateway.api.finding import find_job
 from services.gateway.core import views
 from services.gateway.core.fit import Forecast, forecast
 from services.gateway.core.idempotency import request_digest
+from services.gateway.core.whereabouts import folders_on, holder_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import DryRun, Job, JobDetail, JobList, Submitted
 from services.gateway.models.job_request import JobRequest
@@ -163,13 +164,18 @@ async def get_job(gateway: Door, caller: Reader, job: JobReference) -> Response:
 async def detail(gateway: Gateway, job_id: str, status: int = 200) -> Response:
     """The answer for one job that exists."""
 
-    def query(connection: sa.Connection) -> tuple[JobRow | None, list[AttemptRow], dict[str, int]]:
+    def query(
+        connection: sa.Connection,
+    ) -> tuple[JobRow | None, list[AttemptRow], dict[str, int], tuple[str | None, str | None]]:
         row = job_queries.job(connection, job_id)
         waits = row is not None and row.state is JobState.QUEUED
         places = job_queries.queue_positions(connection) if waits else {}
-        return row, job_queries.attempts_of(connection, job_id), places
+        attempts = job_queries.attempts_of(connection, job_id)
+        holder = holder_of(attempts)
+        node = cluster_queries.node(connection, holder.node_id) if holder is not None else None
+        return row, attempts, places, folders_on(holder, node, job_id, row.spec if row is not None else {})
 
-    (row, attempts, places), offset = await look(gateway, query)
+    (row, attempts, places, folders), offset = await look(gateway, query)
     assert row is not None, "a job does not vanish"
     fields: dict[str, Any] = views.job(row, places.get(row.id)) | {
         "spec": row.spec,
@@ -179,6 +185,8 @@ async def detail(gateway: Gateway, job_id: str, status: int = 200) -> Response:
         "reason_offset": row.reason_offset,
         "reserved_nodes": row.reserved_nodes,
         "attempts": attempts,
+        "folder": folders[0],
+        "output_folder": folders[1],
     }
     return answer(JobDetail(**fields), status, offset=offset, headers={"ETag": etag(row)})
 

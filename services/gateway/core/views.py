@@ -101,6 +101,8 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
         "incarnation": row.incarnation,
         "agent_version": row.agent_version,
         "note": row.note,
+        "errors": row.errors,
+        "last_error": row.last_error,
         "joined_s": row.joined_s,
         "version": row.version,
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.agent import JobRanksApart
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
@@ -66,6 +67,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             GangReleased,
         ),
     ),
+    ("agent", (JobRanksApart,)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )

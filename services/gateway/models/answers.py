@@ -84,6 +84,10 @@ class JobDetail(Job):
     reason_offset: int
     reserved_nodes: list[str]
     attempts: list[AttemptRow]
+    folder: str | None
+    """The working directory of the latest attempt, on the node of rank 0."""
+    output_folder: str | None
+    """What is kept of the job there beyond its end."""
 
 
 class JobList(Answer):
@@ -224,6 +228,9 @@ class Node(Answer):
     incarnation: int
     agent_version: str
     note: str
+    errors: int
+    """That its agent has logged since its start."""
+    last_error: str
     joined_s: float | None
     version: int
 
@@ -327,6 +334,39 @@ class Code(Answer):
     files: int
 
 
+class JobFile(Answer):
+    """A name in a folder of a job."""
+
+    name: str
+    """Empty: the file itself that was asked for."""
+    kind: str
+    """`file`, `folder`, `link` (leads elsewhere, and cannot be fetched) or `other`."""
+    bytes: int
+    changed_s: float
+    executable: bool
+
+
+class FileList(Answer):
+    """What is in a folder of a job."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    folder: str
+    """The job's working directory on the node."""
+    path: str
+    items: list[JobFile]
+
+
+class UploadLimits(Answer):
+    """How large an upload may be."""
+
+    files: int
+    """Files, folders and links together."""
+    unpacked_bytes: int
+    packed_bytes: int
+
+
 class Law(Answer):
     """One law of conservation."""
 
@@ -413,6 +453,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     DeadLetterList,
     DryRun,
     EventList,
+    FileList,
     GpuList,
     Health,
     JobDetail,
@@ -430,5 +471,6 @@ ANSWERS: tuple[type[Answer], ...] = (
     Submitted,
     TenantList,
     Tenant,
+    UploadLimits,
     Why,
 )

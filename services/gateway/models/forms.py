@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from libs.kernel.launchers import PER_GPU, PER_NODE
+
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{1,4}):([0-5][0-9])(?::([0-5][0-9]))?")
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _UNITS = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in "dhms"))
@@ -45,6 +47,11 @@ def elastic(value: Any) -> Any:
     if found is None:
         raise _unexpected('"least:most" GPUs or an object', value)
     return {"min_gpus": int(found[1]), "max_gpus": int(found[2])}
+
+
+def launcher(value: Any) -> Any:
+    """`"per-gpu"` and `"per-node"` are what a specification calls `ranks` and `command`."""
+    return {"per-gpu": PER_GPU, "per-node": PER_NODE}.get(value, value) if isinstance(value, str) else value
 
 
 def command(value: Any) -> Any:

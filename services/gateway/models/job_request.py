@@ -23,6 +23,7 @@ from pydantic import (
 
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
+from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
 from services.gateway.models import forms
 
 MAX_GPUS = 65_536
@@ -165,8 +166,17 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     labels: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")], Annotated[str, Field(max_length=256)]
     ] = Field({}, max_length=64)
-    launcher: Literal["ranks", "command"] = Field(
-        "ranks", description="`ranks`: a process per GPU; `command`: a process per node."
+    launcher: (
+        Annotated[
+            Literal["ranks", "command"],
+            BeforeValidator(forms.launcher, json_schema_input_type=Literal["per-gpu", "per-node", "ranks", "command"]),
+        ]
+        | None
+    ) = Field(
+        None,
+        validate_default=True,
+        description="`per-gpu` (`ranks`): a process per GPU; `per-node` (`command`): a process per node, which is the "
+        "default for commands that start the ranks themselves, such as `torchrun`.",
     )
     simulated: Simulated | None = None
     throughputs: dict[GpuType, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] = Field(
@@ -181,11 +191,26 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
             raise ValueError(f"{value.min_gpus}:{value.max_gpus} does not hold the {wanted.count} GPUs asked for")
         return value
 
+    @field_validator("launcher")
+    @classmethod
+    def _the_numbers_agree(cls, value: str | None, info: ValidationInfo) -> str | None:
+        command, wanted = info.data.get("command"), info.data.get("gpus")
+        if value != PER_GPU and command and wanted:
+            contradiction = conflict(command, wanted.count, wanted.max_nodes)
+            if contradiction is not None:
+                raise ValueError(contradiction)
+        return value
+
     def spec(self, user: str) -> JobSpec:
         """The specification that goes on the log.
 
         Args:
             user: the sender, for a request that names no user.
         """
-        own = {"name": self.name or forms.job_name(self.command), "user": self.user or user}
+        by_command = PER_NODE if starts_ranks(self.command) is not None else PER_GPU
+        own = {
+            "name": self.name or forms.job_name(self.command),
+            "user": self.user or user,
+            "launcher": self.launcher or by_command,
+        }
         return msgspec.convert(self.model_dump(by_alias=True) | own, JobSpec)

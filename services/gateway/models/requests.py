@@ -32,6 +32,14 @@ class JobPatch(Strict):
     priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)]
 
 
+class CodeChange(Strict):
+    """The upload that a job is to start with."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"code_id": "c-" + "a" * 32}]})
+
+    code_id: Annotated[str, Field(pattern=r"^c-[a-z2-7]{32}$")]
+
+
 class DrainRequest(Strict):
     """Why a node is drained; required: users with waiting jobs will ask."""
 

@@ -40,6 +40,8 @@ function facts(job) {
     ["wants", `${job.gpus} GPU${job.gpus === 1 ? "" : "s"}${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
     ["command", job.spec.command.join(" ")],
     ["where", job.where || "–"],
+    ["folder on the node", job.folder],
+    ["keeps", job.output_folder],
     ["attempt", `${job.attempt}, ${job.failed_attempts} failed of ${job.max_retries + 1} allowed, ${job.preemptions} times moved`],
     ["submitted", `${clock(job.submitted_s)} by ${job.submitted_by}`],
     ["exit", job.exit_code === null && job.signal === null ? null : job.signal === null ? `code ${job.exit_code}` : `signal ${job.signal}`],

@@ -42,7 +42,7 @@ def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
 
 
 @machine.evolves(JobPlaced)
-def job_seated(state: State, event: JobPlaced, now_s: float) -> None:
+def job_placed(state: State, event: JobPlaced, now_s: float) -> None:
     state.queued.pop(event.job_id, None)
     state.assignments[event.job_id] = assignment = Assignment(attempt=event.attempt, gang=event.gang)
     _fill(state, assignment)

@@ -162,7 +162,7 @@ def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Propos
         [node_id] = assignment.nodes
         idle = room.free.get(node_id, {}).get(gpu_type_of(state, assignment), 0)
         fitting = [width for width in wider if width - assignment.width <= idle]
-        if not fitting or room.unchanged_s(node_id) < state.grow_after_s or _somebody_waits_on(state, node_id):
+        if not fitting or room.unchanged_s(node_id) < state.grow_after_s or _a_job_waits_on(state, node_id):
             continue
         numbers: dict[str, Number] = {"gpus": fitting[-1], "gpus_before": assignment.width, "idle_gpus": idle}
         idle_gpus = f"{counted(idle, 'GPU')} of {node_id} {plural(idle, 'has', 'have')}"
@@ -171,7 +171,7 @@ def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Propos
     return None
 
 
-def _somebody_waits_on(state: State, node_id: str) -> bool:
+def _a_job_waits_on(state: State, node_id: str) -> bool:
     return any(not assignment.holds and node_id in assignment.nodes for assignment in state.assignments.values())
 
 

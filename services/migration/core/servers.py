@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts import settings
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import OWNER
@@ -19,6 +19,13 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     left = state.leftovers.get(event.node_id, {})
     for job_id in [job_id for job_id, attempt in left.items() if there.get(job_id) != attempt]:
         del left[job_id]
+
+
+@machine.evolves(NodeLeaving)
+def node_leaving(state: State, event: NodeLeaving, now_s: float) -> None:
+    server = state.servers.get(event.node_id)
+    if server is not None:
+        server.present = False
 
 
 @machine.evolves(NodeLost, NodeLeft)

@@ -5,6 +5,7 @@ A mechanism that remembers more has a struct of its own beside this one (`state.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -29,10 +30,17 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes on which free GPUs are kept for one gang, so that smaller jobs cannot starve it."""
+    """GPUs that are kept for one gang as they become free, so that smaller jobs cannot starve it.
+
+    Which GPUs these are is no part of it: GPUs of a type on a node are interchangeable, and which of them are free is
+    known already (`lifecycle/reservations.py`).
+    """
 
     job_id: str
-    node_ids: list[str]
+    attempt: int
+    gpu_type: str
+    parts: dict[str, int]
+    """{node: GPUs that the gang is to have there, free or not yet}."""
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -40,6 +48,7 @@ class Settings(msgspec.Struct, kw_only=True):
 
     locality_relax_s: float = settings.default(OWNER, "locality_relax_s")
     reserve_after_s: float = settings.default(OWNER, "reserve_after_s")
+    start_limit_s: float = settings.default(OWNER, "start_limit_s")
     round_s: float = settings.default(OWNER, "round_s")
     recompute_s: float = settings.default(OWNER, "recompute_s")
     stop_grace_s: float = settings.default(OWNER, "stop_grace_s")
@@ -66,10 +75,6 @@ class Knowledge(msgspec.Struct, kw_only=True):
     """Counts what was learned about the rates of jobs and configurations: each time is a reset event."""
 
 
-DOMAINS = "domains"
-"""The name under which `lifecycle/suspending/domains.py` keeps them with a cell until nodes or gangs change."""
-
-
 class Cell(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
@@ -77,8 +82,11 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     jobs: dict[str, Job] = {}
     queue: dict[str, list[tuple[int, int, str]]] = {}
     """{shape: orders of the queued jobs that are not held, ascending}."""
-    reservation: Reservation | None = None
+    reservations: dict[str, Reservation] = {}
+    """{waiting job: the GPUs that are kept for it}."""
     book: Book = msgspec.field(default_factory=Book)
+    starting: dict[str, float] = {}
+    """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending."""
     slices: dict[str, Slice] = {}
     """{first server of a domain: its latest time slice}."""
     known: Knowledge = msgspec.field(default_factory=Knowledge)
@@ -98,7 +106,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def changed(self, node_id: str) -> None:
         """The node is new, or what may be placed on it is other than before."""
-        self.__dict__.pop(DOMAINS, None)
+        self.touched[node_id] = None
         if "index" in self.__dict__:
             self.index.refresh(node_id)
 
@@ -116,23 +124,75 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         return found
 
     @cached_property
-    def untold(self) -> dict[str, None]:
-        """Jobs on the queue that have not been told why they wait. Derived of `queue` and `jobs`."""
-        queued = (job_id for orders in self.queue.values() for _, _, job_id in orders)
-        return {job_id: None for job_id in queued if not self.jobs[job_id].wait_code}
+    def told(self) -> dict[str, dict[str, dict[str, None]]]:
+        """{shape: {cause: queued jobs that were told it last}}, "" before the first. Derived of `queue` and `jobs`."""
+        found: dict[str, dict[str, dict[str, None]]] = {}
+        for shape, orders in self.queue.items():
+            for _, _, job_id in orders:
+                found.setdefault(shape, {}).setdefault(self.jobs[job_id].wait_code, {})[job_id] = None
+        return found
+
+    @cached_property
+    def suspended(self) -> dict[str, None]:
+        """Jobs that stand still between two of their turns. Derived of `jobs`."""
+        return {job.job_id: None for job in self.jobs.values() if job.suspended}
+
+    @cached_property
+    def elastic(self) -> dict[str, None]:
+        """Jobs with an attempt that may have more or fewer GPUs. Derived of `jobs`."""
+        return {job.job_id: None for job in self.jobs.values() if job.gang and job.spec.elastic is not None}
+
+    @cached_property
+    def ends(self) -> list[tuple[float, str]]:
+        """(end, first server of a domain) of the latest time slices, ascending. Derived of `slices`."""
+        return sorted((latest.ends_s, server) for server, latest in self.slices.items())
+
+    @cached_property
+    def touched(self) -> dict[str, None]:
+        """Servers on which something has changed that a look at their domains has not taken note of yet.
+
+        Derived as `index` is: `lifecycle/suspending/domains.py` empties it, and begins with all servers.
+        """
+        return {}
+
+    def affects(self, job: Job) -> None:
+        """What the job may do on its servers is other than before."""
+        for task in job.gang:
+            self.touched[task.node_id] = None
 
     def give(self, job: Job, gang: list[TaskPlacement]) -> None:
         """The gang is where the job's attempt is from now on; an empty one ends it."""
-        self.__dict__.pop(DOMAINS, None)
+        self.affects(job)
         if "residents" in self.__dict__:
             for task in job.gang:
                 del self.residents[task.node_id][job.job_id]
             for task in gang:
                 self.residents.setdefault(task.node_id, {})[job.job_id] = None
+        if "elastic" in self.__dict__:
+            _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None)
         job.gang = gang
+        self.affects(job)
+
+    def suspend(self, job: Job, *, suspended: bool = True) -> None:
+        """The job stands still from now on, or does not any more."""
+        job.suspended = suspended
+        if "suspended" in self.__dict__:
+            _keep(self.suspended, job, member=suspended)
+        self.affects(job)
+
+    def begin_slice(self, server: str, latest: Slice) -> None:
+        """The jobs of a domain have a turn."""
+        if "ends" in self.__dict__:
+            before = self.slices.get(server)
+            if before is not None:
+                del self.ends[bisect_left(self.ends, (before.ends_s, server))]
+            insort(self.ends, (latest.ends_s, server))
+        self.slices[server] = latest
+        self.touched[server] = None
 
     def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are the job's from now on."""
+        self.affects(job)
         for task in gang:
             for index in task.gpu_indices:
                 self.nodes[task.node_id].gpus[index].holders.append(job.job_id)
@@ -140,9 +200,18 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def release(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are not the job's any more."""
+        self.affects(job)
         for task in gang:
             node = self.nodes[task.node_id]
             for index in task.gpu_indices:
                 if index < len(node.gpus) and job.job_id in node.gpus[index].holders:
                     node.gpus[index].holders.remove(job.job_id)
             self.changed(task.node_id)
+
+
+def _keep(jobs: dict[str, None], job: Job, *, member: bool) -> None:
+    """Whether the job is one of these."""
+    if member:
+        jobs[job.job_id] = None
+    else:
+        jobs.pop(job.job_id, None)

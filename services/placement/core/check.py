@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.kernel.service import InvariantViolated
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Phase
+from services.placement.core.lifecycle.reservations import overbooked
 from services.placement.core.lifecycle.suspending.domains import domains, grouped
 from services.placement.core.mechanisms.rounds.memory import of
 from services.placement.core.mechanisms.rounds.ranking import known
@@ -15,7 +16,7 @@ def check(cell: Cell) -> None:
     _holders(cell)
     _derived(cell)
     _queue(cell)
-    _reservation(cell)
+    _reservations(cell)
 
 
 def _holders(cell: Cell) -> None:
@@ -53,10 +54,11 @@ def _derived(cell: Cell) -> None:
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
     if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
         raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
-    if cell.untold != fresh.untold:
-        raise InvariantViolated(
-            f"{list(cell.untold)} are listed as not told why they wait, but {list(fresh.untold)} are"
-        )
+    for name in ("told", "suspended", "elastic"):
+        if getattr(cell, name) != getattr(fresh, name):
+            raise InvariantViolated(f"{name}: indexed are {getattr(cell, name)}, but there are {getattr(fresh, name)}")
+    if cell.ends != Cell(slices=cell.slices).ends:
+        raise InvariantViolated("the indexed ends of time slices are not those of the time slices")
 
 
 def _queue(cell: Cell) -> None:
@@ -66,12 +68,13 @@ def _queue(cell: Cell) -> None:
         raise InvariantViolated(f"the queue lists {sorted(listed)}, but {sorted(waiting)} wait")
 
 
-def _reservation(cell: Cell) -> None:
-    if cell.reservation is None:
-        return
-    job = cell.jobs.get(cell.reservation.job_id)
-    if job is None or job.phase is not Phase.QUEUED:
-        raise InvariantViolated(f"nodes are reserved for {cell.reservation.job_id}, which does not wait")
+def _reservations(cell: Cell) -> None:
+    for job_id in cell.reservations:
+        job = cell.jobs.get(job_id)
+        if job is None or job.phase is not Phase.QUEUED:
+            raise InvariantViolated(f"GPUs are kept for {job_id}, which does not wait")
+    for node_id in overbooked(cell, cell.reservations.values()):
+        raise InvariantViolated(f"more GPUs of {node_id} are reserved than it has")
 
 
 def _names(job_ids: list[str] | None) -> str:

@@ -109,6 +109,8 @@ class Tasks(msgspec.Struct, kw_only=True):
     """Those with a task that can hand it over to more or fewer processes, too."""
     still: dict[str, None] = {}
     """Nodes where the task stands still."""
+    overdue: bool = False
+    """They are being stopped because not all of them have started in time."""
 
 
 class Account(msgspec.Struct, kw_only=True):

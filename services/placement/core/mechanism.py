@@ -1,18 +1,29 @@
 """What a mechanism is: one way of deciding when jobs run.
 
-The mechanism of the policy in force decides (`step`). The others are not asked, but hear of jobs all the same
+The mechanism of the policy in force decides (`step`): it looks at the cell, changes nothing, and returns a plan, which
+the scheduler carries out. The others are not asked, but hear of jobs all the same
 (`lifecycle/hearing.py`), so that the books of each are right when its turn comes. No mechanism knows another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from libs.kernel.machine import Turn
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.hearing import Listener
+from services.placement.core.lifecycle.plan import Plan
+
+
+class Moment(NamedTuple):
+    """When a step is taken."""
+
+    now_s: float
+    """In seconds since the epoch."""
+    cause_id: str
+    """Id of the input that calls for the step: what is named in it is named the same in every replay."""
 
 
 class Mechanism(Listener):
@@ -29,16 +40,18 @@ class Mechanism(Listener):
         """Whether it is the one that is in force under this policy."""
         return POLICIES[policy].kind == self.kind
 
-    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
-        """Give away what may be given away now, and tell the other jobs why they wait."""
+    def step(self, cell: Cell, moment: Moment) -> Plan:
+        """What may be given away now, and what the other jobs are told about why they wait."""
         raise NotImplementedError
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When the passing of time alone may change what it decides, in seconds since the epoch; past moments, too."""
         yield from ()
 
-    def newcomer(self, cell: Cell, job: Job, turn: Turn[Cell]) -> None:
-        """After a step: a job that has just been queued, if the step has not looked at it."""
+    def newcomer(self, cell: Cell, job: Job) -> Plan:
+        """After a step: what a job is told that has just been queued, if the step has not looked at it."""
+        yield from ()
 
-    def wind_down(self, cell: Cell, in_force: Mechanism, turn: Turn[Cell]) -> None:
-        """Before each step of another mechanism: end what this one has left, and the other does not know of."""
+    def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
+        """Before each step of another mechanism: the end of what this one has left, and the other does not know of."""
+        yield from ()

@@ -9,9 +9,12 @@ from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.beginning import give_up, next_limit_s, run_out
 from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.plan import carry_out
 from services.placement.core.lifecycle.table import Look, Reaction, machine, reacts
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.table import MECHANISMS
 
 
@@ -31,15 +34,19 @@ def _decide(reaction: Reaction) -> Callable[[Cell, Event, Turn[Cell]], None]:
 
 
 @machine.evolves(TimerFired)
-def time_is_booked(cell: Cell, event: TimerFired, now_s: float) -> None:
+def time_is_booked(cell: Cell, event: TimerFired, now_s: float) -> list[Job]:
+    """Returns the jobs that were to have begun by now."""
     cell.looked_s = now_s
     for listener in listeners:
         listener.time_passed(cell, now_s)
+    return run_out(cell, now_s)
 
 
 @reacts(TimerFired)
 def time_has_passed(cell: Cell, event: TimerFired, turn: Turn[Cell]) -> Look:
     """A gang may accept more servers now, or has waited long enough for a reservation; a round or a slice is over."""
+    for job in turn.changed:
+        give_up(cell, job, turn)
     return Look()
 
 
@@ -49,26 +56,30 @@ def next_wakeup(cell: Cell) -> float | None:
     Every moment at which one may is a candidate; those that have been looked at are over. A timer too many costs one
     pass, and none has to be remembered.
     """
-    moments = _in_force(cell).moments(cell)
-    return min((moment_s for moment_s in moments if moment_s > cell.looked_s), default=None)
+    moments = [moment_s for moment_s in _in_force(cell).moments(cell) if moment_s > cell.looked_s]
+    # A pass does not look at attempts that take long to begin: the timer alone does, and forgets them then.
+    if (limit_s := next_limit_s(cell)) is not None:
+        moments.append(limit_s)
+    return min(moments, default=None)
 
 
 def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
-    """Give away what the policy lets start now; tell the others why they wait."""
+    """Carry out what the policy lets start now, and tell the others why they wait."""
     in_force = _in_force(cell)
     if look.gpus_kept and not in_force.reassigns_paused:
         return
+    moment = Moment(turn.now_s, turn.cause_id)
     # 1. What another mechanism has left behind goes first, because the one in force does not know of it, and would
     #    find GPUs taken that nothing uses any more.
     for mechanism in MECHANISMS.values():
         if mechanism is not in_force:
-            mechanism.wind_down(cell, in_force, turn)
+            carry_out(cell, mechanism.wind_down(cell, in_force, moment), turn)
     # 2. The mechanism in force takes its step, on what is free now.
-    in_force.step(cell, turn)
+    carry_out(cell, in_force.step(cell, moment), turn)
     # 3. A job that has just come, and that the step had no reason to look at, is told why it waits, after it is
     #    clear that it does.
     if look.newcomer is not None:
-        in_force.newcomer(cell, look.newcomer, turn)
+        carry_out(cell, in_force.newcomer(cell, look.newcomer), turn)
 
 
 def _in_force(cell: Cell) -> Mechanism:

@@ -8,6 +8,7 @@ from libs.contracts.admission import JobAdmitted, JobRejected
 from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
+    JobCodeChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -133,6 +134,14 @@ def resume_requested(rows: Rows, event: JobResumeRequested, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and take(rows, job, event, at):
         note(job, PendingReason.NOT_YET_EVALUATED, f"{event.requested_by or 'a user'} has released it", at)
+
+
+@on(JobCodeChanged)
+def code_changed(rows: Rows, event: JobCodeChanged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        job.spec = {**job.spec, "code_id": event.code_id}
+        keep(rows, job, at)
 
 
 @on(JobPriorityChanged)

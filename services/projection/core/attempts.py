@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs import lifecycle
-from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarted, JobSuspended
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
@@ -11,7 +11,7 @@ from libs.contracts.read_models import AttemptRow, JobRow, ProfileRow
 from libs.contracts.reasons import Reason
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import end_attempt, live_job, take
+from services.projection.core.states import end_attempt, keep, live_job, take
 
 
 @on(JobPlaced)
@@ -72,6 +72,14 @@ def started(rows: Rows, event: JobStarted, at: At) -> None:
     if attempt is not None:
         attempt.started_s, attempt.version = job.started_s, at.offset
         rows.put(attempt)
+
+
+@on(JobRanksApart)
+def ranks_apart(rows: Rows, event: JobRanksApart, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and job.attempt == event.attempt and not job.cancel_requested:
+        explain(job, event.reason, at)
+        keep(rows, job, at)
 
 
 @on(JobSuspended)

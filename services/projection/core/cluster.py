@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeErrorsLogged, NodeJoined, NodeLeft
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.gateway import (
     NodeDrainRequested,
@@ -46,9 +46,11 @@ def joined(rows: Rows, event: NodeJoined, at: At) -> None:
         gpu.present, gpu.version = False, at.offset
         rows.put(gpu)
     node.incarnation, node.address, node.rack = event.incarnation, event.address, event.rack
+    node.files_port, node.state_dir = event.files_port, event.state_dir
     node.virtual, node.agent_version = event.virtual, event.agent_version
     node.gpu_indices = sorted({*node.gpu_indices, *(gpu.index for gpu in event.gpus)})
     node.present, node.joined_s = True, at.time_s
+    node.errors, node.last_error = 0, ""
     if not node.draining:
         node.note = ""
     for info in event.gpus:
@@ -77,6 +79,14 @@ def _tell_holders(rows: Rows, node: NodeRow, event: NodeJoined | NodeLost | Node
         job = live_job(rows, job_id)
         if job is not None and attempt == job.attempt:
             take(rows, job, event, at)
+
+
+@on(NodeErrorsLogged)
+def errors_logged(rows: Rows, event: NodeErrorsLogged, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is not None and event.incarnation == node.incarnation:
+        node.errors, node.last_error = event.errors, event.last
+        _save_node(rows, node, at)
 
 
 @on(NodeLost, NodeLeft)

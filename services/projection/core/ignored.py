@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import JobMovable, JobReady, JobRestored
+from libs.contracts.agent import JobMovable, JobReady, JobRestored, NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.gateway import ThroughputsProvided
 from libs.contracts.introspection import PackFailed, PackSucceeded
@@ -35,6 +35,7 @@ IGNORED: dict[type[Event], str] = {
     JobUnpacked: _BOOKS_OF_PLACEMENT,
     MigrationAssessed: "measures a move that is over, which no column has",
     MoveAbandoned: _BEFORE_THE_MOVE,
+    NodeLeaving: "announces that NodeLeft comes; its jobs are told to leave by JobPreempted",
     PackFailed: _BOOKS_OF_PLACEMENT,
     PackSucceeded: _BOOKS_OF_PLACEMENT,
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",

@@ -72,7 +72,7 @@ def problems(draw: st.DrawFn, policy: str, *, entities: bool = False) -> Problem
 
 @st.composite
 def pairs(draw: st.DrawFn, jobs: list[Job], kinds: list[int]) -> list[Pair]:
-    """By configuration, as in a cluster; or any pairs at all, as somebody may write them down."""
+    """By configuration, as in a cluster; or any pairs at all, as a user may write them down."""
     parts = st.sampled_from([0.0, 0.4, 0.6, 0.8, 1.0])
     by_kind: dict[tuple[int, int], dict[str, tuple[float, float]]] = {}
     regular = len(jobs) > FEW or draw(st.booleans())

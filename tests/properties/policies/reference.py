@@ -79,8 +79,8 @@ class Reference:
         """Coefficients of thr(m, X)."""
         found = np.zeros(self.size)
         for number, row in enumerate(self.rows):
-            for who, rates in zip(row.jobs, row.rates, strict=True):
-                if who == job:
+            for member, rates in zip(row.jobs, row.rates, strict=True):
+                if member == job:
                     for t, rate in rates.items():
                         found[self.column(number, t)] += rate
         return found
@@ -190,7 +190,7 @@ def cost(reference: Reference) -> Floats:
 
 
 def with_deadlines(reference: Reference, objective: Floats) -> tuple[float, list[str]]:
-    """The objective, and the jobs whose deadline does not hold: one LP per job, in order of arrival."""
+    """The objective, and the jobs with a deadline that does not hold: one LP per job, in order of arrival."""
     held: list[tuple[Floats, float]] = []
     infeasible = []
     for number, job in enumerate(reference.jobs):
@@ -237,7 +237,7 @@ def hierarchical(reference: Reference) -> dict[int, float]:
 
 
 def _fill(reference: Reference, slopes_of: object) -> dict[int, float]:
-    """Raise all levels; who could not rise alone, the others keeping theirs, is done."""
+    """Raise all levels; a job that could not rise alone, the others keeping theirs, is done."""
     levels = dict.fromkeys(reference.runnable, 0.0)
     rows = {job: reference.normalised(job) for job in levels}
     rising = list(levels)
@@ -262,7 +262,7 @@ ROOM = 1e-4
 
 
 def _room(reference: Reference, job: int, rows: dict[int, Floats], levels: dict[int, float]) -> float:
-    """How far the job could rise while nobody falls, as a part of its level."""
+    """How far the job could rise while no other falls, as a part of its level."""
     others = [(row, levels[other] * (1 - 1e-6) - 1e-8) for other, row in rows.items()]
     found = reference.maximise(rows[job], others)
     assert found is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -18,12 +18,12 @@ from libs.policies.problem import (
     Problem,
     Solution,
 )
-from tests.properties.effort import whole_system
+from libs.testing.effort import searching
 from tests.properties.policies import reference as plain
 from tests.properties.policies.instances import problems
 from tests.properties.policies.reference import Reference
 
-examples = settings(whole_system, max_examples=max(40, whole_system.max_examples // 2))
+examples = searching(by_default=15, thorough=150)
 CLOSE = 1e-6
 
 
@@ -153,7 +153,7 @@ def test_the_example_of_section_4_1():
 
 
 def test_the_example_of_section_4_3():
-    """Four equal jobs on four GPUs, the first with weight 3: water filling gives everybody a whole GPU."""
+    """Four equal jobs on four GPUs, the first with weight 3: water filling gives each a whole GPU."""
     jobs = [Job(id=str(i), throughputs={"v100": 1.0}, weight=3.0 if i == 0 else 1.0) for i in range(4)]
     problem = Problem(
         policy="max_min_fairness",

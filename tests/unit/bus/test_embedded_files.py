@@ -29,7 +29,7 @@ async def open_log(path: Path, options: str = "") -> EmbeddedBus:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory of one's own, and no rights beyond it: root would be stopped by nothing."""
     with tempfile.TemporaryDirectory() as directory:
         if os.geteuid() != 0:
@@ -119,25 +119,25 @@ async def test_a_place_where_no_file_can_be(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-async def test_a_file_that_may_not_be_written(nobody: Path) -> None:
-    path = nobody / "log.db"
+async def test_a_file_that_may_not_be_written(directory: Path) -> None:
+    path = directory / "log.db"
     await (await open_log(path)).close()
     path.chmod(0o444)
     with pytest.raises(BusError, match="cannot be written: no permission"):
         await open_log(path)
 
 
-async def test_a_closed_log_in_a_read_only_directory_can_be_read(nobody: Path) -> None:
-    bus = await open_log(nobody / "log.db")
+async def test_a_closed_log_in_a_read_only_directory_can_be_read(directory: Path) -> None:
+    bus = await open_log(directory / "log.db")
     await bus.append([text(Topic.CONTROL, "k", "v")])
     await bus.close()
-    nobody.chmod(0o555)
+    directory.chmod(0o555)
     try:
-        audit = await open_log(nobody / "log.db", "?mode=ro")
+        audit = await open_log(directory / "log.db", "?mode=ro")
         assert texts(await until_end(audit, CONTROL)) == ["v"]
         await audit.close()
     finally:
-        nobody.chmod(0o755)
+        directory.chmod(0o755)
 
 
 async def test_opened_for_reading_a_log_is_followed_and_never_written(tmp_path: Path) -> None:

@@ -63,3 +63,14 @@ def test_a_gateway_that_cannot_tell_is_no_cell_without_dead_letters():
     with Client("http://127.0.0.1:1") as cell:
         finding = doctor.dead_letters(cell)
     assert finding.mark == "BAD" and "127.0.0.1:1" in finding.detail
+
+
+def test_an_agent_that_logs_errors_is_named_with_the_last_of_them():
+    nodes: list[dict[str, Any]] = [
+        {"id": "n1", "state": "UP", "errors": 2, "last_error": "j-1.1 cannot be launched: OSError: full"},
+        {"id": "n2", "state": "UP", "errors": 0, "last_error": ""},
+        {"id": "n3", "state": "LEFT", "errors": 5, "last_error": "old"},
+    ]
+    [found] = doctor.errors_of(nodes)
+    assert (found.what, found.ok) == ("agent n1", False)
+    assert found.detail == "2 errors in its log, the last one: j-1.1 cannot be launched: OSError: full"

@@ -129,4 +129,5 @@ def test_numbers_are_short():
     assert [count(None), count(9999), count(41_234)] == ["–", "9999", "41k"]
     assert [rate(None), rate(8.24), rate(310.2)] == ["–", "8.2/s", "310/s"]
     assert [duration(59), duration(61), duration(7300), duration(200_000)] == ["59s", "1m", "2h", "2d"]
-    assert [bytes_of(12 << 20), bytes_of(3 << 29)] == ["12 MiB", "1.5 GiB"]
+    sizes = [bytes_of(17), bytes_of(3 << 10), bytes_of(12 << 20), bytes_of(3 << 29)]
+    assert sizes == ["17 B", "3 KiB", "12 MiB", "1.5 GiB"]

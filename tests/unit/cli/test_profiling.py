@@ -82,7 +82,7 @@ def test_the_command_reads_an_exported_log_and_draws(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["nobody", "--log", str(GOLDEN)], 3), (["nobody", "--log", str(GOLDEN), "--out", "x.gif"], 2)],
+    [(["unknown", "--log", str(GOLDEN)], 3), (["unknown", "--log", str(GOLDEN), "--out", "x.gif"], 2)],
 )
 def test_what_cannot_be_shown_is_said(arguments: list[str], code: int):
     assert CliRunner().invoke(app, ["profile", *arguments]).exit_code == code

@@ -47,7 +47,29 @@ def test_directives_become_the_request():
         "max_retries": 3,
         "time_limit_s": "30",
         "class": "guaranteed",
+        "launcher": "per-node",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        ("#SBATCH --gpus 2\npython train.py\n", "per-node"),
+        ("#SANJAYA --gpus 2\npython train.py\n", "per-node"),
+        ("#SANJAYA --launch per-gpu\npython train.py\n", "per-gpu"),
+        ("export A=1\ntorchrun train.py\n", "per-node"),
+        ("python train.py\n", None),
+    ],
+)
+def test_a_batch_script_is_run_once_per_node(text: str, launcher: str | None):
+    assert request_of(f"#!/bin/bash\n{text}").get("launcher") == launcher
+
+
+def test_the_number_of_ranks_is_passed_on_to_srun():
+    request = request_of("#!/bin/bash\n#SBATCH --ntasks=4 --ntasks-per-node 2\nsrun python train.py\n")
+    assert request["env"] == {"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}
+    with pytest.raises(BadInput, match=r"train\.sh:2: -n 'two'; expected a number of ranks"):
+        request_of("#!/bin/bash\n#SBATCH -n two\n")
 
 
 def test_directives_behind_the_first_command_are_text():

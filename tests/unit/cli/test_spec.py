@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import io
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from libs.cli.job_options import gpus_of
-from libs.cli.spec import from_file, pack, pairs, rates
+from libs.cli.spec import from_file, pairs, rates
 from libs.contracts.bad_input import BadInput
-
-
-def names_in(archive: bytes) -> list[str]:
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-        return sorted(tar.getnames())
 
 
 @pytest.mark.parametrize("text", ["command: [python, t.py]\ngpus: v100:2\n", '{"command": ["python", "t.py"]}'])
@@ -42,31 +36,6 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(script))
     request = from_file("-")
     assert request["name"] == "piped" and request["command"] == ["/bin/bash", "-c", script]
-
-
-def test_a_directory_is_packed_without_what_is_ignored(tmp_path: Path):
-    for name in ("train.py", "data/big.bin", "data/small.csv", "src/__pycache__/x.pyc", ".git/HEAD", "keys/a.key"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    (tmp_path / ".sanjayaignore").write_text("# secrets\n*.key\n\ndata/*.bin\n")
-    (tmp_path / "linked.py").symlink_to(tmp_path / "train.py")
-    packed = pack(tmp_path)
-    assert names_in(packed) == [".sanjayaignore", "data/small.csv", "linked.py", "train.py"]
-    (tmp_path / "train.py").touch()
-    assert pack(tmp_path) == packed, "the same files are the same bytes"
-
-
-def test_what_is_linked_is_packed_as_a_file(tmp_path: Path):
-    (tmp_path / "real.py").write_text("x")
-    (tmp_path / "linked.py").symlink_to("real.py")
-    with tarfile.open(fileobj=io.BytesIO(pack(tmp_path)), mode="r:gz") as tar:
-        assert all(member.isfile() for member in tar.getmembers())
-
-
-def test_a_file_is_no_directory(tmp_path: Path):
-    with pytest.raises(BadInput, match="--workdir"):
-        pack(tmp_path / "nowhere")
 
 
 def test_pairs():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +14,9 @@ import pytest
 
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellError, CellPlan
+from libs.cli.cell.child import QUICK_ENDS, Child
 from libs.cli.cell.plan import Command
+from libs.cli.cell.ports import refuse_taken
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -67,6 +72,65 @@ def test_the_processes_of_a_supervisor_that_fails_end_in_order(tmp_path: Path):
         pass
     assert (tmp_path / "ended").read_text().split() == ["agent-n1", "quota"]
     assert cell.pids() == {}
+
+
+class GivesUp(CellPlan):
+    """Its only service ends at once, with a word."""
+
+    def services(self) -> list[Command]:
+        return [Command("quota", ["sh", "-c", "echo no share is left >&2; exit 7"], self.environment())]
+
+
+def test_a_process_that_gives_up_again_and_again_ends_the_cell_with_its_last_words(tmp_path: Path):
+    said: list[str] = []
+    cell = Cell(GivesUp(state_dir=tmp_path, agents=0, gateway_port=free_port()), said.append)
+    with pytest.raises(CellError, match="quota has ended with status 7") as raised, cell:
+        pass
+    assert "no share is left" in str(raised.value)
+    assert (tmp_path / "logs" / "quota.log").read_text().split("\n") == ["no share is left"] * 3 + [""]
+    assert said.count("quota ended with status 7; it is started again") == 2
+
+
+def test_a_process_that_is_killed_again_and_again_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("libs.cli.cell.child.LONGEST_DELAY_S", 0.0)
+    monkeypatch.setattr("libs.cli.cell.child.FIRST_DELAY_S", 0.0)
+    child = Child(Command("quota", ["sleep", "60"], {}), tmp_path)
+    child.start()
+    for ends in range(QUICK_ENDS + 1):
+        child.kill()
+        while child.restarts == ends:
+            child.tend()
+    assert not child.is_hopeless and child.pid is not None
+    child.kill()
+
+
+def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        cell = Cell(CellPlan(state_dir=tmp_path, gateway_port=port))
+        with pytest.raises(CellError, match=f"port {port} cannot be used: Address already in use") as raised, cell:
+            pass
+    assert f"it is held by process {os.getpid()} ({sys.executable}" in str(raised.value)
+    assert cell.children == {}
+
+
+LISTENS = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    server.accept()
+"""
+
+
+def test_a_port_of_another_cell_is_refused_with_that_cell(tmp_path: Path):
+    environment = {**os.environ, "SANJAYA_STATE_DIR": "/data/lab", "SANJAYA_CELL": "lab"}
+    command = [sys.executable, "-c", LISTENS, "services.gateway"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        with pytest.raises(CellError) as raised:
+            refuse_taken(int(gateway.stdout.readline()))
+        gateway.kill()
+    assert f"it is held by another cell, 'lab' at /data/lab (process {gateway.pid})" in str(raised.value)
 
 
 def test_a_supervisor_that_fails_later_ends_the_waiting(tmp_path: Path):

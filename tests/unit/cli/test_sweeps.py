@@ -114,15 +114,39 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str) -> None:
         sweep_from_file(str(path))
 
 
+class Uploads:
+    """A cell that has no upload yet."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def upload_limits(self) -> dict[str, int]:
+        return {"files": 10, "unpacked_bytes": 1000, "packed_bytes": 1000}
+
+    def has_code(self, code_id: str) -> bool:
+        return False
+
+    def upload_code(self, archive: bytes) -> str:
+        self.sent += 1
+        return "c-sent"
+
+
 def test_flags_go_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(SWEEP.replace("gpus: 1", "gpus: 1, working_dir: /data"))
     monkeypatch.setattr(sweeps, "signed", lambda trial: {"user": "ada", **trial})
-    monkeypatch.setattr(sweeps, "uploaded", lambda cell, folder: f"c-{folder.name}")
-    request = sweeps.build(None, str(path), "other", tmp_path / "code")  # type: ignore[arg-type]
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)")
+    cell = Uploads()
+    request = sweeps.build(cell, str(path), "other", code)  # type: ignore[arg-type]
     assert request["name"] == "other"
-    assert request["trial"] == {"user": "ada", "command": "python train.py --lr {lr}", "gpus": 1, "code_id": "c-code"}
-    assert sweeps.build(None, str(path), None, None)["trial"]["working_dir"] == "/data"  # type: ignore[arg-type]
+    assert request["trial"] == {"user": "ada", "command": "python train.py --lr {lr}", "gpus": 1, "code_id": "c-sent"}
+    assert sweeps.build(cell, str(path), None, None)["trial"]["working_dir"] == "/data"  # type: ignore[arg-type]
+    assert cell.sent == 1
+    path.write_text(SWEEP.replace('command: "python train.py --lr {lr}"', "command: 7"))
+    request = sweeps.build(cell, str(path), None, code)  # type: ignore[arg-type]
+    assert request["trial"]["command"] == 7, "the gateway says what is wrong with it"
 
 
 @pytest.mark.parametrize("arguments", [["sweep"], ["sweep", "-f", "x.yaml", "show", "s-1"], ["sweep", "show"]])
@@ -188,7 +212,7 @@ def test_the_end_of_a_sweep_has_an_exit_code(found: dict[str, Any], code: int) -
 
 
 class Told:
-    """A cell whose answers are known beforehand."""
+    """A cell with answers that are known beforehand."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self._answers: Iterator[dict[str, Any]] = iter(answers)

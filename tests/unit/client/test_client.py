@@ -13,7 +13,7 @@ Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
 def client_of(answer: Answer) -> Client:
-    """A client whose requests are answered here."""
+    """A client with requests that are answered here."""
     made = Client("http://gateway")
     made._http = httpx2.Client(base_url="http://gateway", transport=httpx2.MockTransport(answer))
     return made

@@ -53,12 +53,12 @@ def test_comments_and_hints_are_not_events():
     assert (sent.event, sent.data, sent.id) == ("x", "a", "1")
 
 
-def test_who_finds_nobody_at_the_beginning_is_told_at_once():
+def test_a_client_that_finds_no_gateway_at_the_beginning_is_told_at_once():
     with pytest.raises(Unreachable):
-        next(followed(Gateway(Unreachable("nobody")).open))
+        next(followed(Gateway(Unreachable("nothing listens")).open))
 
 
-def test_who_waits_too_long_is_told():
+def test_a_client_that_waits_too_long_is_told():
     gateway = Gateway("id: 1\ndata: a\n\n", Unreachable("away"))
     told = followed(gateway.open, patience_s=-1)
     next(told)

@@ -7,6 +7,7 @@ from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, Ret
 from libs.contracts.gateway import SettingChanged
 from libs.contracts.placement import AttemptFailed
 from libs.contracts.reasons import Reason
+from libs.testing.builders import altered
 from libs.testing.core_case import CoreCase, arrival, only
 from services.failure_analysis.core.classify import classify
 from services.failure_analysis.service import SERVICE
@@ -49,6 +50,19 @@ def test_two_retries_mean_three_attempts_with_doubled_delays():
     assert only(case.give(failed(3)), JobAbandoned).reason.code == "RetriesUsedUp"
 
 
+def test_an_interruption_uses_up_no_retry_however_often_it_comes_and_is_named():
+    case = case_with(0)
+    why = "the machine of node n1 was restarted"
+    for attempt in range(1, 9):
+        interrupted = altered(failed(attempt, code=None, stderr=why), outcome="interrupted")
+        classified, retry = case.give(interrupted, at=100.0)
+        assert isinstance(classified, FailureClassified) and isinstance(retry, RetryScheduled)
+        assert (classified.category, classified.deciding_line) == ("infrastructure", why)
+        assert (retry.not_before_s, retry.reason.code) == (102.0, "Interrupted")
+        assert retry.reason.message == f"{why}: that uses up no retry; next try in 2 s"
+    assert types(case.give(failed(9))) == [FailureClassified, JobAbandoned]
+
+
 def test_the_delay_is_a_setting_and_capped():
     case = case_with(50)
     for name, value in (("retry_base_s", 1.0), ("retry_cap_s", 3.0)):
@@ -79,6 +93,36 @@ def test_reasons(stderr: str, signal: int | None, failure: str):
     verdict = classify(exit_code=None if signal else 1, signal=signal, outcome="exited", stderr_tail=stderr)
     assert verdict.failure == failure
     assert verdict.deciding_line
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tail", "category", "line"),
+    [
+        ("launch_failed", "code c-1 cannot be unpacked: no archive", "user", "code c-1 cannot be unpacked: no archive"),
+        ("node_failed", "OSError: No space left", "infrastructure", "OSError: No space left"),
+        ("node_failed", "", "infrastructure", "the node could not start it"),
+        ("start_timed_out", "", "infrastructure", "the task did not start in time"),
+        (
+            "start_timed_out",
+            "fetching code",
+            "infrastructure",
+            "the task did not start in time; last seen: fetching code",
+        ),
+    ],
+)
+def test_a_launch_that_fails_is_the_users_or_the_nodes(outcome: str, tail: str, category: str, line: str):
+    verdict = classify(exit_code=None, signal=None, outcome=outcome, stderr_tail=tail)
+    assert (verdict.category, verdict.retry_can_help) == (category, category == "infrastructure")
+    assert verdict.deciding_line == line
+
+
+@pytest.mark.parametrize("outcome", ["node_failed", "start_timed_out"])
+def test_what_a_node_could_not_start_uses_up_no_retry_at_first(outcome: str):
+    case = case_with(0)
+    never = AttemptFailed(
+        job_id="a", attempt=1, node_id="n1", exit_code=None, signal=None, outcome=outcome, reason=SAID
+    )
+    assert types(case.give(never)) == [FailureClassified, RetryScheduled]
 
 
 def test_a_task_that_vanished_uses_up_no_retry_until_it_vanishes_again_and_again():

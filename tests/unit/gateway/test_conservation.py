@@ -86,7 +86,7 @@ def test_lost_and_doubled_jobs_are_seen(arrived: int, ended: int, says: str) -> 
     assert says in broken(judge(Story().granted(), arrived=arrived, ended=ended))
 
 
-def test_a_state_that_nobody_knows_is_seen() -> None:
+def test_an_unknown_state_is_seen() -> None:
     laws = check([], [], [], Counts(1, 0, {"LIMBO": 1}))
     assert "unknown states: LIMBO" in laws[0].violations
 

@@ -99,7 +99,7 @@ class TestTokens:
         assert tokens.find("alice's long secret") == Principal("alice", frozenset({Scope.READ}))
         bob = tokens.find("bob's long secret")
         assert bob is not None and all(bob.may(scope) for scope in Scope)
-        assert tokens.find("nobody's") is None
+        assert tokens.find("unknown") is None
 
     @pytest.mark.parametrize(
         ("text", "place"),

@@ -61,7 +61,7 @@ def test_what_is_in_use_is_waited_for() -> None:
     assert (whole.verdict, whole.reason) == ("waits", "GangFragmented")
 
 
-def test_who_is_ahead_goes_first() -> None:
+def test_the_job_ahead_goes_first() -> None:
     found = plan(cluster(), 1, ahead=3)
     assert (found.verdict, found.reason, found.numbers["queued_ahead"]) == ("waits", "FairShare", 3)
 

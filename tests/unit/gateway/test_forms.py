@@ -92,7 +92,30 @@ def test_the_same_request_in_another_order_is_the_same() -> None:
     assert one.canonical() == same.canonical() != other.canonical()
 
 
-def test_the_example_is_valid_and_users_default_to_who_asks() -> None:
+def test_the_example_is_valid_and_the_user_defaults_to_the_caller() -> None:
     example = JobRequest.model_validate(EXAMPLE)
     assert example.spec("alice").user == "alice"
     assert JobRequest.model_validate(EXAMPLE | {"user": "bob"}).spec("alice").user == "bob"
+
+
+@pytest.mark.parametrize(
+    ("body", "launcher"),
+    [
+        ({}, "ranks"),
+        ({"command": ["torchrun", "train.py"]}, "command"),
+        ({"command": "torchrun train.py"}, "command"),
+        ({"command": ["torchrun", "train.py"], "launcher": "per-gpu"}, "ranks"),
+        ({"launcher": "per-node"}, "command"),
+        ({"launcher": "command"}, "command"),
+    ],
+)
+def test_a_command_that_starts_ranks_is_started_once_per_node_unless_its_user_says_otherwise(
+    body: dict[str, Any], launcher: str
+):
+    assert spec(**body).launcher == launcher
+
+
+def test_numbers_of_a_launcher_that_contradict_the_job_are_refused():
+    with pytest.raises(ValidationError, match=r"--nproc_per_node=4 starts 4 processes, but the job has 2 GPUs"):
+        spec(command=["torchrun", "--nproc_per_node=4", "train.py"], gpus=2)
+    assert spec(command=["torchrun", "--nproc_per_node=4", "t.py"], gpus=2, launcher="per-gpu").launcher == "ranks"

@@ -62,7 +62,7 @@ def test_where_a_job_runs_is_placements_doing() -> None:
     assert (check.event, check.code, check.offset) == ("job.placed.v1", "Consolidated", 4)
 
 
-def test_the_end_names_who_has_decided_it() -> None:
+def test_the_end_names_the_service_that_has_decided_it() -> None:
     rejected = Story().says(arrival("j", 2), JobRejected(job_id="j", reason=reason("NeverFits")))
     assert causes(rejected) == ["admission"]
     failed = Story().two_nodes().granted().says(placed(), started("n1"), exited("n1", 1), exited("n2", 1))

@@ -13,7 +13,7 @@ from libs.contracts.agent import JobExited
 from libs.contracts.base import Topic, event_classes
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Record
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, PolicyChanged
 from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.contracts.read_models import JobState
 from libs.contracts.reasons import Reason
@@ -78,6 +78,19 @@ def test_orders_stand_behind_the_decision_that_they_carry_out():
     assert "LaunchTask" not in [line.event for line in story(control(), "gang").told]
 
 
+def test_a_suspension_stands_behind_the_turn_that_asks_for_it():
+    scenario = Scenario().servers(1, v100=1)
+    scenario.plan(0.0, PolicyChanged(policy="gandiva", note="", requested_by="operator"))
+    simulation = scenario.job("a", runs_s=200.0).job("b", runs_s=200.0).run(SERVICES)
+    told = story(log_of(simulation).records(), "a").told
+    names = [line.event for line in told]
+    first = names.index("SuspendTask")
+    assert names[first - 1] == "TimeSliceStarted"
+    assert told[first - 1].text.startswith("turn 1 on v100-000: a suspended; b started (")
+    lone = [line.text for line in told if line.event == "TimeSliceStarted" and "a suspended" not in line.text]
+    assert all("a resumed" in text for text in lone) and lone, "a slice in which a goes on is no part of its story"
+
+
 def test_the_story_reads_well():
     lines = story(all_records(), "small").lines()
     assert lines[0].endswith("gateway: ada submits 'small' for tenant default: 1 GPU")
@@ -88,7 +101,7 @@ def test_the_story_reads_well():
 def test_a_node_has_a_story_and_a_stranger_has_none():
     told = [line.event for line in story(all_records(), "v100-000").told]
     assert "NodeDrainRequested" in told and "NodeDrained" in told and "LaunchTask" in told
-    assert story(all_records(), "nobody").told == []
+    assert story(all_records(), "unknown").told == []
 
 
 def test_why_gives_the_reason_that_stands_on_the_log():
@@ -110,7 +123,7 @@ def test_why_of_jobs_that_have_ended():
     assert (cancelled.state, cancelled.reason.code) == (JobState.CANCELLED, "CancelRequested")
     assert (done.state, done.placed_on) == (JobState.SUCCEEDED, "")
     assert [w.code for w in done.before][:2] == ["NotYetEvaluated", "NotYetEvaluated"]
-    assert why(control(), "nobody") is None
+    assert why(control(), "unknown") is None
 
 
 def test_the_fold_of_jobs_knows_every_state_on_the_way():

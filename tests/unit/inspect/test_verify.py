@@ -154,7 +154,7 @@ def test_a_removed_decision_is_one_difference_after_the_offsets_were_mended():
 def test_an_inserted_decision_is_found():
     original = messages()
     index = index_of("job.queued.v1") + 1
-    invented = sealed(with_header(original[index - 1], "ce_id", derived_id("placement", "nobody", 0)))
+    invented = sealed(with_header(original[index - 1], "ce_id", derived_id("placement", "unknown", 0)))
     result = audit(renumbered([*original[:index], invented, *original[index:]]))
     assert result.first is not None
     assert result.first.offset == index
@@ -223,7 +223,7 @@ def test_a_forged_timer_is_found(wire_type: str, field: str, value: object):
     assert (result.first.kind, result.first.offset) == (Kind.UNEXPECTED, index)
 
 
-def test_a_fact_must_be_signed_by_who_can_know_it():
+def test_a_fact_must_be_signed_by_a_service_that_can_know_it():
     tampered = messages()
     index = index_of("job.started.v1")
     tampered[index] = sealed(with_header(tampered[index], "ce_source", "/sanjaya/agent/n99"))

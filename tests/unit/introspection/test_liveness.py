@@ -26,7 +26,7 @@ def test_a_silent_node_is_lost_once(liveness: Liveness):
     assert lost(liveness, 35.0) == [("n1", 1, 20.0)]
 
 
-def test_nobody_is_lost_right_after_the_start(liveness: Liveness):
+def test_no_node_is_lost_right_after_the_start(liveness: Liveness):
     assert lost(liveness, 1000.0) == []
     assert lost(liveness, 1019.9) == []
     assert len(lost(liveness, 1020.0)) == 2

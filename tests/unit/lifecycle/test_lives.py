@@ -16,7 +16,7 @@ from libs.contracts.placement import (
     JobPreempted,
     JobQueued,
     JobSucceeded,
-    SliceSeat,
+    ResumedJob,
     TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaDeferred
@@ -54,9 +54,9 @@ def suspended(node_id: str = "n1", attempt: int = 1) -> JobSuspended:
 
 
 def turn(*, out: bool) -> TimeSliceStarted:
-    seats = [] if out else [SliceSeat(job_id="j", gang=gang("n1"))]
+    resumed = [] if out else [ResumedJob(job_id="j", gang=gang("n1"))]
     about = {"server": "n1", "nodes": ["n1"], "number": 1, "ends_s": 99.0, "running": [], "started": []}
-    return TimeSliceStarted(**about, suspended=["j"] if out else [], resumed=seats, reason=WHY)  # type: ignore[arg-type]
+    return TimeSliceStarted(**about, suspended=["j"] if out else [], resumed=resumed, reason=WHY)  # type: ignore[arg-type]
 
 
 class Told:

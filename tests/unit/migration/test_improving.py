@@ -1,4 +1,4 @@
-"""Who is asked to move to be better off, and what comes of it."""
+"""Which job is asked to move to be better off, and what comes of it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class MigrationCase(CoreCase):
         return self.give(JobMoved(attempt=2, gang=gang(**gpus), reason=SAID, **numbers))
 
 
-def test_who_waits_for_its_turn_goes_to_vacated_gpus_the_longest_waiting_first():
+def test_a_job_that_waits_for_its_turn_goes_to_vacated_gpus_the_longest_waiting_first():
     case = MigrationCase("n1", "n2")
     for number, job_id in enumerate("abcd"):
         case.place(job_id, n1=[number])
@@ -194,14 +194,14 @@ def test_packed_jobs_and_those_that_cannot_hand_over_their_state_stay():
     assert case.asked() == []
 
 
-def test_under_other_policies_nobody_is_asked():
+def test_under_other_policies_no_move_is_asked_for():
     case = MigrationCase("n1", "n2", policy="backfill")
     case.place("a", n1=[0])
     case.place("b", n2=[0, 1])
     assert case.replica.next_wakeup is None
 
 
-def test_who_could_not_be_moved_is_left_alone_for_a_while():
+def test_a_job_that_could_not_be_moved_is_left_alone_for_a_while():
     case = MigrationCase("n1", "n2", "n3")
     case.place("a", n1=[0])
     case.place("b", n2=[0, 1])
@@ -246,7 +246,7 @@ def test_a_node_is_drained_when_the_last_halted_task_has_ended():
     assert only(case.give(gone), NodeDrained).moved_jobs == 1
 
 
-def test_a_task_whose_end_was_heard_before_the_move_is_not_waited_for():
+def test_a_task_that_ended_before_the_move_is_not_waited_for():
     case = MigrationCase("n1", "n2", policy="backfill")
     case.place("a", n1=[0])
     case.give(NodeDrainRequested(node_id="n1", note="ecc", requested_by="op"))
@@ -273,7 +273,7 @@ def test_an_elastic_job_grows_onto_gpus_that_have_been_idle_for_long_enough():
     assert started.reason.code == "IdleGpus" and started.reason.numbers["idle_gpus"] == 2
 
 
-def test_whenever_somebody_comes_or_goes_the_idle_time_begins_anew():
+def test_whenever_a_job_comes_or_goes_the_idle_time_begins_anew():
     case = MigrationCase("n1")
     case.place("a", n1=[0], most=4)
     assert case.asked() == []
@@ -287,7 +287,7 @@ def test_whenever_somebody_comes_or_goes_the_idle_time_begins_anew():
     assert case.now_s == 160.0
 
 
-def test_the_narrowest_job_grows_first_and_nobody_while_one_waits_for_its_turn():
+def test_the_narrowest_job_grows_first_and_none_while_one_waits_for_its_turn():
     case = MigrationCase("n1")
     case.set("grow_after_s", 0.0)
     case.place("a", n1=[0, 1], most=4)
@@ -299,7 +299,7 @@ def test_the_narrowest_job_grows_first_and_nobody_while_one_waits_for_its_turn()
     assert [(e.job_id, e.gpus) for e in case.wake() if isinstance(e, MigrationStarted)] == [("b", 2)]
 
 
-def test_nobody_grows_while_a_job_waits_for_gpus():
+def test_no_job_grows_while_one_waits_for_gpus():
     case = MigrationCase("n1")
     case.set("grow_after_s", 0.0)
     case.place("a", n1=[0], most=2)
@@ -309,7 +309,7 @@ def test_nobody_grows_while_a_job_waits_for_gpus():
     assert [job_id for job_id, _, _ in case.asked()] == ["a"]
 
 
-def test_who_has_grown_is_compared_with_before_but_its_best_rate_counts_no_more():
+def test_a_job_that_has_grown_is_compared_with_before_but_its_best_rate_counts_no_more():
     case = MigrationCase("n1")
     case.set("grow_after_s", 0.0)
     case.place("a", n1=[0], most=2)

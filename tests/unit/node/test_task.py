@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.node.advance import BOUNDARY_PATIENCE_S, WARMING_PATIENCE_S, Action, Step, advance, next_look_s
@@ -106,7 +106,7 @@ def suspended(seen: Seen = UP) -> Case:
     return case
 
 
-def listening(*, obeyed: bool, parked: int = 0) -> Seen:
+def listening(*, acknowledged: bool, parked: int = 0) -> Seen:
     """Processes with the harness; the boundary was reached at 10.2 s."""
     stillness = Stillness(
         parked=parked > 0,
@@ -117,7 +117,7 @@ def listening(*, obeyed: bool, parked: int = 0) -> Seen:
         parked_at_s=10.2,
         minibatches_total=7,
     )
-    return Seen(launched=True, pid=7, harnessed=True, obeyed=obeyed, stillness=stillness)
+    return Seen(launched=True, pid=7, harnessed=True, acknowledged=acknowledged, stillness=stillness)
 
 
 def test_processes_without_the_harness_are_stopped_where_they_are():
@@ -134,8 +134,8 @@ def test_a_suspension_waits_for_the_boundary_and_says_what_it_took():
     case = running()
     case.order(SUSPEND)
     case.see(UP, 10.0)
-    assert case.see(listening(obeyed=False), 10.1) == Step()
-    step = case.see(listening(obeyed=True, parked=100), 10.4)
+    assert case.see(listening(acknowledged=False), 10.1) == Step()
+    step = case.see(listening(acknowledged=True, parked=100), 10.4)
     assert step.actions == [Action.FREEZE]
     [fact] = step.facts
     assert isinstance(fact, JobSuspended)
@@ -147,8 +147,8 @@ def test_a_process_that_reaches_no_boundary_is_stopped_in_the_end():
     case = running()
     case.order(SUSPEND)
     case.see(UP, 10.0)
-    assert case.see(listening(obeyed=False), 9.9 + BOUNDARY_PATIENCE_S) == Step()
-    [fact] = case.see(listening(obeyed=False), 10.0 + BOUNDARY_PATIENCE_S).facts
+    assert case.see(listening(acknowledged=False), 9.9 + BOUNDARY_PATIENCE_S) == Step()
+    [fact] = case.see(listening(acknowledged=False), 10.0 + BOUNDARY_PATIENCE_S).facts
     assert isinstance(fact, JobSuspended) and not fact.parked
 
 
@@ -156,14 +156,14 @@ def test_a_resumption_is_reported_when_the_memory_is_back():
     case = suspended()
     case.order(RESUME)
     assert case.see(UP, 20.0) == Step(actions=[Action.THAW])
-    assert case.see(listening(obeyed=False), 20.1) == Step()
-    [fact] = case.see(listening(obeyed=True), 20.3).facts
+    assert case.see(listening(acknowledged=False), 20.1) == Step()
+    [fact] = case.see(listening(acknowledged=True), 20.3).facts
     assert isinstance(fact, JobResumed)
     assert (fact.gpu_indices, fact.took_s, fact.delay_s) == ([0], 0.2, 0.3)
 
 
 @pytest.mark.parametrize("agent_was_killed", [False, True])
-def test_who_comes_back_and_ends_before_anybody_looks_has_been_back(agent_was_killed: bool):
+def test_a_task_that_comes_back_and_ends_before_the_next_look_has_been_back(agent_was_killed: bool):
     case = suspended()
     case.order(msgspec.structs.replace(RESUME, gpu_indices=[2]))
     if not agent_was_killed:  # else it does not know any more when it has called the task back
@@ -175,7 +175,7 @@ def test_who_comes_back_and_ends_before_anybody_looks_has_been_back(agent_was_ki
 
 
 @pytest.mark.parametrize("called_back", [False, True])
-def test_who_is_killed_where_it_stands_has_not_been_back(called_back: bool):
+def test_a_task_that_is_killed_where_it_stands_has_not_been_back(called_back: bool):
     case = suspended()
     if called_back:
         case.order(RESUME)
@@ -185,7 +185,7 @@ def test_who_is_killed_where_it_stands_has_not_been_back(called_back: bool):
 
 
 def test_a_suspended_task_is_ended_where_it_stands():
-    case = suspended(listening(obeyed=True, parked=100))
+    case = suspended(listening(acknowledged=True, parked=100))
     case.order(STOP)
     assert case.see(UP, 100.0).actions == [Action.END_STILL]
     assert case.see(UP, 104.0) == Step()
@@ -195,11 +195,11 @@ def test_a_suspended_task_is_ended_where_it_stands():
 
 
 def test_a_task_that_has_its_gpus_back_is_ended_like_one_that_runs():
-    case = suspended(listening(obeyed=True, parked=100))
+    case = suspended(listening(acknowledged=True, parked=100))
     case.order(RESUME)
     assert case.see(UP, 20.0).actions == [Action.THAW]
     case.order(STOP)
-    assert case.see(listening(obeyed=False), 20.1).actions == [Action.TERMINATE]
+    assert case.see(listening(acknowledged=False), 20.1).actions == [Action.TERMINATE]
 
 
 def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():
@@ -213,16 +213,16 @@ def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():
     assert isinstance(fact, JobResumed) and fact.gpu_indices == [2]
 
 
-def test_who_is_called_back_before_the_boundary_just_goes_on():
+def test_a_task_that_is_called_back_before_the_boundary_just_goes_on():
     case = running()
     case.order(SUSPEND)
     case.see(UP, 10.0)
     case.order(RESUME)
-    assert case.see(listening(obeyed=False), 10.1) == Step(actions=[Action.THAW])
-    assert case.see(listening(obeyed=True), 10.2) == Step()
+    assert case.see(listening(acknowledged=False), 10.1) == Step(actions=[Action.THAW])
+    assert case.see(listening(acknowledged=True), 10.2) == Step()
 
 
-def test_who_is_called_to_other_gpus_moves_there():
+def test_a_task_that_is_called_to_other_gpus_moves_there():
     case = running()
     case.order(msgspec.structs.replace(RESUME, gpu_indices=[3]))
     assert case.see(UP, 10.0).actions == [Action.ASK]
@@ -232,7 +232,7 @@ def test_who_is_called_to_other_gpus_moves_there():
     assert isinstance(fact, JobResumed) and fact.gpu_indices == [3]
 
 
-def test_who_is_suspended_again_while_it_comes_back_comes_back_first():
+def test_a_task_that_is_suspended_again_while_it_comes_back_comes_back_first():
     case = suspended()
     case.order(RESUME)
     case.see(UP, 20.0)
@@ -294,9 +294,9 @@ def test_a_look_is_due_when_patience_with_a_boundary_ends():
     case = running()
     assert next_look_s(case.task) is None
     case.order(SUSPEND)
-    case.see(listening(obeyed=False), 10.0)
+    case.see(listening(acknowledged=False), 10.0)
     assert next_look_s(case.task) == 10.0 + BOUNDARY_PATIENCE_S
-    [fact] = case.see(listening(obeyed=False), 10.0 + BOUNDARY_PATIENCE_S).facts
+    [fact] = case.see(listening(acknowledged=False), 10.0 + BOUNDARY_PATIENCE_S).facts
     assert isinstance(fact, JobSuspended) and not fact.parked
     assert next_look_s(case.task) is None
 
@@ -319,3 +319,24 @@ def test_a_node_that_leaves_wants_every_task_to_end():
     case.see(down(None, 15, "signalled"))
     stop_all(case.tasks)
     assert case.task.status is Status.EXITED
+
+
+def test_a_task_stopped_before_its_launch_says_what_it_waited_for():
+    case = Case()
+    case.order(STOP)
+    fact = case.see(Seen(preparing="fetching and unpacking code c-1")).facts[-1]
+    assert (fact.outcome, fact.stderr_tail) == ("stopped", "fetching and unpacking code c-1")
+    case = Case()
+    case.order(STOP)
+    fact = case.see(Seen(gpus_taken=True)).facts[-1]
+    assert fact.stderr_tail == "its GPUs are still used by another task"
+
+
+def test_ranks_that_train_without_a_process_group_are_reported_once():
+    case = running()
+    assert case.see(msgspec.structs.replace(UP, apart=0)).facts == []
+    [fact] = case.see(msgspec.structs.replace(UP, apart=4)).facts
+    assert isinstance(fact, JobRanksApart) and (fact.processes, fact.reason.code) == (4, "NoProcessGroup")
+    assert fact.reason.message.startswith("4 processes train side by side without a process group: ")
+    assert "--launch per-node" in fact.reason.message
+    assert case.see(msgspec.structs.replace(UP, apart=4)).facts == []

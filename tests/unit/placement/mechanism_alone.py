@@ -11,16 +11,17 @@ from libs.contracts.placement import (
     JobPlaced,
     JobPreempted,
     JobQueued,
-    SliceSeat,
+    ResumedJob,
     TimeSliceStarted,
 )
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell, Slice
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.lifecycle.queue import dequeue, enqueue
+from services.placement.core.lifecycle.plan import carry_out
+from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.machine import machine
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.state import State
 
 PORTS = PortRange(first=1, last=9)
@@ -60,7 +61,8 @@ class Alone:
         self.now_s += after_s
         self.mechanism.time_passed(self.cell, self.now_s)
         turn = Turn(self.cell, self._take, self.now_s, "cause")
-        self.mechanism.step(self.cell, turn)
+        carry_out(self.cell, self.mechanism.step(self.cell, Moment(self.now_s, "cause")), turn)
+        assert not turn.refused
         return turn.outputs
 
     def end(self, job_id: str) -> None:
@@ -69,6 +71,7 @@ class Alone:
         dequeue(self.cell, job)
         self.mechanism.leaving(self.cell, job, self.now_s)
         self.cell.release(job, job.gang)
+        self.cell.give(job, [])
         self.mechanism.ended(self.cell, job)
         del self.cell.jobs[job_id]
 
@@ -83,31 +86,33 @@ class Alone:
             case JobPlaced():
                 job = cell.jobs[event.job_id]
                 dequeue(cell, job)
-                job.phase, job.gang, job.gpu_type = Phase.ACTIVE, event.gang, "v100"
+                job.phase, job.gpu_type = Phase.ACTIVE, "v100"
+                cell.give(job, event.gang)
                 cell.hold(job, job.gang)
                 self.mechanism.placed(cell, job, now_s)
                 self.mechanism.begun(cell, job, now_s)
             case JobQueued():
-                cell.jobs[event.job_id].wait_code = event.reason.code
+                knows(cell, cell.jobs[event.job_id], event.reason.code)
             case JobPreempted():
                 cell.jobs[event.job_id].stopping = True
             case TimeSliceStarted():
-                cell.slices[event.server] = Slice(number=event.number, ends_s=event.ends_s)
+                cell.begin_slice(event.server, Slice(number=event.number, ends_s=event.ends_s))
                 for job_id in event.suspended:
                     self._suspend(cell.jobs[job_id])
-                for seat in event.resumed:
-                    self._resume(cell.jobs[seat.job_id], seat)
+                for resumed in event.resumed:
+                    self._resume(cell.jobs[resumed.job_id], resumed)
             case _:
                 machine.evolve(cell, event, now_s)
 
     def _suspend(self, job: Job) -> None:
         self.mechanism.suspending(self.cell, job, self.now_s)
         self.cell.release(job, job.gang)
-        job.suspended = True
+        self.cell.suspend(job)
         self.mechanism.stands_still(self.cell, job, self.now_s)
 
-    def _resume(self, job: Job, seat: SliceSeat) -> None:
-        job.gang, job.suspended = seat.gang, False
+    def _resume(self, job: Job, resumed: ResumedJob) -> None:
+        self.cell.give(job, resumed.gang)
+        self.cell.suspend(job, suspended=False)
         self.cell.hold(job, job.gang)
         self.mechanism.resumed(self.cell, job, self.now_s)
         self.mechanism.begun(self.cell, job, self.now_s)

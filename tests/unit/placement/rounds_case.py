@@ -9,6 +9,8 @@ from libs.contracts.placement import AllocationComputed, JobPlaced, StopTask, Th
 from tests.unit.placement.placement_case import PlacementCase
 
 ROUND_S = 60.0
+NEVER_S = 1e9
+"""Most of these tests do not say that tasks have started."""
 
 
 class RoundsCase(PlacementCase):
@@ -17,6 +19,7 @@ class RoundsCase(PlacementCase):
     def __init__(self, policy: str = "max_min_fairness", *, space_sharing: bool = False, **nodes: int) -> None:
         super().__init__(**nodes)
         self.give(SettingChanged(service="placement", name="round_s", value=ROUND_S, requested_by="op"))
+        self.give(SettingChanged(service="placement", name="start_limit_s", value=NEVER_S, requested_by="op"))
         self.give(PolicyChanged(policy=policy, requested_by="op", space_sharing=space_sharing))
 
     def heard(self, events: list) -> list:
@@ -46,7 +49,7 @@ class RoundsCase(PlacementCase):
         return self.heard(self.give(profiled))
 
     def stop(self, events: list) -> list:
-        """The agents obey all StopTask orders."""
+        """The agents carry out all StopTask orders."""
         found = []
         for order in [event for event in events if isinstance(event, StopTask)]:
             exited = JobExited(
@@ -61,7 +64,7 @@ class RoundsCase(PlacementCase):
         return found
 
     def next_round(self) -> list[str]:
-        """Who gets GPUs in one more round."""
+        """Which jobs get GPUs in one more round."""
         said = self.wake()
         said += self.stop(said)
         return [event.job_id for event in said if isinstance(event, JobPlaced)]

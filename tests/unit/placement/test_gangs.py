@@ -68,7 +68,7 @@ def test_a_gang_waits_for_one_server_and_then_accepts_more():
     waits = only(case.submit("c", 3, at=10.0), JobQueued)
     assert waits.reason.code == PendingReason.LOCALITY_RELAXING
     assert waits.reason.numbers["nodes_now"] == 2
-    case.wake()  # reservation is due first: nobody may pass, but it still waits for one server
+    case.wake()  # reservation is due first: no job may pass, but it still waits for one server
     case.wake()
     assert case.now_s == 70.0
     assert len(case.where("c")) == 2

@@ -1,6 +1,8 @@
 """Attempts end, fail, are cancelled, paused, and lose their nodes."""
 
+from libs.contracts import settings
 from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.agent import JobExited
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.gateway import (
     JobCancelRequested,
@@ -8,10 +10,12 @@ from libs.contracts.gateway import (
     JobResumeRequested,
     NodeDrainRequested,
     NodeUndrainRequested,
+    SettingChanged,
 )
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
+    OWNER,
     AttemptFailed,
     JobCancelled,
     JobPlaced,
@@ -24,9 +28,11 @@ from libs.contracts.placement import (
     SuspendTask,
 )
 from libs.contracts.reasons import PendingReason
+from libs.contracts.runtime import TimerFired
 from libs.testing.core_case import arrival, only
 from tests.unit.placement.placement_case import SAID, PlacementCase
 
+TIMER = TimerFired(service="placement", due_s=0.0)
 CANCEL = JobCancelRequested(job_id="a", requested_by="u")
 
 
@@ -202,3 +208,61 @@ def test_an_exit_from_a_node_outside_the_gang_is_ignored():
     case = PlacementCase(n1=1, n2=1)
     case.submit("a")
     assert case.exit("a", "n2", code=1) == []
+
+
+LIMIT_S = settings.default(OWNER, "start_limit_s")
+
+
+def test_an_attempt_that_does_not_begin_in_time_is_stopped_and_fails_with_what_was_seen_last():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2, at=100.0)
+    case.start("a", "n1")
+    assert case.give(TIMER, at=99.0 + LIMIT_S) == []
+    assert case.replica.next_wakeup == 100.0 + LIMIT_S
+    stops = case.give(TIMER, at=100.0 + LIMIT_S)
+    assert [(stop.node_id, stop.grace_s, stop.reason.code) for stop in stops if isinstance(stop, StopTask)] == [
+        ("n1", 0.0, "StartTimedOut"),
+        ("n2", 0.0, "StartTimedOut"),
+    ]
+    assert case.give(TIMER, at=101.0 + LIMIT_S) == []
+    case.exit("a", "n1", code=None, signal=9, outcome="stopped")
+    seen = JobExited(
+        job_id="a",
+        attempt=1,
+        node_id="n2",
+        exit_code=None,
+        signal=None,
+        outcome="stopped",
+        stderr_tail="fetching and unpacking code c-1",
+    )
+    failed = only(case.give(seen), AttemptFailed)
+    assert (failed.node_id, failed.outcome, failed.stderr_tail) == (
+        "n2",
+        "start_timed_out",
+        "fetching and unpacking code c-1",
+    )
+    assert failed.reason.message == ("the task on n2 did not start in time; last seen: fetching and unpacking code c-1")
+
+
+def test_a_job_that_has_begun_has_no_limit_to_its_start():
+    case = PlacementCase(n1=1)
+    case.submit("a", 1, at=100.0)
+    case.start("a", "n1")
+    assert case.replica.next_wakeup is None
+    assert case.give(TIMER, at=200.0 + LIMIT_S) == []
+
+
+def test_the_limit_of_a_start_is_a_setting_and_each_attempt_has_its_own():
+    case = PlacementCase(n1=1)
+    case.give(SettingChanged(service=OWNER, name="start_limit_s", value=5.0, requested_by="ada"))
+    case.submit("a", 1, at=100.0)
+    case.exit("a", code=None, outcome="node_failed", at=103.0)
+    case.give(
+        RetryScheduled(job_id="a", attempt=2, not_before_s=103.0, reason=SAID),
+    )
+    case.grant("a", 2)
+    assert case.replica.next_wakeup == 108.0
+    assert only(case.give(TIMER, at=108.0), StopTask).attempt == 2
+    # What ends by itself meanwhile says why.
+    failed = only(case.exit("a", attempt=2, code=None, outcome="launch_failed"), AttemptFailed)
+    assert failed.outcome == "launch_failed"

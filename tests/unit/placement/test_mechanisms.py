@@ -17,16 +17,16 @@ from libs.contracts.placement import (
 )
 from libs.contracts.reasons import Reason
 from libs.inspect.verify import verify
-from libs.kernel.machine import Turn
 from libs.policies.policy import Policy
 from libs.policies.table import POLICIES
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.core_case import only
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
-from services.placement.core.lifecycle.placing import place
+from services.placement.core.lifecycle.placing import placed
+from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.queueing.mechanism import QueueingMechanism
 from services.placement.core.mechanisms.rounds.mechanism import RoundsMechanism
 from services.placement.core.mechanisms.slicing.mechanism import SlicingMechanism
@@ -88,9 +88,8 @@ def test_a_mechanism_that_is_not_in_force_ends_what_it_has_left():
     alone.step()
     only(alone.step(after_s=alone.cell.settings.reserve_after_s), GangReserved)
     alone.cell.policy = "gandiva"
-    turn = Turn(alone.cell, alone._take, alone.now_s, "cause")
-    alone.mechanism.wind_down(alone.cell, SlicingMechanism(), turn)
-    assert only(turn.outputs, GangReleased).job_id == "gang" and alone.cell.reservation is None
+    [end] = alone.mechanism.wind_down(alone.cell, SlicingMechanism(), Moment(alone.now_s, "cause"))
+    assert isinstance(end, GangReleased) and end.job_id == "gang"
 
 
 class OneAtATime(Mechanism):
@@ -98,13 +97,13 @@ class OneAtATime(Mechanism):
 
     kind = "one_at_a_time"
 
-    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
+    def step(self, cell: Cell, moment: Moment) -> Plan:
         if any(job.gang for job in cell.jobs.values()):
             return
         for job in HeadsInOrder(cell):
             fit = gangs.best_fit(job.spec.gpus, cell.servers())
             if fit is not None:
-                place(cell, job, fit.gang, Reason(code="ItsTurn", message="no other job runs"), turn)
+                yield placed(job, fit.gang, Reason(code="ItsTurn", message="no other job runs"))
                 return
 
 

@@ -43,20 +43,20 @@ class MoveCase(PlacementCase):
     def __init__(self, gpus: int = 1, *, movable: bool = True, **nodes: int) -> None:
         super().__init__(**(nodes or {"n1": 2, "n2": 2}))
         self.submit("a", gpus)
-        self.homes = list(self.where("a"))
-        for node_id in self.homes:
+        self.sources = list(self.where("a"))
+        for node_id in self.sources:
             self.start("a", node_id)
             if movable:
                 self.give(JobMovable(job_id="a", attempt=1, node_id=node_id))
 
     def ask(self, *to_nodes: str, must_leave: bool = False) -> list[Event]:
-        """Somebody wants the job moved."""
+        """Migration wants the job moved."""
         return self.give(
             MigrationStarted(
                 migration_id="m-1",
                 job_id="a",
                 attempt=1,
-                from_nodes=self.homes,
+                from_nodes=self.sources,
                 to_nodes=list(to_nodes),
                 must_leave=must_leave,
                 reason=SAID,
@@ -72,7 +72,7 @@ class MoveCase(PlacementCase):
     def still(self) -> list[Event]:
         """The source stands still."""
         outputs: list[Event] = []
-        for node_id in self.homes:
+        for node_id in self.sources:
             outputs += self.give(JobSuspended(job_id="a", attempt=1, node_id=node_id, parked=True))
         return outputs
 
@@ -119,7 +119,7 @@ def test_a_move_goes_from_step_to_step_and_the_source_ends_without_another_one()
 
 def test_the_states_of_all_ranks_are_fetched_from_where_they_are():
     case = MoveCase(4, n1=2, n2=2, n3=4)
-    assert case.homes == ["n3"]
+    assert case.sources == ["n3"]
     case.ask("n1", "n2")
     for node_id in ("n1", "n2"):
         case.start("a", node_id, attempt=2)
@@ -145,7 +145,7 @@ def test_without_room_it_stays_or_is_queued():
     assert only(case.ask(must_leave=True), JobPreempted)
 
 
-def test_under_a_policy_with_rounds_nobody_is_moved_live():
+def test_under_a_policy_with_rounds_no_job_is_moved_live():
     case = MoveCase()
     case.give(PolicyChanged(policy="max_min_fairness", requested_by="op"))
     assert only(case.ask(), MoveAbandoned).reason.code == "RoundsMoveJobs"
@@ -168,7 +168,7 @@ def test_a_destination_that_fails_before_the_source_was_halted_is_not_felt():
     assert orders(outputs) == []
 
 
-def test_who_must_leave_is_restarted_when_the_live_move_fails():
+def test_a_job_that_must_leave_is_restarted_when_the_live_move_fails():
     case = MoveCase()
     case.ask(must_leave=True)
     outputs = case.exit("a", "n2", attempt=2, code=1, outcome="restore_failed")
@@ -243,7 +243,7 @@ def test_a_paused_job_moves_and_stands_still_there_until_it_is_resumed():
     assert orders(case.give(JobResumeRequested(job_id="a", requested_by="ada"))) == [("ResumeTask", "n2", 2)]
 
 
-def test_who_is_resumed_during_the_takeover_goes_on_at_the_destination():
+def test_a_job_that_is_resumed_during_the_takeover_goes_on_at_the_destination():
     case = MoveCase()
     case.ask()
     case.give(JobPauseRequested(job_id="a", requested_by="ada"))

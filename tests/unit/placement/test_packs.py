@@ -87,7 +87,7 @@ def test_a_failed_pack_is_undone_at_once_and_remembered():
     assert len(case.decided(JobPacked)) == 1  # b and c use too much, a and b are known not to go together
 
 
-def test_nobody_is_packed_while_there_are_enough_gpus():
+def test_no_job_is_packed_while_there_are_enough_gpus():
     case = PacksCase(gpus=3)
     assert case.replica.next_wakeup is None and case.decided(JobPacked) == []
 

@@ -1,4 +1,4 @@
-"""Elastic jobs grow when they are asked to and nobody else waits, and shrink at once when somebody does (Gandiva)."""
+"""Elastic jobs grow when they are asked to and no other job waits, and shrink at once when one does (Gandiva)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ElasticCase(SlicesCase):
 
     slow = False
 
-    def _obey(self, order: Event) -> list[Event]:
-        answers = super()._obey(order)
+    def _carry_out(self, order: Event) -> list[Event]:
+        answers = super()._carry_out(order)
         about: dict[str, Any] = {f: getattr(order, f) for f in ("job_id", "attempt", "node_id") if hasattr(order, f)}
         if isinstance(order, LaunchTask) and not order.restores and order.virtual_ranks is not None:
             return answers + self.give(JobMovable(resizable=True, **about))
@@ -126,7 +126,7 @@ def test_a_paused_job_does_not_grow():
     assert only(case.grow("a", 2), MoveAbandoned).reason.code == "OnHold"
 
 
-def test_it_shrinks_at_once_for_a_newcomer_and_nobody_takes_turns():
+def test_it_shrinks_at_once_for_a_newcomer_and_no_job_takes_turns():
     case = ElasticCase(n1=4)
     case.elastic("a")
     case.grow("a", 4)
@@ -171,7 +171,7 @@ def test_several_jobs_make_room_together():
     assert [len(case.gpus(job_id)) for job_id in "abc"] == [1, 1, 2]
 
 
-def test_nobody_grows_while_others_wait():
+def test_no_job_grows_while_others_wait():
     case = ElasticCase(n1=4)
     case.elastic("a")
     case.submit("b", 8)
@@ -190,14 +190,14 @@ def test_growth_that_is_under_way_is_given_up_for_a_newcomer():
     assert case.replica.state.jobs["a"].tasks.resizable
 
 
-def test_who_does_not_shrink_in_time_goes_on_and_takes_turns():
+def test_a_job_that_does_not_shrink_in_time_goes_on_and_takes_turns():
     case = ElasticCase(n1=2)
     case.elastic("a")
     case.grow("a", 2)
     case.slow = True
     case.submit("b", at=10.0)
     waits = only(case.all, JobQueued)
-    assert "giving GPUs back" in waits.reason.message
+    assert "shrink to make room" in waits.reason.message
     said = case.wake()
     assert case.now_s == 10.0 + PATIENCE_S
     assert only(said, MoveAbandoned).reason.code == "DestinationFailed"

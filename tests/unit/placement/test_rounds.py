@@ -60,7 +60,7 @@ def test_an_answer_to_another_question_is_nothing():
     assert only(case.heard(fresh), JobPlaced)
 
 
-def test_a_problem_whose_checksum_is_that_of_the_last_one_is_put_anew():
+def test_a_problem_with_the_checksum_of_the_last_one_is_put_anew():
     first, second = "j-xs4ibwwl", "j-adwoqc8j"
     assert crc32(first.encode()) == crc32(second.encode())
     case = RoundsCase(n1=1)
@@ -95,7 +95,7 @@ def test_a_job_with_a_deadline_does_not_wait_longer_for_being_old():
     assert max(length for _, length in turns(400, deadline_s=1e6)) == 4
 
 
-def test_who_needs_no_change_is_not_interrupted():
+def test_a_job_that_needs_no_change_is_not_interrupted():
     case = RoundsCase(n1=2)
     case.submit("a")
     case.submit("b")
@@ -114,7 +114,7 @@ def test_an_idle_gpu_does_not_wait_for_the_end_of_the_round():
     assert placed.job_id == "b" and placed.reason.code == "IdleGpus"
 
 
-def test_the_faster_type_goes_to_whom_it_helps():
+def test_the_faster_type_goes_to_the_job_that_it_helps():
     case = RoundsCase(n1=1)
     case.give(node("k1", 1, gpu_type="k80"))
     case.submit("steady", throughputs={"v100": 1.0, "k80": 1.0})
@@ -251,7 +251,7 @@ def test_of_several_rows_each_has_its_part_of_the_lag():
     assert packed.priority == pytest.approx(0.2 / (LAG_PART * 0.25 * 1000))  # b has all of its time in this row
 
 
-def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
+def test_select_gives_to_the_largest_deficit_and_passes_over_what_does_not_fit():
     rows = [
         Claim(("small",), "v100", 1, NOTHING, priority=10.0, order=1),
         Claim(("wide",), "v100", 4, NOTHING, priority=90.0, order=2),
@@ -263,12 +263,12 @@ def test_select_gives_to_whom_most_is_owed_and_passes_over_what_does_not_fit():
     assert free == {"v100": 2, "k80": 0}
 
 
-def test_fill_leaves_who_runs_where_it_is_and_puts_others_on_their_fastest_type():
-    wishes = [
+def test_fill_leaves_running_jobs_where_they_are_and_puts_others_on_their_fastest_type():
+    requests = [
         Backfill("waits", 1, {"v100": 5.0, "k80": 1.0}, running_on=""),
         Backfill("runs", 1, {"v100": 5.0, "k80": 1.0}, running_on="v100"),
     ]
-    assert fill(wishes, {"v100": 1, "k80": 1}, {}) == [
+    assert fill(requests, {"v100": 1, "k80": 1}, {}) == [
         Assignment(("runs",), "v100", 1, {}),
         Assignment(("waits",), "k80", 1, {}),
     ]

@@ -1,4 +1,4 @@
-"""Time slices: everybody starts soon, takes turns where there are too many, and has a fair part (Gandiva)."""
+"""Time slices: all jobs start soon, take turns where there are too many, and have a fair part (Gandiva)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from libs.contracts.placement import (
     SuspendTask,
     TimeSliceStarted,
 )
+from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
 from services.placement.core.mechanisms.slicing.service_time import had
 from tests.unit.placement.placement_case import PlacementCase
@@ -36,7 +37,7 @@ SLICE_S = 60.0
 
 
 class SlicesCase(PlacementCase):
-    """Placement under `gandiva`, with agents that obey at once."""
+    """Placement under `gandiva`, with agents that carry out orders at once."""
 
     def __init__(self, *, remaps: bool = True, **nodes: int) -> None:
         super().__init__()
@@ -46,9 +47,9 @@ class SlicesCase(PlacementCase):
 
     def give(self, event: Event, *, at: float | None = None) -> list[Event]:
         said = super().give(event, at=at)
-        return said + [answer for order in said for answer in self._obey(order)]
+        return said + [answer for order in said for answer in self._carry_out(order)]
 
-    def _obey(self, order: Event) -> list[Event]:
+    def _carry_out(self, order: Event) -> list[Event]:
         about: dict[str, Any] = {f: getattr(order, f) for f in ("job_id", "attempt", "node_id") if hasattr(order, f)}
         if isinstance(order, LaunchTask):
             return self.give(JobStarted(pid=1, **about))
@@ -69,7 +70,7 @@ class SlicesCase(PlacementCase):
         return [had(self.replica.state.slicing, self.replica.state.jobs[job_id], self.now_s) for job_id in job_ids]
 
 
-def test_free_gpus_are_given_at_once_and_nobody_takes_turns():
+def test_free_gpus_are_given_at_once_and_no_job_takes_turns():
     case = SlicesCase(n1=2)
     assert only(case.submit("a"), JobPlaced).reason.code == "FreeGpus"
     case.submit("b")
@@ -135,7 +136,7 @@ def test_weights_are_parts_of_the_time():
     assert 2 * a == pytest.approx(2 * b, rel=0.06)  # served is per unit of weight: a has had twice the time
 
 
-def test_who_runs_on_goes_on_where_it_is():
+def test_a_job_that_keeps_running_goes_on_where_it_is():
     case = SlicesCase(n1=2)
     for name in "abc":
         case.submit(name, at=0.0)
@@ -148,10 +149,10 @@ def test_where_tasks_cannot_change_gpus_each_keeps_to_its_own():
     for name in "abcd":
         case.submit(name, at=0.0)
     case.wake()
-    homes = {name: case.where(name) for name in "abcd"}
+    places = {name: case.where(name) for name in "abcd"}
     for _ in range(6):
-        for seat in only(case.wake(), TimeSliceStarted).resumed:
-            assert {task.node_id: task.gpu_indices for task in seat.gang} == homes[seat.job_id]
+        for resumed in only(case.wake(), TimeSliceStarted).resumed:
+            assert {task.node_id: task.gpu_indices for task in resumed.gang} == places[resumed.job_id]
 
 
 def test_a_higher_priority_is_never_suspended_for_a_lower_and_need_not_wait():
@@ -172,7 +173,7 @@ def test_a_departure_lets_a_suspended_job_in_before_the_slice_is_over():
     case.submit("a", at=0.0)
     case.submit("b", at=0.0)
     turn = only(case.exit("b", at=20.0), TimeSliceStarted)
-    assert turn.reason.code == "GpusBecameFree" and [seat.job_id for seat in turn.resumed] == ["a"]
+    assert turn.reason.code == "GpusBecameFree" and [resumed.job_id for resumed in turn.resumed] == ["a"]
     assert case.replica.next_wakeup is None
 
 
@@ -183,8 +184,8 @@ def test_a_suspended_job_goes_on_where_another_has_left():
     [suspended] = [name for name in "abc" if name not in case.running]
     leaver = case.running[1]
     left = case.replica.state.jobs[leaver].gang
-    [seat] = only(case.exit(leaver, at=20.0), TimeSliceStarted).resumed
-    assert (seat.job_id, seat.gang) == (suspended, left)
+    [resumed] = only(case.exit(leaver, at=20.0), TimeSliceStarted).resumed
+    assert (resumed.job_id, resumed.gang) == (suspended, left)
 
 
 def test_jobs_of_one_size_are_kept_together():
@@ -207,14 +208,14 @@ def test_over_subscription_prefers_servers_of_its_affinity_then_low_ones():
     assert list(case.where("wide2")) == ["n1"]
 
 
-def test_among_equals_the_name_decides_whoever_joined_first():
+def test_among_equals_the_name_decides_whichever_node_joined_first():
     case = SlicesCase(n2=1, n1=1)
     for job_id in ("a", "b", "c", "d"):
         case.submit(job_id)
     assert [list(case.where(job_id)) for job_id in ("a", "b", "c", "d")] == [["n1"], ["n2"], ["n1"], ["n2"]]
 
 
-def test_nobody_is_taken_in_above_the_greatest_height():
+def test_no_job_is_taken_in_above_the_greatest_height():
     case = SlicesCase(n1=1)
     case.give(SettingChanged(service="placement", name="max_height", value=2.0, requested_by="op"))
     case.submit("a", at=0.0)
@@ -278,3 +279,28 @@ def test_a_gang_runs_when_every_node_has_started_its_task():
         assert case.replica.state.slicing.times["a"].awaited
     case.start("a", "n2")
     assert not case.replica.state.slicing.times["a"].awaited
+
+
+def _waiting_for_its_turn() -> SlicesCase:
+    """`b` runs, `a` is suspended, and `c` has been told that its turn comes."""
+    case = SlicesCase(n1=1)
+    case.submit("a", at=10.0)
+    case.submit("b", at=100.0)
+    assert only(case.submit("c", at=110.0), JobQueued).reason.code == PendingReason.FAIR_SHARE
+    assert case.running == ["b"]
+    return case
+
+
+def test_a_job_that_loses_its_turn_is_told_so_and_when_it_has_one_again():
+    case = _waiting_for_its_turn()
+    lowered = case.give(SettingChanged(service="placement", name="max_height", value=2.0, requested_by="op"), at=120.0)
+    assert only(lowered, JobQueued).reason.code == PendingReason.INSUFFICIENT_GPUS
+    raised = case.give(SettingChanged(service="placement", name="max_height", value=3.0, requested_by="op"), at=130.0)
+    assert only(raised, JobQueued).reason.code == PendingReason.FAIR_SHARE
+
+
+@pytest.mark.parametrize(("job_id", "priority"), [("c", 1), ("b", -1)])
+def test_a_job_whose_priority_becomes_the_higher_one_does_not_wait_for_the_end_of_a_slice(job_id: str, priority: int):
+    case = _waiting_for_its_turn()
+    case.give(JobPriorityChanged(job_id=job_id, priority=priority, requested_by="op"), at=120.0)
+    assert case.running == ["a"] if job_id == "b" else ["c"]

@@ -35,12 +35,12 @@ def test_a_weight_counts_for_the_end_of_the_rise():
     assert objective({"v100": 2, "k80": 2}, [light, heavy]) == pytest.approx(4 / 2.5 / 2, rel=1e-9)
 
 
-def test_enough_gpus_of_the_wrong_type_do_not_lift_anybody():
+def test_enough_gpus_of_the_wrong_type_lift_no_job():
     only_fast = [Job(id=name, throughputs={"v100": 4.0}) for name in ("a", "b")]
     assert objective({"v100": 1, "k80": 3}, only_fast) == pytest.approx(4 * 0.5 / 1, rel=1e-9)
 
 
-def test_too_few_gpus_for_everybody():
+def test_too_few_gpus_for_all_jobs():
     jobs = [Job(id=str(number), throughputs={"v100": 2.0}) for number in range(3)]
     assert objective({"v100": 1}, jobs) == pytest.approx(1 / 3, rel=1e-9)
 

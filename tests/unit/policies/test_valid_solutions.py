@@ -33,7 +33,7 @@ def test_what_rounding_adds_is_taken_off_again(times: list[float], too_much: flo
     check_solution(PROBLEM, Solution(objective=0.0, allocation=expand(PROBLEM, model, valid)))
 
 
-def test_nobody_is_given_less_than_nothing_so_that_others_have_more():
+def test_no_job_is_given_less_than_nothing_so_that_others_have_more():
     model = Model(group(PROBLEM))
     shares = expand(PROBLEM, model, model.within_limits(np.array([2.0 + 4e-7, 0.0, -2e-7])))
     check_solution(PROBLEM, Solution(objective=0.0, allocation=shares))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeErrorsLogged, NodeLeft
 from libs.contracts.gateway import (
     NodeDrainRequested,
     NodeUndrainRequested,
@@ -108,3 +108,12 @@ def test_rows_are_loaded_once_and_together() -> None:
     assert asked == [[("n1:1",), ("n1:0",)]]
     assert list(rows.changed()) == []
     assert HANDLERS
+
+
+def test_the_errors_of_an_agent_are_those_since_its_start() -> None:
+    story = Story().two_nodes().says(NodeErrorsLogged(node_id="n1", incarnation=1, errors=2, last="OSError: full"))
+    assert (story.node().errors, story.node().last_error) == (2, "OSError: full")
+    story.says(node("n1", 2, incarnation=2))
+    assert (story.node().errors, story.node().last_error) == (0, "")
+    story.says(NodeErrorsLogged(node_id="n1", incarnation=1, errors=3, last="late"))
+    assert story.node().errors == 0

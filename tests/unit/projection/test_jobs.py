@@ -178,7 +178,7 @@ def test_a_drained_job_migrates_and_comes_back_with_the_next_attempt() -> None:
     assert [row.outcome for row in story.rows.all(AttemptRow)] == ["preempted", ""]
 
 
-def test_a_job_whose_node_is_lost_gives_its_gpus_back_when_the_rest_has_stopped() -> None:
+def test_a_job_of_a_lost_node_gives_its_gpus_back_when_the_rest_has_stopped() -> None:
     story = Story().running().says(NodeLost(node_id="n1", silent_s=30.0, incarnation=1))
     story.says(JobPreempted(job_id="j", attempt=1, reason=reason("NodeLost")))
     assert (story.job().state, story.held_by()) == (JobState.STOPPING, ["n1:0", "n2:0"])

@@ -90,7 +90,7 @@ def test_every_metric_of_every_job_is_kept() -> None:
     assert found == {
         (job_of(0), "accuracy"): 0.5,
         (job_of(0), "loss"): 1.2,
-        (job_of(7), "accuracy"): 0.1,  # nobody's trial
+        (job_of(7), "accuracy"): 0.1,  # a trial of no sweep
     }
     assert sweep(story).best_value == 0.5
 
@@ -138,7 +138,7 @@ def test_the_trial_that_reached_the_target_may_become_better_still() -> None:
     assert (sweep(story).state, sweep(story).best_value) == (SweepState.TARGET_REACHED, 0.98)
 
 
-def test_a_sweep_stops_when_somebody_asks_for_it() -> None:
+def test_a_sweep_stops_when_a_user_asks_for_it() -> None:
     ask = SweepCancelRequested(sweep_id="s", requested_by="bob", note="wrong data")
     story = started().says(ask)
     assert (sweep(story).state, sweep(story).message) == (SweepState.STOPPING, "bob wants it to end: wrong data")

@@ -54,7 +54,7 @@ def test_over_the_limit_a_job_waits_until_another_has_ended():
     assert [e.job_id for e in case.succeed("a")] == ["b"]
 
 
-def test_nobody_passes_a_large_job_of_the_same_tenant():
+def test_no_job_passes_a_large_job_of_the_same_tenant():
     case = QuotaCase(limit=4)
     case.submit("a", 2)
     case.submit("large", 4)
@@ -110,7 +110,7 @@ def test_a_job_that_is_cancelled_while_it_waits_is_forgotten():
     assert case.replica.state.claims == {}
 
 
-def test_a_job_larger_than_a_lowered_limit_holds_nobody_up():
+def test_a_job_larger_than_a_lowered_limit_holds_no_other_up():
     case = QuotaCase(limit=8)
     case.submit("a", 8)
     case.submit("large", 8)

@@ -5,7 +5,7 @@ import asyncio
 from libs.runtime.clock import ManualClock, WallClock
 
 
-async def test_a_manual_clock_wakes_whoever_is_due_and_nobody_else():
+async def test_a_manual_clock_wakes_what_is_due_and_nothing_else():
     clock = ManualClock(100.0)
     early, late = asyncio.create_task(clock.sleep_until(105.0)), asyncio.create_task(clock.sleep_until(106.0))
     await asyncio.sleep(0)

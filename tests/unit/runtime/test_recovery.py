@@ -145,7 +145,7 @@ async def test_a_snapshot_of_another_state_class_is_rebuilt_from_the_log(
     assert (await restored(case, snapshots)).next_offset == case.position, "it still serves the version that made it"
 
 
-async def test_a_snapshot_whose_state_contradicts_itself_is_dropped(url: str):
+async def test_a_snapshot_of_a_state_that_contradicts_itself_is_dropped(url: str):
     snapshots = Snapshots(url, "t")
     case = await a_life(snapshots)
     replica = Replica(TOY)

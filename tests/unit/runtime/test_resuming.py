@@ -64,7 +64,7 @@ async def test_nothing_to_read_is_no_trouble():
 
 
 def keys_of_both_partitions() -> tuple[str, str]:
-    """A key whose records come to each partition."""
+    """A key with records that come to each partition."""
     keys = {partition_index(str(number), 2): str(number) for number in range(50)}
     return keys[0], keys[1]
 
@@ -95,7 +95,7 @@ async def test_messages_that_are_gone_in_one_partition_start_no_other_anew(
     assert tail.interruptions == 1
 
 
-async def test_a_commit_in_doubt_whose_position_is_forgotten_is_left_to_a_new_start():
+async def test_a_commit_in_doubt_with_a_forgotten_position_is_left_to_a_new_start():
     """It may have happened, and the position that says so be forgotten: to repeat it could double a fact."""
     faults = Faults()
     forgetful = ForgetfulBus(MemoryBus("t"))

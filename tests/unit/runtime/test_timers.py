@@ -6,7 +6,7 @@ from libs.contracts.runtime import TimerFired
 from libs.runtime.timers import MOST_REPEATS, Note, StuckTimer, Timers
 
 
-def test_nothing_is_due_without_a_wish():
+def test_nothing_is_due_without_a_request():
     assert Timers("placement").due(None) is None
 
 

@@ -118,7 +118,7 @@ def test_spans_reach_a_collector(monkeypatch: pytest.MonkeyPatch):
     assert b"sanjaya.quota" in body
 
 
-def test_nobody_listens_by_default(monkeypatch: pytest.MonkeyPatch):
+def test_nothing_listens_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     with ExitStack() as closing:
         assert traces("quota", Settings(), closing) is None

@@ -56,3 +56,24 @@ def test_removed_retyped_and_newly_required_fields_are_not():
     assert any("note was removed" in why for why in found)
     assert any("grace_s changed" in why for why in found)
     assert any("newly required" in why for why in found)
+
+
+def renamed(schema: dict, name: str, now: str) -> dict:
+    """The schema with another name of one of its definitions."""
+    return json.loads(json.dumps(schema).replace(f'/{name}"', f'/{now}"').replace(f'"{name}":', f'"{now}":'))
+
+
+def test_the_name_of_a_definition_may_change_what_it_defines_may_not():
+    cls = next(cls for cls in event_classes() if cls.wire_type == "job.placed.v1")
+    old = json_schema.of(cls)
+    new = renamed(old, "TaskPlacement", "Place")
+    assert new != old and "Place" in new["$defs"] and breaks(old, new) == []
+    new["$defs"]["Place"]["properties"]["node_id"] = {"type": "integer"}
+    assert breaks(old, new) == ["TaskPlacement.node_id changed from {'type': 'string'} to {'type': 'integer'}"]
+
+
+def test_definitions_that_change_places_are_not_compatible():
+    number, text = ({"type": "object", "properties": {"value": {"type": kind}}} for kind in ("number", "string"))
+    old = {"properties": {"gain": {"$ref": "#/$defs/Gain"}}, "$defs": {"Gain": number, "Note": text}}
+    new = {"properties": {"gain": {"$ref": "#/$defs/Note"}}, "$defs": {"Gain": number, "Note": text}}
+    assert breaks(old, new) == ["Gain.value changed from {'type': 'number'} to {'type': 'string'}"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeJoined, NodeLeft
+from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.placement import RestoreTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
@@ -84,6 +84,7 @@ def test_what_ran_when_its_node_died_is_lost_when_its_agent_sees_that():
 def test_an_agent_leaves_when_its_tasks_have_ended(stop_delay_s: float, left_s: float):
     facts = said((1.0, launch("a", "true")), (2.0, "leave"), (4.0, "join"), stop_delay_s=stop_delay_s)
     assert [(at_s, type(fact)) for at_s, fact in facts[2:]] == [
+        (2.0, NodeLeaving),
         (left_s, JobExited),
         (left_s, NodeLeft),
         (left_s, NodeJoined),
@@ -94,6 +95,7 @@ def test_an_agent_that_leaves_does_not_wait_for_ever():
     """A task that takes longer to start is adopted when the agent is back."""
     facts = said((1.0, launch("a", "true")), (2.0, "leave"), (90.0, "join"), start_delay_s=50.0)
     assert [(at_s, type(fact)) for at_s, fact in facts[1:]] == [
+        (2.0, NodeLeaving),
         (2.0 + LEAVING_PATIENCE_S, NodeLeft),
         (90.0, NodeJoined),
         (90.0, JobStarted),

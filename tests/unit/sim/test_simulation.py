@@ -17,7 +17,7 @@ from libs.contracts.agent import (
 )
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.introspection import JobProfiled, NodeLost
-from libs.contracts.placement import JobCancelled, JobPlaced, JobPreempted, JobSucceeded
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobPreempted, JobSucceeded
 from libs.sim.options import FailureModel, FaultKind
 from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import parse_throughputs
@@ -138,7 +138,7 @@ def test_a_time_limit_ends_the_task():
     assert simulation.outcomes["a"].status == "FAILED"
 
 
-def test_attempts_fail_by_chance_and_everybodys_luck_is_their_own():
+def test_attempts_fail_by_chance_and_each_jobs_luck_is_its_own():
     def outcomes(jobs: int) -> dict[str, list[int | None]]:
         scenario = Scenario(seed=7).servers(8, v100=64).options(failures=FailureModel(attempt_failure_ratio=0.5))
         for number in range(jobs):
@@ -195,7 +195,9 @@ def test_a_node_that_leaves_ends_its_tasks():
     scenario = Scenario().servers(1, v100=2).job("a", runs_s=100)
     simulation = scenario.fault(FaultKind.LEAVE, "v100-000", at=50, for_s=10).run(SERVICES)
     assert time_of(simulation, NodeLeft) == 50
-    assert simulation.outcomes["a"].status in ("SUCCEEDED", "FAILED")
+    assert time_of(simulation, JobPreempted) == 50
+    assert events(simulation, AttemptFailed) == []
+    assert simulation.outcomes["a"].status == "SUCCEEDED", "no retry is used up"
 
 
 def test_an_unhealthy_gpu_gets_no_new_work():

@@ -1,4 +1,4 @@
-"""Grids of runs, and running them: nothing is run twice, and nobody's failure is anybody else's."""
+"""Grids of runs, and running them: nothing is run twice, and no run fails because another does."""
 
 from __future__ import annotations
 

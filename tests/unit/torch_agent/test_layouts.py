@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from torch_agent.harness import control, page
 from torch_agent.harness.control import ControlReader, ask_to_save, create_control, current_turn, turn_to
-from torch_agent.harness.page import Handover, Obeyed, PageWriter
+from torch_agent.harness.page import Acknowledged, Handover, PageWriter
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 from torch_agent.pages import LAYOUTS, pages, read_page
 
-OBEYED = Obeyed(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
+ACKNOWLEDGED = Acknowledged(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
 HANDOVER = Handover(
     movable=True,
     ready=False,
@@ -32,8 +32,9 @@ HANDOVER = Handover(
 def written(folder: Path) -> Path:
     writer = PageWriter(str(folder), rank=2, world_size=4)
     writer.write(19, 23.0, 0.125, 0.75, 29, 31)
-    writer.obeyed(OBEYED)
+    writer.acknowledged(ACKNOWLEDGED)
     writer.handover(HANDOVER)
+    writer.met(6)
     [path] = folder.glob("*.page")
     return path
 
@@ -58,9 +59,10 @@ def test_what_the_harness_of_today_writes_is_read_as_it_was_written(tmp_path: Pa
         "loss": 0.75,
         "memory_peak_bytes": 29,
         "memory_min_bytes": 31,
-        "obeyed": asdict(OBEYED),
+        "acknowledged": asdict(ACKNOWLEDGED),
         "handover": asdict(HANDOVER),
         "listens": True,
+        "group_size": 6,
     }
     assert max(LAYOUTS) == page.VERSION
 
@@ -71,7 +73,7 @@ def test_a_page_of_a_newer_version_is_named_once_and_its_task_has_no_facts(
     path = written(tmp_path)
     PageWriter(str(tmp_path), rank=3, world_size=4).write(19, 23.0, 0.125, 0.75, 29, 31)
     changed(path, 4, "<I", 99)
-    with pytest.raises(UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4$"):
+    with pytest.raises(UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4, 5$"):
         read_page(path)
     with caplog.at_level(logging.WARNING):
         assert pages(tmp_path) == pages(tmp_path) == []

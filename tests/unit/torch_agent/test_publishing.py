@@ -1,4 +1,4 @@
-"""Facts come to the log once, also when whoever brings them is stopped in the middle of it."""
+"""Facts come to the log once, also when their publisher is stopped in the middle of it."""
 
 from __future__ import annotations
 
@@ -54,3 +54,32 @@ async def test_a_commit_that_was_cancelled_is_not_repeated(tmp_path: Path, monke
     await publisher.close()
     await bus.close()
     journal.close()
+
+
+async def test_a_fact_is_not_repeated_when_both_the_note_and_the_entry_of_its_commit_are_gone(tmp_path: Path):
+    bus = MemoryBus("lab")
+    await bus.create_topics(TopicLayout())
+    journal, orders = Journal(tmp_path / "journal.db"), await orders_partition(bus, "n1")
+    publisher = Publisher(bus, "n1", orders, journal)
+    await publisher.open()
+    journal.record(facts=[GpuRecovered(node_id="n1", index=0)], time_s=1.0, next_order=0)
+    (tmp_path / "before.db").write_bytes((tmp_path / "journal.db").read_bytes())
+    assert await publisher.publish()
+    await publisher.close()
+    journal.close()
+
+    session = await bus.open_session("agent/n1")
+    await session.commit([], {orders: Position(0)})
+    await session.close()
+
+    journal = Journal(tmp_path / "before.db")
+    journal.record(facts=[GpuRecovered(node_id="n1", index=1)], time_s=2.0)
+    publisher = Publisher(bus, "n1", orders, journal)
+    await publisher.open()
+    assert journal.backlog == 1
+    assert await publisher.publish()
+    said = [codec.record(message).envelope.event for message in await messages(bus, Topic.CONTROL)]
+    assert said == [GpuRecovered(node_id="n1", index=index) for index in (0, 1)]
+    await publisher.close()
+    journal.close()
+    await bus.close()

@@ -79,7 +79,7 @@ def test_nothing_is_reported_of_a_task_before_its_start_is():
 
 
 @pytest.mark.parametrize("status", [Status.WARMING, Status.READY])
-def test_who_is_to_take_over_has_nothing_to_say(status: Status):
+def test_a_task_that_is_to_take_over_has_nothing_to_say(status: Status):
     script = Script(status)
     script.reports(1)
     assert script.steps(10.0) == []
@@ -113,7 +113,7 @@ def test_a_lower_step_is_dropped_and_the_same_step_may_have_other_metrics():
     assert script.steps(30.0) == [5]
 
 
-def test_a_clock_that_is_set_back_silences_nobody():
+def test_a_clock_that_is_set_back_silences_no_task():
     script = Script()
     script.reports(1)
     script.look(1000.0)

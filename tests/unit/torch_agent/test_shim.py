@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,33 @@ def test_the_records_are_of_the_version_of_the_spec(tmp_path: Path, version: int
     }
     shim, ended = read_record(tmp_path / "shim.json", Shim), read_record(tmp_path / "exit.json", Exit)
     assert shim is not None and ended is not None and (shim.version, ended.version) == (version, version)
+
+
+SAVES = """
+import pathlib, signal, sys
+def save(*_):
+    pathlib.Path("saved").touch()
+    sys.exit({status})
+signal.signal(signal.SIGTERM, save)
+pathlib.Path("up").touch()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(("status", "result"), [(143, None), (0, 0)])
+def test_told_to_end_it_lets_the_ranks_save_and_leaves_a_result_only_of_work_that_is_done(
+    tmp_path: Path, status: int, result: int | None
+):
+    command = [sys.executable, "-c", SAVES.format(status=status)]
+    (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, command=command, version=2)))
+    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(tmp_path)]) as shim:
+        while not (tmp_path / "up").exists():
+            assert shim.poll() is None
+            time.sleep(0.01)
+        shim.terminate()
+    left = read_record(tmp_path / "exit.json", Exit)
+    assert (tmp_path / "saved").exists() and (None if left is None else left.exit_code) == result
+    assert TaskFolder(tmp_path).is_deserted(started=True) is (left is None)
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,18 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import current_turn
-from torch_agent.harness.page import Obeyed, PageWriter
+from torch_agent.harness.page import Acknowledged, PageWriter
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
+from torch_agent.options import parse
+from torch_agent.processes import machine_start
 from torch_agent.supervision import Supervision
 
-from libs.contracts.agent import JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.node.task import Order, Status, Task, Want
@@ -45,13 +46,28 @@ class Node:
         self.page = PageWriter(str(self.folder.pages), 0, 1)
         self.page.write(0, 0.0, 0.0, float("nan"), 0, 0)
 
-    def start_agent(self) -> None:
-        """Another one, that knows what the journal knows."""
+    def start_agent(self, machine_start: str = "") -> None:
+        """Another one, that knows what the journal knows.
+
+        Args:
+            machine_start: the life of the machine in which the one before has looked last; empty: what it has noted.
+        """
         self._journal = Journal(self._state_dir / "journal.db")
-        self.agent = Supervision(self._state_dir, self._journal, cast(Launcher, None), lambda: None)
+        if machine_start:
+            self._journal.machine_start = machine_start
+        launcher = Launcher(parse(["--bus", "sqlite:///none", "--state-dir", str(self._state_dir)]), [])
+        self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None)
 
     def kill_agent(self) -> None:
         self._journal.close()
+
+    def end_shim(self) -> None:
+        """It leaves no result."""
+        self._lock.close()
+
+    @property
+    def machine_start(self) -> str:
+        return self._journal.machine_start
 
     def order(self, *orders: Order) -> None:
         self._orders += len(orders)
@@ -73,8 +89,8 @@ class Node:
 
     def reach_boundary(self) -> None:
         turn = current_turn(self.folder.pages)
-        self.page.obeyed(
-            Obeyed(turn=turn, bytes_parked=5, bytes_left=0, park_s=0.1, unpark_s=0.0, parked_at_s=time.time())
+        self.page.acknowledged(
+            Acknowledged(turn=turn, bytes_parked=5, bytes_left=0, park_s=0.1, unpark_s=0.0, parked_at_s=time.time())
         )
 
     def close(self) -> None:
@@ -124,8 +140,57 @@ async def test_the_grace_of_a_stop_counts_from_the_first_signal_whichever_agent_
     assert node.task.stopping_since_s == first_s is not None
 
 
+async def test_a_task_of_before_a_restart_of_the_machine_is_interrupted_and_what_has_its_numbers_is_left_alone(
+    node: Node,
+):
+    node.kill_agent()
+    node.end_shim()
+    node.start_agent(machine_start="an earlier life")
+    node.agent.adopt()
+    exited = node.facts[-1]
+    assert isinstance(exited, JobExited) and (exited.outcome, exited.signal) == ("interrupted", None)
+    assert exited.stderr_tail == "the machine of node n1 was restarted"
+    assert node.rank.poll() is None, "it stands for a process of the machine's present life"
+    node.kill_agent()
+    node.start_agent()
+    assert node.machine_start == machine_start() and node.task.status is Status.EXITED
+
+
+async def test_a_task_that_ended_by_itself_before_a_restart_of_the_machine_has_its_own_result(node: Node):
+    node.kill_agent()
+    result = {"version": 2, "exit_code": 3, "signal": None, "outcome": "exited", "rank": 0, "stderr_tail": "boom"}
+    (node.folder.path / "exit.json").write_text(json.dumps(result))
+    node.end_shim()
+    node.start_agent(machine_start="an earlier life")
+    node.agent.adopt()
+    exited = node.facts[-1]
+    assert isinstance(exited, JobExited) and (exited.outcome, exited.exit_code) == ("exited", 3)
+
+
+async def test_a_task_that_was_ended_while_no_agent_was_there_is_interrupted_when_nothing_of_it_is_left(node: Node):
+    node.kill_agent()
+    node.end_shim()
+    node.start_agent()
+    node.agent.adopt()
+    node.rank.wait(10)  # it goes with its shim, at last by the agent's hand
+    node.agent.look()
+    exited = node.facts[-1]
+    assert isinstance(exited, JobExited) and exited.outcome == "interrupted"
+    assert exited.stderr_tail == "its processes were ended while the agent of node n1 was away"
+
+
+async def test_a_task_that_is_ended_before_the_eyes_of_its_agent_is_lost(node: Node):
+    node.agent.adopt()
+    node.end_shim()
+    node.agent.look()
+    node.rank.wait(10)
+    node.agent.look()
+    exited = node.facts[-1]
+    assert isinstance(exited, JobExited) and (exited.outcome, exited.signal) == ("lost", 9)
+
+
 async def test_an_agent_that_is_killed_while_it_leaves_still_wants_its_tasks_to_end(node: Node):
-    node.agent.stop_all()
+    node.agent.stop_all(NodeLeaving(node_id="n1", incarnation=1))
     node.kill_agent()
     node.start_agent()
     assert node.task.want is Want.STOP

@@ -23,7 +23,7 @@ STATE = bytes(range(256)) * 1000
 
 @pytest.fixture
 async def source() -> AsyncIterator[StateSource]:
-    """A node that gives the same state to whoever asks."""
+    """A node that gives the same state to every request."""
 
     async def give(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()

@@ -9,7 +9,6 @@ the tasks which had been started are gone, and from JobExited (`lost`) the same 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -22,10 +21,10 @@ from libs.contracts.wire import Undecodable
 from libs.node.task import task_key
 from torch_agent.journal import Journal
 from torch_agent.ordering import order_for
+from torch_agent.reading import up_to
 
 log = logging.getLogger(__name__)
 
-BATCH, WAIT_S = 1000, 5.0
 REPORTS = (b"job.started.", b"job.exited.")
 """How the types of an agent's reports begin, in every version."""
 WHY_LOST = "the node was set up anew before it had started this task"
@@ -69,7 +68,7 @@ async def beginning(bus: Bus, orders: Partition, node_id: str, journal: Journal,
 async def _never_reported(bus: Bus, orders: Partition, end: int, node_id: str) -> list[JobExited]:
     """The ends of the tasks that were ordered of a former life of this node, and never reported by it."""
     launches: dict[str, LaunchTask] = {}
-    async for message in _up_to(bus, orders, end):
+    async for message in up_to(bus, orders, end):
         order = order_for(message, node_id)
         if isinstance(order, LaunchTask):
             launches[task_key(order.job_id, order.attempt)] = order
@@ -77,7 +76,7 @@ async def _never_reported(bus: Bus, orders: Partition, end: int, node_id: str) -
         return []
     log.warning("this journal is new, and %d tasks were ordered before it: they are not started", len(launches))
     control = Partition(Topic.CONTROL, 0)
-    async for message in _up_to(bus, control, await bus.end_offset(control)):
+    async for message in up_to(bus, control, await bus.end_offset(control)):
         event = _report(message)
         if event is not None and event.node_id == node_id:
             launches.pop(task_key(event.job_id, event.attempt), None)
@@ -105,19 +104,3 @@ def _report(message: Message) -> JobStarted | JobExited | None:
         log.error("a report cannot be read: %s", error)
         return None
     return event if isinstance(event, JobStarted | JobExited) else None
-
-
-async def _up_to(bus: Bus, partition: Partition, end: int) -> AsyncIterator[Message]:
-    """The messages before an offset, as far as they are still kept."""
-    reader, at = await bus.reader({partition: 0}), 0
-    try:
-        while at < end:
-            messages = await reader.next_batch(BATCH, WAIT_S)
-            if not messages:  # the last offsets carry no messages
-                return
-            for message in messages:
-                if message.offset < end:
-                    yield message
-            at = messages[-1].offset + 1
-    finally:
-        await reader.close()

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import base64
+import errno
+import fcntl
+import gzip
 import hashlib
+import http.client
+import os
 import tarfile
-import urllib.error
+import tempfile
 import urllib.request
-from pathlib import Path
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from libs.kernel import ids
 
 TIMEOUT_S = 60.0
+CHUNK = 1 << 20
+DEEPEST = 200
+"""Folders in folders: what reads or removes a tree goes down into each of them."""
 
 
 class CodeUnavailable(Exception):
     """The code cannot be had; the message says from where and why."""
+
+
+class CodeBroken(Exception):
+    """The archive is there and is no directory that can be unpacked: it will be the same on every node."""
 
 
 def unpack(code_id: str, gateway: str, cache: Path, target: Path) -> None:
@@ -21,32 +36,70 @@ def unpack(code_id: str, gateway: str, cache: Path, target: Path) -> None:
 
     Raises:
         CodeUnavailable: the gateway does not have it, or what it sent is not what the id says.
+        CodeBroken: the archive cannot be unpacked, whatever the node does.
+        OSError: the node cannot store it.
     """
-    archive = cache / f"{code_id}.tar.gz"
-    if not archive.exists():
-        _fetch(code_id, gateway, archive)
+    archive = _fetched(code_id, gateway, cache)
     try:
         with tarfile.open(archive) as tar:
+            deepest = max((len(PurePosixPath(name).parts) for name in tar.getnames()), default=0)
+            if deepest > DEEPEST:
+                nested = f"it has {deepest} folders in each other; expected at most {DEEPEST}"
+                raise CodeBroken(f"code {code_id} cannot be unpacked: {nested}")
             tar.extractall(target, filter="data")  # refuses absolute paths, links outside, devices
-    except (tarfile.TarError, OSError) as error:
-        raise CodeUnavailable(f"code {code_id} cannot be unpacked: {error}") from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CodeBroken(f"code {code_id} cannot be unpacked: {error}") from error
+    except ValueError as error:  # names that are no names
+        raise CodeBroken(f"code {code_id} cannot be unpacked: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+            raise CodeBroken(f"code {code_id} cannot be unpacked: {error.strerror}: {error.filename}") from error
+        raise
 
 
-def code_id_of(content: bytes) -> str:
-    """The id of an archive: `c-` and 160 bits of its SHA-256 in lower-case base 32."""
-    return "c-" + base64.b32encode(hashlib.sha256(content).digest()[:20]).decode().lower()
+def _fetched(code_id: str, gateway: str, cache: Path) -> Path:
+    """The archive in the cache. Tasks that need one upload at the same time wait for one fetch of it."""
+    cache.mkdir(parents=True, exist_ok=True)
+    archive = cache / f"{code_id}.tar.gz"
+    try:
+        with (cache / f"{code_id}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_whole(archive, code_id):
+                _fetch(f"{gateway}/v1/code/{code_id}", code_id, archive)
+    except OSError as error:
+        raise CodeUnavailable(f"code {code_id} cannot be kept in {cache}: {error}") from error
+    return archive
 
 
-def _fetch(code_id: str, gateway: str, archive: Path) -> None:
-    url = f"{gateway}/v1/code/{code_id}"
+def _is_whole(archive: Path, code_id: str) -> bool:
+    """Whether the archive is there and is what its id says: a disk or an older agent may have damaged it."""
+    try:
+        with archive.open("rb") as file:
+            return ids.code_id(hashlib.file_digest(file, "sha256").digest()) == code_id
+    except FileNotFoundError:
+        return False
+
+
+def _fetch(url: str, code_id: str, archive: Path) -> None:
+    """Write what the gateway sends beside the archive, and give it the archive's name once its content is checked."""
+    handle, name = tempfile.mkstemp(dir=archive.parent, prefix=".fetching-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if _received(url, code_id, file) != code_id:
+                raise CodeUnavailable(f"{url} sent something else than code {code_id}")
+        os.replace(name, archive)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _received(url: str, code_id: str, file: BinaryIO) -> str:
+    """The id of what was sent and written to the file."""
+    digest = hashlib.sha256()
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content = answer.read()
-    except (urllib.error.URLError, OSError) as error:
+            while chunk := answer.read(CHUNK):
+                digest.update(chunk)
+                file.write(chunk)
+    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
         raise CodeUnavailable(f"code {code_id} cannot be fetched from {url}: {error}") from error
-    if code_id_of(content) != code_id:
-        raise CodeUnavailable(f"{url} sent something else than code {code_id}")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    temporary = archive.with_suffix(".new")
-    temporary.write_bytes(content)
-    temporary.rename(archive)
+    return ids.code_id(digest.digest())

@@ -1,10 +1,15 @@
-"""The environment of a task's processes: what torchrun sets, and what users of other schedulers look for."""
+"""The environment of a task's processes: what torchrun sets, and what users of other schedulers look for.
+
+Ranks are told their place where there are several, or where there may be: a process that is alone, or that starts the
+ranks itself, would take RANK and WORLD_SIZE for the word of a launcher, and wait for ranks that never come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from libs.contracts.placement import LaunchTask
+from libs.kernel.launchers import PER_GPU, Place, torchrun_variables
 
 
 def rank_environments(
@@ -18,6 +23,7 @@ def rank_environments(
     reports: str,
     inject_path: str,
     interpreter_dir: str,
+    commands_dir: str,
     gpu_memory_bytes: int,
 ) -> list[dict[str, str]]:
     """One environment per process of the task.
@@ -31,12 +37,12 @@ def rank_environments(
         reports: the file that the script's reports are appended to.
         inject_path: put first on PYTHONPATH, so that every Python process of the task gets the harness.
         interpreter_dir: put first on PATH: `python` is the interpreter that the agent runs on.
+        commands_dir: put before that: `srun` is the agent's, also on the node of a Slurm cluster.
         gpu_memory_bytes: of one GPU.
     """
-    local_ranks = range(len(order.gpu_indices)) if order.launcher == "ranks" else range(1)
     common = {
         **base,
-        "PATH": _joined(interpreter_dir, base.get("PATH", "")),
+        "PATH": _joined(f"{commands_dir}:{interpreter_dir}", base.get("PATH", "")),
         "PYTHONUNBUFFERED": "1",
         **order.env,
         "PYTHONPATH": _joined(inject_path, order.env.get("PYTHONPATH", base.get("PYTHONPATH", ""))),
@@ -44,9 +50,8 @@ def rank_environments(
         "CUDA_VISIBLE_DEVICES": ",".join(uuid for uuid in gpu_uuids if uuid),
         "MASTER_ADDR": rendezvous[0],
         "MASTER_PORT": str(rendezvous[1]),
-        "WORLD_SIZE": str(order.world_size),
-        "LOCAL_WORLD_SIZE": str(len(order.gpu_indices)),
         "GROUP_RANK": str(order.node_rank),
+        "NODE_RANK": str(order.node_rank),
         "NNODES": str(order.node_count),
         "SANJAYA_JOB_ID": order.job_id,
         "SANJAYA_JOB_NAME": order.name,
@@ -57,7 +62,11 @@ def rank_environments(
         "SANJAYA_REPORTS": reports,
         "SANJAYA_GPU_MEMORY_LIMIT_BYTES": str(gpu_memory_bytes),
         "SLURM_JOB_ID": order.job_id,
-        "SLURM_NTASKS": str(order.world_size),
+        "SLURM_JOB_NAME": order.name,
+        "SLURM_JOB_NUM_NODES": str(order.node_count),
+        "SLURM_NNODES": str(order.node_count),
+        "SLURM_NODEID": str(order.node_rank),
+        "SLURM_GPUS_ON_NODE": str(len(order.gpu_indices)),
     }
     if order.restores:
         common["SANJAYA_RESTORES"] = harness_dir
@@ -65,16 +74,41 @@ def rank_environments(
         common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
     if not any(gpu_uuids):
         common.setdefault("OMP_NUM_THREADS", "1")  # a virtual GPU is about one core
-    return [_with_rank(common, order.first_rank + local_rank, local_rank) for local_rank in local_ranks]
+    if order.launcher != PER_GPU:
+        torchrun = torchrun_variables(order.command, place_of(order, gpu_uuids, rendezvous))
+        starter = {"SANJAYA_RANK": str(order.first_rank), "SANJAYA_WORLD_SIZE": str(order.world_size)}
+        return [{**torchrun, **common, **starter}]
+    # An elastic job has had, or may get, more ranks: its script forms a process group also while it has one.
+    alone = order.world_size == 1 and order.virtual_ranks is None
+    return [
+        {**common, "SANJAYA_RANK": str(order.first_rank + local_rank), **({} if alone else _ranked(order, local_rank))}
+        for local_rank in range(len(order.gpu_indices))
+    ]
 
 
-def _with_rank(common: Mapping[str, str], rank: int, local_rank: int) -> dict[str, str]:
+def place_of(order: LaunchTask, gpu_uuids: Sequence[str], rendezvous: tuple[str, int]) -> Place:
+    """The task's part of the gang, as launchers are told it; arguments as for `rank_environments`."""
+    return Place(
+        gpus=len(order.gpu_indices),
+        world_size=order.world_size,
+        node_rank=order.node_rank,
+        nodes=order.node_count,
+        host=rendezvous[0],
+        port=rendezvous[1],
+        virtual=not any(gpu_uuids),
+    )
+
+
+def _ranked(order: LaunchTask, local_rank: int) -> dict[str, str]:
+    rank, local_ranks = order.first_rank + local_rank, len(order.gpu_indices)
     return {
-        **common,
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(order.world_size),
+        "LOCAL_WORLD_SIZE": str(local_ranks),
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local_rank),
+        "SLURM_NTASKS": str(order.world_size),
     }
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from libs.node.seen import Ended, Seen
 from torch_agent.harness.control import create_control
@@ -25,7 +25,7 @@ from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
 from torch_agent.records import Exit, Fetched, R, Shim, read_record
-from torch_agent.shim import VERSION
+from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
 OUTPUT = re.compile(r"rank-\d+\.(out|err)")
@@ -77,6 +77,13 @@ class TaskFolder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
+    def remove(self) -> None:
+        """Remove the folder with all that the task has left there, as far as that is possible.
+
+        By `rm`, because a task may have made folders in folders deeper than Python's own ways of removing them go.
+        """
+        subprocess.run(["rm", "-rf", "--", str(self.path)], stderr=subprocess.DEVNULL, check=False)
+
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""
         return sorted(path for path in self.path.glob("rank-*") if OUTPUT.fullmatch(path.name) and path.is_file())
@@ -97,21 +104,34 @@ class TaskFolder:
                 start_new_session=True,
             )
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, *, outcome: Literal["launch_failed", "node_failed"] = "launch_failed") -> None:
         """Leave the result of a task that cannot be started."""
         self.make()
-        ended = {"exit_code": None, "signal": None, "outcome": "launch_failed", "rank": None, "stderr_tail": why}
+        ended = {"exit_code": None, "signal": None, "outcome": outcome, "rank": None, "stderr_tail": why}
         _write(self.path / "exit.json", ended)
 
-    def look(self, *, starting: bool, started: bool) -> Seen:
+    def is_deserted(self, *, started: bool) -> bool:
+        """Whether the task has been started, and neither lives nor has left a result."""
+        shim = self._shim(started=started)
+        return shim is not None and not self._lives(shim) and not (self.path / "exit.json").exists()
+
+    def lives(self) -> bool:
+        """Whether the task has been started and has not ended."""
+        shim = self._shim(started=False)
+        return shim is not None and self._lives(shim)
+
+    def look(self, *, starting: bool, started: bool, before_restart: bool = False) -> Seen:
         """What is to be seen of the task.
 
         Args:
             starting: a shim was started and may not have come so far as to take the lock.
             started: the task's start was seen before.
+            before_restart: it was in an earlier life of the machine.
         """
         shim = self._shim(started=started)
         pid = shim.ranks[0] if shim is not None and shim.ranks else None
+        if before_restart:
+            shim = _Processes(None, [])  # other processes have these numbers by now, and must not be signalled
         ended = self._ended(shim)
         if ended is None and shim is not None and not self._lives(shim):
             ended = self._ended(shim) or self._lost(shim)
@@ -129,16 +149,24 @@ class TaskFolder:
             return False
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(shim.pid, signal.SIGKILL)
-        _signal(shim.ranks, signal.SIGKILL)
+        _signal(self._groups(shim), signal.SIGKILL)
         return True
 
     def signal_ranks(self, *numbers: int) -> None:
-        """Send signals to every process group of the task."""
-        _signal(self._ranks(), *numbers)
+        """Send signals to every process group of the task; SIGTERM to those of its ranks alone.
+
+        Launchers pass that one on, and a rank that is told twice would begin to leave twice.
+        """
+        shim = self._shim(started=True) if numbers else None
+        if shim is None:
+            return
+        for number in numbers:
+            _signal(shim.ranks if number == signal.SIGTERM else self._groups(shim), number)
 
     def processes(self) -> list[int]:
         """All that are in the task's process groups, ascending."""
-        groups = self._ranks()
+        shim = self._shim(started=True)
+        groups = self._groups(shim) if shim is not None else []
         return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if group_of(path) in groups)
 
     def shim_pid(self) -> int | None:
@@ -146,9 +174,15 @@ class TaskFolder:
         shim = self._shim(started=False)
         return shim.pid if shim is not None else None
 
-    def _ranks(self) -> list[int]:
+    def ranks(self) -> list[int]:
+        """The leaders of the ranks' process groups, by rank."""
         shim = self._shim(started=True)
         return shim.ranks if shim is not None else []
+
+    def _groups(self, shim: _Processes) -> list[int]:
+        """The process groups of the ranks, and those that have been made from there: torchrun makes one per rank."""
+        made = (group_of(Path("/proc") / str(pid)) for pid in members(str(self.pages)))
+        return list(dict.fromkeys([*shim.ranks, *(group for group in made if group > 1)]))
 
     def _shim(self, *, started: bool) -> _Processes | None:
         """None before the ranks have been started.
@@ -180,7 +214,7 @@ class TaskFolder:
         None while one of them is still on its way out, and has its memory.
         """
         _signal(shim.ranks, signal.SIGKILL)
-        if any(lives(pid) for pid in shim.ranks):
+        if kill_members(str(self.pages)) or any(lives(pid) for pid in shim.ranks):
             return None
         return Ended(exit_code=None, signal=None if why else signal.SIGKILL, outcome="lost", stderr_tail=why)
 

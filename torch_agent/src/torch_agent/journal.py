@@ -92,6 +92,15 @@ class Journal:
         self._set_note("state_port", str(port))
 
     @property
+    def machine_start(self) -> str:
+        """In which life of the machine (`processes.machine_start`) the tasks were looked at last; empty: not noted."""
+        return self._note("machine_start") or ""
+
+    @machine_start.setter
+    def machine_start(self, start: str) -> None:
+        self._set_note("machine_start", start)
+
+    @property
     def next_order(self) -> int | None:
         """Offset behind the last order applied; None when the journal is new and has no place among the orders yet."""
         note = self._note("next_order")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import LaunchTask
-from torch_agent.code import CodeUnavailable, unpack
-from torch_agent.environment import rank_environments
+from libs.kernel.launchers import PER_GPU, conflict_here, filled_in
+from libs.node.task import task_key
+from torch_agent.code import CodeBroken, unpack
+from torch_agent.environment import place_of, rank_environments
+from torch_agent.files.outputs import Outputs
 from torch_agent.folders import TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to
@@ -23,6 +28,15 @@ AGENTS_OWN = ("SANJAYA_", "OTEL_")
 """Prefixes of variables that are for the agent and not for the tasks."""
 PROGRAM_BYTES = 6 << 30
 """What a process with torch maps privately before it allocates anything of its own, generously."""
+SRUN = Path(__file__).with_name("srun.py")
+REFUSAL_RETRY_S = 5.0
+"""Until the result of a task that cannot be started is written again, on a node that cannot write at the moment."""
+
+log = logging.getLogger(__name__)
+
+
+class NotLaunched(Exception):
+    """The task cannot be started, here or elsewhere, as it was submitted; the message says what was expected."""
 
 
 class Launcher:
@@ -30,57 +44,111 @@ class Launcher:
 
     def __init__(self, options: Options, gpus: list[GpuInfo]) -> None:
         self._options = options
+        self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
+        self.doing: dict[str, str] = {}
+        """{task key: what is being done for it}, of tasks that are being launched, or were when that was broken off."""
         self._base = {k: v for k, v in os.environ.items() if not k.startswith(AGENTS_OWN)}
 
     async def launch(self, order: LaunchTask, folder: TaskFolder) -> subprocess.Popen[bytes] | None:
-        """Start the task's shim; when the task cannot be started, leave that as its result and return None."""
+        """Start the task's shim; when the task cannot be started, leave that as its result and return None.
+
+        Whatever goes wrong is the task's result: an exception would have the agent try the same again for ever, with
+        the task's GPUs.
+        """
+        key = task_key(order.job_id, order.attempt)
+        try:
+            shim = await self._launched(order, folder, key)
+            del self.doing[key]
+            return shim
+        except (CodeBroken, NotLaunched) as error:
+            await _refuse(folder, str(error), outcome="launch_failed")
+        except Exception as error:
+            log.exception("%s.%d cannot be launched", order.job_id, order.attempt)
+            await _refuse(folder, f"{type(error).__name__}: {error}", outcome="node_failed")
+        return None
+
+    async def _launched(self, order: LaunchTask, folder: TaskFolder, key: str) -> subprocess.Popen[bytes]:
+        self.doing[key] = "making its folder"
         folder.make()
         if order.restores:
             turn_to(folder.pages, suspend=True)
-        try:
-            if order.code_id is not None:
-                cache = self._options.state_dir / "code"
-                await asyncio.to_thread(unpack, order.code_id, self._options.gateway, cache, folder.work)
-            return folder.start_shim(self._spec(order, folder))
-        except (CodeUnavailable, OSError) as error:
-            folder.refuse(str(error))
-            return None
+        if order.code_id is not None:
+            self.doing[key] = f"fetching and unpacking code {order.code_id} from {self._options.gateway}"
+            cache = self._options.state_dir / "code"
+            await asyncio.to_thread(unpack, order.code_id, self._options.gateway, cache, folder.work)
+        self.doing[key] = "starting its processes"
+        return folder.start_shim(self._spec(order, folder))
 
     def checkpoints(self, job_id: str) -> Path:
         """Kept over the job's attempts."""
         return self._options.checkpoint_dir / job_id
 
+    def _output(self, order: LaunchTask, folder: TaskFolder) -> dict[str, str]:
+        """Where the job finds the folder that is kept of it; linked into a working directory of its own alone."""
+        if order.output_dir is None:
+            return {}
+        return {"SANJAYA_OUTPUT_DIR": str(self.outputs.link(order.job_id, order.output_dir, folder.work))}
+
     def _spec(self, order: LaunchTask, folder: TaskFolder) -> dict[str, Any]:
         gpus = [self._gpus[index] for index in order.gpu_indices]
         checkpoints = self.checkpoints(order.job_id)
         checkpoints.mkdir(parents=True, exist_ok=True)
-        virtual = not any(gpu.uuid for gpu in gpus)
+        uuids, rendezvous = [gpu.uuid for gpu in gpus], _rendezvous(order)
+        place, command = place_of(order, uuids, rendezvous), order.command
+        if order.launcher != PER_GPU:
+            if (why := conflict_here(command, place)) is not None:
+                raise NotLaunched(why)
+            command = filled_in(command, place)
         environments = rank_environments(
             order,
-            base=self._base,
-            gpu_uuids=[gpu.uuid for gpu in gpus],
-            rendezvous=_rendezvous(order),
+            base=self._base | self._output(order, folder),
+            gpu_uuids=uuids,
+            rendezvous=rendezvous,
             checkpoint_dir=str(checkpoints),
             harness_dir=str(folder.pages),
             reports=str(folder.reports),
             inject_path=inject_path(),
             interpreter_dir=str(Path(sys.executable).parent),
+            commands_dir=str(self._commands()),
             gpu_memory_bytes=gpus[0].memory_bytes,
         )
         return {
-            "command": order.command,
+            "command": command,
             "cwd": order.working_dir or str(folder.work),
             "environments": environments,
             "time_limit_s": order.time_limit_s,
-            "data_limit_bytes": _data_limit(order, gpus) if virtual else 0,
-            "nice": 5 if virtual else 0,
+            "data_limit_bytes": _data_limit(order, gpus) if place.virtual else 0,
+            "nice": 5 if place.virtual else 0,
         }
+
+    def _commands(self) -> Path:
+        """The folder of commands that tasks find besides the machine's: `srun`, which runs without the harness."""
+        folder = self._options.state_dir / "bin"
+        path = folder / "srun"
+        content = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(str(SRUN))} "$@"\n'
+        if not path.exists() or path.read_text() != content:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part = folder / "srun.part"
+            part.write_text(content)
+            part.chmod(0o755)
+            part.rename(path)
+        return folder
+
+
+async def _refuse(folder: TaskFolder, why: str, *, outcome: Literal["launch_failed", "node_failed"]) -> None:
+    while True:
+        try:
+            folder.refuse(why, outcome=outcome)
+            return
+        except OSError as error:
+            log.error("%s: the task's result cannot be written: %s", folder.path, error)
+            await asyncio.sleep(REFUSAL_RETRY_S)
 
 
 def _data_limit(order: LaunchTask, gpus: list[GpuInfo]) -> int:
     """What one process may map privately: its GPUs' memory, and what the program itself takes."""
-    per_process = 1 if order.launcher == "ranks" else len(gpus)
+    per_process = 1 if order.launcher == PER_GPU else len(gpus)
     return gpus[0].memory_bytes * per_process + PROGRAM_BYTES
 
 

@@ -32,9 +32,18 @@ class Options:
     rendezvous_ports: PortRange
     state_port: int
     """Where other agents fetch the states of tasks that move; 0: any free port."""
+    cell_key_file: Path | None
+    """Holds the secret of the cell with which the gateway asks for files; None: no files are served."""
+    files_port: int
+    """Where the gateway fetches files of jobs; 0: any free port."""
+    outputs_most_bytes: int
+    """What jobs that have ended may keep together on this node."""
+    outputs_longest_s: float
+    """How long what a job keeps stays after its last change."""
     driver_checkpoint: bool
     """Whether the driver moves the memory of processes without the harness."""
-    stop_tasks_on_exit: bool
+    requeue_on_exit: bool
+    """Whether an orderly exit ends the tasks and gives their jobs back to the queue; else they go on, to be adopted."""
     heartbeat_s: float
 
 
@@ -57,12 +66,36 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
     add("--state-port", type=int, default=0, help="other agents fetch states of moving tasks there (0: any)")
     add(
+        "--cell-key-file",
+        type=Path,
+        default=env("SANJAYA_CELL_KEY_FILE"),
+        help="the cell's secret: with it the gateway fetches files of jobs; none: no files are served",
+    )
+    add("--files-port", type=int, default=0, help="the gateway fetches files of jobs there (0: any)")
+    add(
+        "--outputs-gib",
+        type=float,
+        default=float(env("SANJAYA_OUTPUTS_GIB", "100")),
+        help="what jobs that have ended may keep here together (submit --output); beyond, the oldest goes",
+    )
+    add(
+        "--outputs-days",
+        type=float,
+        default=float(env("SANJAYA_OUTPUTS_DAYS", "14")),
+        help="how long what a job keeps stays after its last change",
+    )
+    add(
         "--driver-checkpoint",
         action=argparse.BooleanOptionalAction,
         default=env("SANJAYA_DRIVER_CHECKPOINT") == "1",
         help="suspend processes without the harness by the NVIDIA driver (570 and later)",
     )
-    add("--on-exit", choices=("stop", "leave"), default="stop", help="what happens to tasks at an orderly exit")
+    add(
+        "--on-exit",
+        choices=("keep", "requeue"),
+        default="keep",
+        help="at an orderly exit: tasks go on and the next start adopts them, or end and their jobs are queued again",
+    )
     add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
     found = parser.parse_args(arguments)
     if not found.bus:
@@ -84,8 +117,12 @@ def parse(arguments: list[str] | None = None) -> Options:
         address=found.address,
         rendezvous_ports=found.rendezvous_ports,
         state_port=found.state_port,
+        cell_key_file=Path(found.cell_key_file) if found.cell_key_file else None,
+        files_port=found.files_port,
+        outputs_most_bytes=int(found.outputs_gib * 2**30),
+        outputs_longest_s=found.outputs_days * 86_400.0,
         driver_checkpoint=found.driver_checkpoint,
-        stop_tasks_on_exit=found.on_exit == "stop",
+        requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,
     )
 

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_agent.harness.page import HEAD, MAGIC, SEQUENCE, SEQUENCE_AT, SIZE, Handover, Obeyed, PageReading
+from libs.contracts.placement import LaunchTask
+from libs.kernel.launchers import PER_GPU
+from torch_agent.harness.page import HEAD, MAGIC, SEQUENCE, SEQUENCE_AT, SIZE, Acknowledged, Handover, PageReading
 from torch_agent.harness.versions import UnknownVersion
 from torch_agent.once import warn_once
 from torch_agent.processes import lives
 
 TRIES, PAUSE_S = 100, 0.0005
+FIRST_MINIBATCHES = 3
+"""After so many a script that is distributed has formed its process group."""
 LARGEST = 1 << 53
 """No count and no number of bytes on a page is larger; the page lies in reach of the script, which may write there."""
 
@@ -52,8 +56,9 @@ class Layout:
     """Where a version of the page has what; None: that version does not have the part."""
 
     body: Part
-    obeyed: Part | None = None
+    acknowledged: Part | None = None
     handover: Part | None = None
+    meeting: Part | None = None
 
 
 _BODY = Part(
@@ -72,7 +77,7 @@ _BODY = Part(
         "memory_min_bytes",
     ),
 )
-_OBEYED = Part(
+_ACKNOWLEDGED = Part(
     512,
     struct.Struct("<QQQddd"),
     ("turn", "bytes_parked", "bytes_left", "park_s", "unpark_s", "parked_at_s"),
@@ -83,12 +88,14 @@ _HANDOVER_3 = Part(
     ("movable", "ready", "restored", "saved", "save_failed", "save_fd", "save_bytes", "save_s", "load_s"),
 )
 _HANDOVER_4 = Part(1024, struct.Struct("<???Q?iQdd?"), (*_HANDOVER_3.names, "resizable"))
+_MEETING = Part(2048, struct.Struct("<I"), ("group_size",))
 
 LAYOUTS: dict[int, Layout] = {
     1: Layout(_BODY),
-    2: Layout(_BODY, _OBEYED),
-    3: Layout(_BODY, _OBEYED, _HANDOVER_3),
-    4: Layout(_BODY, _OBEYED, _HANDOVER_4),
+    2: Layout(_BODY, _ACKNOWLEDGED),
+    3: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_3),
+    4: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4),
+    5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),
 }
 """{version: layout}. A row never changes; a change to harness/page.py is a new version, and a row more."""
 
@@ -136,6 +143,24 @@ def living_pages(folder: Path) -> list[PageReading]:
     return [page for page in pages(folder) if lives(page.pid)]
 
 
+def are_all_there(living: list[PageReading], order: LaunchTask) -> bool:
+    """Whether every rank of the task has a page.
+
+    A launcher starts as many as its own options say; then the ranks know how many they are, over all nodes.
+    """
+    if order.launcher == PER_GPU:
+        return len(living) >= len(order.gpu_indices)
+    return bool(living) and len(living) >= living[0].world_size // order.node_count
+
+
+def ranks_apart(living: list[PageReading], order: LaunchTask) -> int:
+    """How many processes train side by side without a process group, over all nodes; 0: they do not, or not yet."""
+    if not are_all_there(living, order) or living[0].world_size < 2:
+        return 0
+    apart = all(page.group_size == 1 and page.minibatches_total >= FIRST_MINIBATCHES for page in living)
+    return living[0].world_size if apart else 0
+
+
 def minibatches_done(folder: Path) -> int:
     """Mini-batches of the slowest rank; 0 when no rank had the harness."""
     return min((reading.minibatches_total for reading in pages(folder)), default=0)
@@ -163,16 +188,20 @@ def _parse(path: Path, data: bytes) -> PageReading | None:
         raise UnknownVersion(path, "a page", version, LAYOUTS)
     try:
         body = layout.body.read(data)
-        obeyed = Obeyed(**layout.obeyed.read(data)) if layout.obeyed is not None else Obeyed()
+        acknowledged = (
+            Acknowledged(**layout.acknowledged.read(data)) if layout.acknowledged is not None else Acknowledged()
+        )
         handover = Handover(**layout.handover.read(data)) if layout.handover is not None else Handover()
+        meeting = layout.meeting.read(data) if layout.meeting is not None else {}
     except ValueError as error:
         warn_once(f"{path}: a page with an impossible value, {error}: it is not read")
         return None
     loss = body.pop("loss")
     return PageReading(
         **body,
+        **meeting,
         loss=None if math.isnan(loss) else loss,
-        obeyed=obeyed,
+        acknowledged=acknowledged,
         handover=handover,
-        listens=layout.obeyed is not None,
+        listens=layout.acknowledged is not None,
     )

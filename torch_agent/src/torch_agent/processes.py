@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
+BOOT_ID = PROC / "sys/kernel/random/boot_id"
 PARENT, GROUP, BEGAN = 1, 2, 19
 """Places in a process's `stat`, counted from its state on."""
+
+
+def machine_start() -> str:
+    """Names the present life of the machine, or of the container: no process of an earlier one is left."""
+    first = _stat(PROC / "1")
+    return f"{BOOT_ID.read_text().strip()}/{first[BEGAN] if first else ''}"
 
 
 def lives(pid: int) -> bool:

@@ -15,6 +15,7 @@ from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Partition, Positi
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.journal import Fact, Journal
+from torch_agent.reading import up_to
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,24 @@ class Publisher:
         journal_id, _, number = at.metadata.partition(":")
         if journal_id == self._journal.id and number:
             self._has_published(int(number))
+        elif self._journal.backlog:
+            await self._look_for_published()
         return at
+
+    async def _look_for_published(self) -> None:
+        """Find the journal's facts on the log by their ids: the note is gone, as a broker forgets it after a while.
+
+        Only an agent that was killed between a commit and its own entry of it, and then stayed away for that long,
+        has such facts. The whole of their topics is read, since nothing says where they would be.
+        """
+        facts = self._journal.unpublished(self._journal.backlog)
+        numbers = {self._envelope(fact).id.encode(): fact.number for fact in facts}
+        found = 0
+        for topic in {type(fact.event).topic for fact in facts}:
+            for partition in await self._bus.partitions(topic):
+                async for message in up_to(self._bus, partition, await self._bus.end_offset(partition)):
+                    found = max(found, numbers.get(dict(message.headers).get("ce_id", b""), 0))
+        self._journal.published(found)
 
     def _has_published(self, number: int) -> None:
         """The log has this journal's facts up to this number; more than the journal knows, if it is an old copy."""

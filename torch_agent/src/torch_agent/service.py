@@ -6,27 +6,29 @@ python -m torch_agent.service --bus sqlite:///… --node-id n1 --virtual-gpus 4
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
-from typing import TextIO
 
 from libs.bus.connect import connect
 from libs.bus.port import Bus, BusError, BusUnavailable, Fenced
-from libs.contracts.agent import NodeJoined, NodeLeft
+from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.node.task import LEAVING_PATIENCE_S
+from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.complaints import Complaints
 from torch_agent.driver.interface import Driver
+from torch_agent.files.server import FileServer
+from torch_agent.holding import AnotherAgent, hold
 from torch_agent.journal import Journal, JournalRefused
 from torch_agent.launching import Launcher
-from torch_agent.moving.giving import StateServer
+from torch_agent.moving.sending import StateServer
 from torch_agent.options import Options, parse
 from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
@@ -43,10 +45,6 @@ PUBLISH_TIMEOUT_S = 5.0
 EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
 
 
-class AnotherAgent(Exception):
-    """The state directory is in use; the message names it."""
-
-
 async def serve(options: Options, stop: asyncio.Event) -> None:
     """Run the agent until `stop` is set.
 
@@ -57,7 +55,7 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
     """
-    with _locked(options):
+    with hold(options.state_dir):
         gpus = _gpus(options)
         journal = Journal(options.state_dir / "journal.db")
         bus = await connect(options.bus, options.cell)
@@ -80,13 +78,19 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         journal.record(facts=[event], time_s=time.time())
         publisher.wake()
 
+    complaints = Complaints()
+    logging.getLogger().addHandler(complaints)
     states = StateServer(supervision.tasks.get, supervision.folder)
     journal.state_port = await states.start(options.address, options.state_port or journal.state_port)
 
+    files = _file_server(options)
+    files_port = files.start(options.address, options.files_port) if files is not None else 0
+
     def joined(incarnation: int) -> NodeJoined:
-        return _joined(options, gpus, incarnation, supervision, journal.state_port)
+        return _joined(options, gpus, incarnation, supervision, journal.state_port, files_port)
 
     report(joined(incarnation))
+    supervision.adopt()
     partition = await orders_partition(bus, options.node_id)
     telemetry = Telemetry(
         bus,
@@ -97,11 +101,13 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         pages_of=lambda task: supervision.folder(task).pages,
         report=report,
         rejoin=lambda: report(joined(journal.begin_incarnation())),
+        complaints=complaints,
     )
     workers = [
         asyncio.create_task(supervision.run()),
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
+        asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
     ]
     orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, supervision.take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(gpus.inventory()), incarnation)
@@ -112,15 +118,21 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         for worker in done - {stopped}:
             worker.result()
         await _cancel([orders])
-        if options.stop_tasks_on_exit:
-            supervision.stop_all()
+        if options.requeue_on_exit:
+            note = "stopped in order"
+            supervision.stop_all(NodeLeaving(node_id=options.node_id, incarnation=incarnation, note=note))
             await supervision.until_idle(LEAVING_PATIENCE_S)
-            report(NodeLeft(node_id=options.node_id, incarnation=incarnation, note="stopped in order"))
+            report(NodeLeft(node_id=options.node_id, incarnation=incarnation, note=note))
+        else:
+            log.info("%d tasks go on; the next start on %s adopts them", len(supervision.active()), options.state_dir)
         await _cancel(workers)
         with suppress(TimeoutError):
             await asyncio.wait_for(_publish_rest(publisher, journal), PUBLISH_TIMEOUT_S)
     finally:
+        logging.getLogger().removeHandler(complaints)
         states.close()
+        if files is not None:
+            await asyncio.to_thread(files.close)
         await _cancel([orders, *workers])
         await publisher.close()
 
@@ -151,7 +163,7 @@ async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) 
 
 
 def _joined(
-    options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision, state_port: int
+    options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision, state_port: int, files_port: int
 ) -> NodeJoined:
     return NodeJoined(
         node_id=options.node_id,
@@ -164,6 +176,8 @@ def _joined(
         virtual=gpus.virtual,
         remaps=gpus.virtual,
         state_port=state_port,
+        files_port=files_port,
+        state_dir=str(options.state_dir),
         agent_version=VERSION,
     )
 
@@ -186,30 +200,23 @@ def _gpus(options: Options) -> GpuFacts:
     return NvmlGpus()
 
 
+def _file_server(options: Options) -> FileServer | None:
+    """None where the agent has no key of the cell: files are for requests of the cell's own gateway alone.
+
+    Raises:
+        KeyUnreadable: the file of the key cannot be read, or is too short to be a secret.
+    """
+    if options.cell_key_file is None:
+        return None
+    return FileServer(options.state_dir, options.node_id, read_key(options.cell_key_file))
+
+
 def _driver(options: Options) -> Driver | None:
     """None where it is not wanted, or not there."""
     driver = Driver.load() if options.driver_checkpoint else None
     if options.driver_checkpoint and driver is None:
         log.warning("this machine has no NVIDIA driver with a checkpoint interface (570 and later): done without")
     return driver
-
-
-def _locked(options: Options) -> TextIO:
-    """Hold the state directory; the lock goes with the process.
-
-    Raises:
-        AnotherAgent: another process holds it.
-    """
-    options.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (options.state_dir / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise AnotherAgent(f"another agent works in {options.state_dir}") from None
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
 
 
 async def _main(options: Options) -> None:
@@ -239,7 +246,7 @@ def main() -> None:
     except NoNvidiaGpus as error:
         log.error("%s  try: --virtual-gpus 4", error)
         sys.exit(EXIT_USAGE)
-    except (AnotherAgent, BusUnavailable) as error:
+    except (AnotherAgent, BusUnavailable, KeyUnreadable) as error:
         log.error("%s", error)
         sys.exit(EXIT_USAGE)
 

@@ -8,6 +8,10 @@ Standard library only; reads `spec.json`, and leaves in the same folder:
     shim.json    pids of the ranks, once they are started
     exit.json    how the task ended, written when none of its processes is left
 
+Told to end (SIGTERM: a machine that shuts down, a service manager or a container that ends everything in it), it tells
+the ranks to, so that they save what they can, and leaves no `exit.json` unless they have done all their work: to the
+next agent the task was interrupted, and has not failed.
+
 The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
 kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
 """
@@ -20,6 +24,7 @@ import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -32,7 +37,15 @@ VERSION = 2
 PR_SET_PDEATHSIG = 1
 PEER_GRACE_S = 5.0
 """How long the other ranks may go on after one has ended badly, before each of the two signals."""
+LEFT_GRACE_S = 60.0
+"""How long processes may go on when SIGTERM has ended their starter before them: a batch script's shell ends at once,
+its ranks save what they have done. The agent kills them sooner, at the end of the grace of its stop."""
+KILLED_LOOK_S = 1.0
 STDERR_TAIL_BYTES = 4096
+HEARD = (signal.SIGCHLD, signal.SIGTERM)
+"""Taken by sigtimedwait alone."""
+TASK_VARIABLE = "SANJAYA_HARNESS_DIR"
+"""All processes of a task have it in their environment, with the same value; those of no other task have."""
 
 
 class CannotStart(Exception):
@@ -58,12 +71,70 @@ def main(folder: Path) -> int:
         return 0
     pids = {str(rank): process.pid for rank, process in ranks.items()}
     _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
-    result = _watch(ranks, spec, folder)
+    result = _watch(ranks, spec, folder)  # None: interrupted
+    mark = spec["environments"][0].get(TASK_VARIABLE, "")
+    if result is None or result["signal"] == signal.SIGTERM:
+        told_all = result is None or result["outcome"] == "time_limit"
+        _wait_for_what_is_left(mark, PEER_GRACE_S if told_all else LEFT_GRACE_S)
+    _kill_what_is_left(ranks, mark)
+    if result is not None:
+        _leave(folder / "exit.json", version, result)
+    return 0
+
+
+def members(mark: str) -> list[int]:
+    """The living processes of a task, ascending; launchers start their ranks in process groups of their own.
+
+    Args:
+        mark: the value of `TASK_VARIABLE` of this task.
+    """
+    wanted, found = f"{TASK_VARIABLE}={mark}".encode(), []
+    for entry in os.scandir("/proc") if mark else ():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
+def _wait_for_what_is_left(mark: str, grace_s: float) -> None:
+    deadline = time.monotonic() + grace_s
+    while (left := members(mark)) and (wait_s := deadline - time.monotonic()) > 0:
+        _wait_for(left[0], wait_s)
+
+
+def _kill_what_is_left(ranks: dict[int, subprocess.Popen[bytes]], mark: str) -> None:
     for process in ranks.values():
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what the ranks have left behind
-    _leave(folder / "exit.json", version, result)
-    return 0
+            os.killpg(process.pid, signal.SIGKILL)
+    while kill_members(mark):  # again, because one that is being killed may have started another
+        pass
+
+
+def kill_members(mark: str) -> bool:
+    """Kill the processes of a task, and wait until they are gone, with their memory. Returns whether there were any.
+
+    Held by descriptors: a process that is on its way out has no environment any more by which it would be found.
+    """
+    descriptors = []
+    for pid in members(mark):
+        with contextlib.suppress(ProcessLookupError):
+            descriptors.append(os.pidfd_open(pid))
+    for descriptor in descriptors:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    for descriptor in descriptors:
+        select.select([descriptor], [], [], KILLED_LOOK_S)
+        os.close(descriptor)
+    return bool(descriptors)
+
+
+def _wait_for(pid: int, wait_s: float) -> None:
+    """Until a process that is no child has ended, or so long."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        select.select([descriptor], [], [], wait_s)
+        os.close(descriptor)
 
 
 def _spec(path: Path) -> dict[str, Any]:
@@ -92,7 +163,7 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
     libc = ctypes.CDLL(None, use_errno=True)
 
     def in_the_child() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if spec["data_limit_bytes"]:
             resource.setrlimit(resource.RLIMIT_DATA, (spec["data_limit_bytes"], spec["data_limit_bytes"]))
@@ -101,7 +172,7 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
 
     try:
         for environment in spec["environments"]:
-            rank = int(environment["RANK"])
+            rank = int(environment.get("SANJAYA_RANK") or environment["RANK"])  # agents before it set RANK always
             with (folder / f"rank-{rank}.out").open("ab") as out, (folder / f"rank-{rank}.err").open("ab") as err:
                 ranks[rank] = subprocess.Popen(
                     spec["command"],
@@ -123,10 +194,14 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
     return ranks
 
 
-def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Wait for all ranks; stop the rest when one ends badly or the time is over."""
+def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """Wait for all ranks; stop the rest when one ends badly, the time is over, or this process is told to end.
+
+    Returns:
+        How the task has ended; None when it was interrupted.
+    """
     deadline = time.monotonic() + spec["time_limit_s"] if spec["time_limit_s"] else None
-    running, first_bad, over_time = dict(ranks), None, False
+    running, first_bad, over_time, interrupted = dict(ranks), None, False, False
     escalation: list[tuple[float, int]] = []
     while running:
         for rank, process in list(running.items()):
@@ -143,14 +218,20 @@ def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], fold
         while escalation and now >= escalation[0][0]:
             _signal_all(running, escalation.pop(0)[1])
         if running:
-            _sleep_until([deadline if not over_time else None, escalation[0][0] if escalation else None], now)
-    return _verdict(first_bad, over_time, folder)
+            told = _sleep_until([deadline if not over_time else None, escalation[0][0] if escalation else None], now)
+            if told and not interrupted:
+                now = time.monotonic()  # that of before has waited as long as nothing happened
+                interrupted, escalation = True, [(now, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
+    # What ends everything may have reached the ranks a moment earlier.
+    interrupted = interrupted or signal.SIGTERM in signal.sigpending()
+    return None if interrupted and first_bad is not None else _verdict(first_bad, over_time, folder)
 
 
-def _sleep_until(times: list[float | None], now: float) -> None:
-    """Until the next deadline or a child's end, whichever comes first."""
+def _sleep_until(times: list[float | None], now: float) -> bool:
+    """Until the next deadline, a child's end or SIGTERM, whichever comes first. Returns whether it was SIGTERM."""
     wait_s = min([t - now for t in times if t is not None], default=60.0)
-    signal.sigtimedwait([signal.SIGCHLD], max(0.0, min(wait_s, 60.0)))
+    heard = signal.sigtimedwait(HEARD, max(0.0, min(wait_s, 60.0)))
+    return heard is not None and heard.si_signo == signal.SIGTERM
 
 
 def _signal_all(running: dict[int, subprocess.Popen[bytes]], number: int) -> None:
@@ -194,5 +275,5 @@ def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # taken by sigtimedwait alone
+    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     sys.exit(main(Path(sys.argv[1])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -14,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from libs.contracts.agent import LogLine
+from libs.contracts.agent import LogLine, NodeLeaving
 from libs.contracts.base import Event
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.handover import gpus_taken
 from libs.node.reports import report_due
-from libs.node.seen import Seen
-from libs.node.task import Order, Status, Task, apply_order, stop_all
+from libs.node.seen import Ended, Seen
+from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
+from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
@@ -29,10 +29,10 @@ from torch_agent.harness.versions import Unreadable
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
-from torch_agent.obedience import with_obedience
 from torch_agent.once import warn_once
 from torch_agent.output import logged, read_lines
-from torch_agent.pages import living_pages, minibatches_done
+from torch_agent.pages import living_pages, minibatches_done, ranks_apart
+from torch_agent.processes import machine_start
 from torch_agent.reports import last_report
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,10 @@ class Supervision:
         self._changed = asyncio.Event()
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
+        self._machine_start = machine_start()
+        self._is_restarted = journal.machine_start not in ("", self._machine_start)
+        self._interrupted = {task.key for task in self.active() if self._is_deserted(task)}
+        """Keys of the tasks that were ended without a result before this agent came."""
         self._end_strangers()
 
     def _end_strangers(self) -> None:
@@ -93,6 +97,9 @@ class Supervision:
         for path in self._folders.glob("*"):
             if path.name not in self.tasks and TaskFolder(path).end_unknown():
                 log.warning("%s: a task that is not in the journal was running here and has been killed", path)
+
+    def _is_deserted(self, task: Task) -> bool:
+        return self.folder(task).is_deserted(started=task.status is not Status.ACCEPTED)
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
@@ -102,16 +109,26 @@ class Supervision:
         """Tasks that have not ended."""
         return [task for task in self.tasks.values() if task.status is not Status.EXITED]
 
+    def adopt(self) -> None:
+        """Look for the first time. What the journal has from then on is of the machine's present life."""
+        self.look()
+        self._journal.machine_start = self._machine_start
+
+    def active_jobs(self) -> set[str]:
+        """Ids of the jobs with such tasks."""
+        return {task.order.job_id for task in self.active()}
+
     def take(self, orders: list[Order], next_order: int) -> None:
         """Journal what orders ask for, together with the position behind them."""
         changed = [task for order in orders if (task := apply_order(self.tasks, order)) is not None]
         self._journal.record(changed, next_order=next_order)
         self._changed.set()
 
-    def stop_all(self) -> None:
-        """Want every task to end."""
+    def stop_all(self, because: NodeLeaving) -> None:
+        """Want every task to end. The reason is on record with that, so that it is on the log before their ends."""
         stop_all(self.tasks)
-        self._journal.record(self.active())
+        self._journal.record(self.active(), [because], time_s=time.time())
+        self._on_facts()
         self._changed.set()
 
     async def run(self) -> None:
@@ -169,12 +186,20 @@ class Supervision:
 
     def _see(self, task: Task, folder: TaskFolder) -> Seen:
         launching, shim = self._launching.get(task.key), self._shims.get(task.key)
+        if launching is not None and task.want is Want.STOP:
+            launching.cancel()  # else a stop would wait for what a launch waits for, which may never come
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
-        seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED)
-        seen = msgspec.structs.replace(seen, gpus_taken=task.waits_for_gpus and gpus_taken(task, self.active()))
+        interrupted = task.key in self._interrupted
+        before_restart = interrupted and self._is_restarted
+        seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED, before_restart=before_restart)
+        if interrupted and seen.ended is not None:
+            seen = msgspec.structs.replace(seen, ended=self._interruption(task))
+        taken = task.waits_for_gpus and gpus_taken(task, self.active())
+        seen = msgspec.structs.replace(seen, gpus_taken=taken, preparing=self._launcher.doing.get(task.key, ""))
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
-            seen = with_obedience(seen, folder.pages, living)
+            seen = with_acknowledgements(seen, folder.pages, living)
+            seen = msgspec.structs.replace(seen, apart=ranks_apart(living, task.order))
             if self._by_driver is not None and task.asked_since_s is not None and not living:
                 moved = self._by_driver.seen(task.key, folder.processes)
                 seen = msgspec.structs.replace(seen, by_driver=moved)
@@ -187,6 +212,14 @@ class Supervision:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
             seen = msgspec.structs.replace(seen, ended=ended)
         return seen
+
+    def _interruption(self, task: Task) -> Ended:
+        """How a task has ended of which nothing is left: by nothing that it has done itself."""
+        node = task.order.node_id
+        why = f"its processes were ended while the agent of node {node} was away"
+        if self._is_restarted:
+            why = f"the machine of node {node} was restarted"
+        return Ended(exit_code=None, signal=None, outcome="interrupted", stderr_tail=why)
 
     def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, now_s: float) -> tuple[Seen, dict[str, int]]:
         """What was seen, the script's last report where it is due, and the place behind it in its file."""
@@ -267,7 +300,9 @@ class Supervision:
 
     def _ended(self, task: Task) -> None:
         self._ended_at_s[task.key] = time.monotonic()
+        self._interrupted.discard(task.key)
         self._launching.pop(task.key, None)
+        self._launcher.doing.pop(task.key, None)
         self._fetches.forget(task.key)
         if self._by_driver is not None:
             self._by_driver.forget(task.key)
@@ -285,7 +320,7 @@ class Supervision:
             if task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S:
                 folder = self.folder(task)
                 self._journal.forget(key, [str(path) for path in (*folder.outputs(), folder.reports)])
-                shutil.rmtree(folder.path, ignore_errors=True)
+                folder.remove()
                 del self.tasks[key], self._ended_at_s[key]
 
     def _patience_s(self) -> float | None:

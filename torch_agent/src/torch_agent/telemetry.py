@@ -15,11 +15,19 @@ from typing import NamedTuple
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable
-from libs.contracts.agent import GpuRecovered, GpuSampled, GpuUnhealthy, MinibatchProfiled, NodeHeartbeat
+from libs.contracts.agent import (
+    GpuRecovered,
+    GpuSampled,
+    GpuUnhealthy,
+    MinibatchProfiled,
+    NodeErrorsLogged,
+    NodeHeartbeat,
+)
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from libs.node.task import Task
+from torch_agent.complaints import Complaints
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import GpuFacts, GpuReading
@@ -27,6 +35,8 @@ from torch_agent.probes.gpus import GpuFacts, GpuReading
 log = logging.getLogger(__name__)
 
 APPEND_TIMEOUT_S = 5.0
+ERRORS_EVERY_S = 60.0
+"""How often it is said at most that the agent has logged errors."""
 REJOIN_AFTER_S = 10.0
 """After so long a silence the node announces itself again: introspection's shortest patience is longer."""
 
@@ -90,6 +100,7 @@ class Telemetry:
         pages_of: Callable[[Task], Path],
         report: Callable[[Event], None],
         rejoin: Callable[[], None],
+        complaints: Complaints,
     ) -> None:
         """Wire it up.
 
@@ -98,10 +109,12 @@ class Telemetry:
             pages_of: the folder of a task's pages.
             report: journals a fact about the node.
             rejoin: announces the node again, with its tasks: it may have been thought lost.
+            complaints: the errors that the agent has logged.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report, self._rejoin = active, pages_of, report, rejoin
         self._heard_at_s = time.time()
+        self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._faults: dict[int, str] = {}
         self._utilisations: dict[int, float] = {}
@@ -126,6 +139,7 @@ class Telemetry:
             if now_s >= beat_due_s:
                 beat_due_s = now_s + heartbeat_s
                 events += self._heartbeat(active, readings)
+                self._tell_errors(now_s)
             await self._send(events, now_s)
             await asyncio.sleep(min(1.0, heartbeat_s))
 
@@ -144,6 +158,14 @@ class Telemetry:
             self._note_health(sample)
         beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
         return [beat, *(self._sampled(sample) for sample in samples)]
+
+    def _tell_errors(self, now_s: float) -> None:
+        errors = self._complaints.errors
+        if errors == self._errors_told or now_s < self._errors_due_s:
+            return
+        self._errors_told, self._errors_due_s = errors, now_s + ERRORS_EVERY_S
+        last = self._complaints.last
+        self._report(NodeErrorsLogged(node_id=self._node_id, incarnation=self._incarnation, errors=errors, last=last))
 
     def _sampled(self, sample: GpuReading) -> GpuSampled:
         return GpuSampled(

@@ -12,6 +12,7 @@ from heapq import nsmallest
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.jobs import GpuRequest
+from libs.contracts.placement import ReservedPart
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Free, Servers, fullest_of
 
@@ -28,6 +29,15 @@ class Fit:
     def nodes(self) -> int:
         """Servers used."""
         return len(self.gang)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Servers on which a gang's GPUs are to be collected as they become free."""
+
+    gpu_type: str
+    parts: list[ReservedPart]
+    """Together as many GPUs as the gang needs; those that are free already are kept."""
 
 
 def accepted_types(request: GpuRequest, servers: Servers) -> list[str]:
@@ -71,20 +81,31 @@ def capacity(request: GpuRequest, servers: Servers) -> int:
     return max((sum(gpus * n for gpus, n in servers.capacities(t).items()) for t in types), default=0)
 
 
-def nodes_to_reserve(request: GpuRequest, servers: Servers) -> list[Node]:
-    """The servers on which the gang is likely to fit soonest: as few as possible, with most GPUs free already.
+def to_collect(request: GpuRequest, servers: Servers) -> Collection | None:
+    """Where the gang is likely to fit soonest: on as few servers as possible, with most GPUs free already.
 
-    Returns an empty list when the gang does not fit on these servers at all.
+    Returns None when the gang does not fit on these servers, or not on as few as it accepts, were they empty.
     """
-    best: list[Node] = []
+    best: Collection | None = None
     best_rank: tuple[int, int] | None = None
     for gpu_type in accepted_types(request, servers):
         chosen = _reservable(request.count, gpu_type, servers)
-        if chosen:
+        if chosen and (request.max_nodes is None or len(chosen) <= request.max_nodes):
             rank = (len(chosen), -sum(len(node.free(gpu_type)) for node in chosen))
             if best_rank is None or rank < best_rank:
-                best, best_rank = chosen, rank
+                best, best_rank = Collection(gpu_type, _parts(request.count, gpu_type, chosen)), rank
     return best
+
+
+def _parts(count: int, gpu_type: str, chosen: Iterable[Node]) -> list[ReservedPart]:
+    """As many as each server has, in this order, until the gang is complete."""
+    parts: list[ReservedPart] = []
+    missing = count
+    for node in chosen:
+        gpus = min(node.capacity(gpu_type), missing)
+        parts.append(ReservedPart(node_id=node.node_id, gpus=gpus, kept=node.free(gpu_type)[:gpus]))
+        missing -= gpus
+    return parts
 
 
 def _reservable(count: int, gpu_type: str, servers: Servers) -> list[Node]:

@@ -31,7 +31,7 @@ class Node(msgspec.Struct, kw_only=True):
     ports: PortRange
     next_port: int
     present: bool = True
-    """False after NodeLost or NodeLeft, until it joins again."""
+    """False after NodeLeaving, NodeLost or NodeLeft, until it joins again."""
     draining: bool = False
     remaps: bool = False
     """Whether suspended tasks may be resumed on other GPUs of the node."""

@@ -162,7 +162,7 @@ class Index:
     """What is free where on the usable servers, kept up to date server by server.
 
     Derived of the nodes, and in no snapshot. Where nothing is closed, its answers cost what they return, not what the
-    cluster has.
+    cluster has. `nodes` may be any part of the cluster.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -171,18 +171,23 @@ class Index:
         self.in_order: list[Entry] = []
         """The usable servers, ascending."""
         self.types: dict[str, _OfType] = {}
-        for node_id in nodes:
-            self.refresh(node_id)
+        self._stale = dict.fromkeys(nodes)
 
     def refresh(self, node_id: str) -> None:
-        """The server has changed, or is new."""
-        node, server = self.nodes[node_id], entry(node_id)
+        """The server has changed, is new, or is none of these any more.
+
+        It is looked at when the index is asked next: where a round begins, a server changes with each job there.
+        """
+        self._stale[node_id] = None
+
+    def _look_at(self, node_id: str) -> None:
+        node, server = self.nodes.get(node_id), entry(node_id)
         before = self.usable.pop(node_id, None)
         if before is not None:
             del self.in_order[bisect_left(self.in_order, server)]
             for gpu_type, part in before.items():
                 self.types[gpu_type].remove(server, *part)
-        if node.usable:
+        if node is not None and node.usable:
             types = dict.fromkeys(gpu.gpu_type for gpu in node.gpus)
             parts = self.usable[node_id] = {t: (node.free(t), node.capacity(t)) for t in types}
             insort(self.in_order, server)
@@ -190,12 +195,16 @@ class Index:
                 self.types.setdefault(gpu_type, _OfType()).add(server, *part)
 
     def without(self, closed: Iterable[str]) -> Servers:
-        """The usable servers but for these."""
+        """The usable servers but for these, as long as none changes."""
+        for node_id in self._stale:
+            self._look_at(node_id)
+        self._stale.clear()
         return _Open(self, closed)
 
     def agrees(self) -> bool:
         """Whether it is what a new one would be."""
         fresh = Index(self.nodes)
+        self.without(()), fresh.without(())
         known = {gpu_type: of_type for gpu_type, of_type in self.types.items() if of_type.by_free}
         return (self.usable, self.in_order, known) == (fresh.usable, fresh.in_order, fresh.types)
 

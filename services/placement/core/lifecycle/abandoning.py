@@ -6,8 +6,9 @@ from libs.contracts.placement import MoveAbandoned, StopTask
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job
+from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import resume_orders
+from services.placement.core.lifecycle.plan import carries_out
 from services.placement.core.lifecycle.table import machine
 
 DESTINATION_FAILED = "DestinationFailed"
@@ -23,7 +24,7 @@ def abandon(job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> Non
     move = job.move
     if move is None:
         return
-    turn.emit(MoveAbandoned(migration_id=move.migration_id, job_id=job.job_id, from_attempt=job.attempt, reason=reason))
+    turn.emit(abandoned(job, move, reason))
     for task in move.gang:
         if task.node_id not in move.gone:
             order = StopTask(node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, grace_s=0.0, reason=reason)
@@ -31,6 +32,17 @@ def abandon(job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> Non
     if goes_on and move.halted and not job.suspended and not job.held:
         for resume in resume_orders(job):
             turn.emit(resume)
+
+
+def abandoned(job: Job, move: Move, reason: Reason) -> MoveAbandoned:
+    """The decision to end the job's move."""
+    return MoveAbandoned(migration_id=move.migration_id, job_id=job.job_id, from_attempt=job.attempt, reason=reason)
+
+
+@carries_out(MoveAbandoned)
+def stay(cell: Cell, event: MoveAbandoned, turn: Turn[Cell]) -> None:
+    """As a decision of its own: the job goes on where it is."""
+    abandon(cell.jobs[event.job_id], event.reason, turn, goes_on=True)
 
 
 @machine.evolves(MoveAbandoned)

@@ -29,6 +29,7 @@ def task_started(cell: Cell, event: JobStarted, now_s: float) -> None:
     if job is not None and event.node_id in job.live_nodes():
         job.tasks.started[event.node_id] = None
         if all(task.node_id in job.tasks.started for task in job.gang):
+            cell.starting.pop(job.job_id, None)
             for listener in listeners:
                 listener.begun(cell, job, now_s)
     destination_started(cell, event)
@@ -84,6 +85,7 @@ def task_exited(cell: Cell, event: JobExited, now_s: float) -> bool:
     if task_exit.good or job.stopping or not job.live_nodes():
         return False
     job.stopping = True
+    cell.affects(job)
     return True
 
 
@@ -109,6 +111,7 @@ def end_or_stop_peers(cell: Cell, event: JobExited, turn: Turn[Cell]) -> Look | 
 def job_preempted(cell: Cell, event: JobPreempted, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     job.leaving, job.stopping = event.reason, True
+    cell.affects(job)
 
 
 @machine.evolves(JobSucceeded)
@@ -150,7 +153,12 @@ def _failure(job: Job) -> AttemptFailed:
     """Blame the first task that ended badly by itself."""
     bad = [(node_id, e) for node_id, e in job.tasks.exits.items() if not e.good]
     node_id, task_exit = next(((n, e) for n, e in bad if e.outcome != "stopped"), bad[0])
+    if job.tasks.overdue and task_exit.outcome == "stopped":
+        return _not_begun(job, bad)
     how = f"signal {task_exit.signal}" if task_exit.signal is not None else f"exit code {task_exit.exit_code}"
+    message = f"the task on {node_id} ended with {how} ({task_exit.outcome})"
+    if task_exit.outcome == "interrupted":
+        message = f"the task on {node_id} was interrupted: {task_exit.stderr_tail}"
     return AttemptFailed(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -160,5 +168,22 @@ def _failure(job: Job) -> AttemptFailed:
         outcome=task_exit.outcome,
         stderr_tail=task_exit.stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
-        reason=Reason(code="TaskEndedBadly", message=f"the task on {node_id} ended with {how} ({task_exit.outcome})"),
+        reason=Reason(code="TaskEndedBadly", message=message),
+    )
+
+
+def _not_begun(job: Job, bad: list[tuple[str, TaskExit]]) -> AttemptFailed:
+    """Blame the first task that had not started in time; its agent says what it has seen of it last."""
+    node_id, task_exit = next(((n, e) for n, e in bad if n not in job.tasks.started), bad[0])
+    seen = f"; last seen: {task_exit.stderr_tail}" if task_exit.stderr_tail else ""
+    return AttemptFailed(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        node_id=node_id,
+        exit_code=None,
+        signal=None,
+        outcome="start_timed_out",
+        stderr_tail=task_exit.stderr_tail,
+        last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
+        reason=Reason(code="StartTimedOut", message=f"the task on {node_id} did not start in time{seen}"),
     )

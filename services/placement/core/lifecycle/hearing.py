@@ -6,9 +6,9 @@ the order of `listeners`: before a change what still holds is booked, after it w
 
 from __future__ import annotations
 
-from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.plan import Plan
 
 
 class Listener:
@@ -50,8 +50,9 @@ class Listener:
     def withdrawn(self, cell: Cell, job: Job) -> None:
         """The job does not want a place that may have been kept for it."""
 
-    def unqueued(self, cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
-        """Decide: the job is about to leave the queue otherwise than by being placed; `code` says why."""
+    def unqueued(self, cell: Cell, job: Job, code: str) -> Plan:
+        """What follows when the job is about to leave the queue otherwise than by being placed; `code` says why."""
+        yield from ()
 
     def time_passed(self, cell: Cell, now_s: float) -> None:
         """A timer has fired."""

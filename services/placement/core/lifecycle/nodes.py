@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.reasons import Reason
@@ -13,7 +13,7 @@ from services.placement.core.jobs import Job, Phase, TaskExit
 from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
 from services.placement.core.lifecycle.current import expects
 from services.placement.core.lifecycle.moving.handing_over import give_up
-from services.placement.core.lifecycle.placing import preempt
+from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 LOST = TaskExit(exit_code=None, signal=None, outcome="lost")
@@ -70,19 +70,34 @@ def settle_tasks(cell: Cell, event: NodeJoined, turn: Turn[Cell]) -> Look:
     return Look()
 
 
+@machine.evolves(NodeLeaving)
+def node_leaving(cell: Cell, event: NodeLeaving, now_s: float) -> None:
+    """Its tasks are still there, and end by and by."""
+    _take_away(cell, event)
+
+
+@reacts(NodeLeaving)
+def give_jobs_back(cell: Cell, event: NodeLeaving, turn: Turn[Cell]) -> Look | None:
+    """Preempted before their tasks end: an end that the agent has brought about must not count as a failure.
+
+    A job keeps its reason when its attempt is being ended already.
+    """
+    node = cell.nodes.get(event.node_id)
+    if node is None or node.present:
+        return None
+    reason = Reason(code="NodeLeaving", message=f"the agent of node {event.node_id} is being stopped")
+    _give_up_moves_to(cell, event.node_id, reason, turn)
+    for job in _active_on(cell, event.node_id):
+        if not job.stopping:
+            preempt(cell, preempted(job, reason), turn)
+    return Look()
+
+
 @machine.evolves(NodeLost, NodeLeft)
 def node_gone(cell: Cell, event: NodeLost | NodeLeft, now_s: float) -> None:
-    """Unless the agent has started anew since: then the report is about its former life."""
-    node = cell.nodes.get(event.node_id)
-    if node is None or event.incarnation < node.incarnation:
-        return
-    node.present = False
-    cell.changed(event.node_id)
-    for job in _active_on(cell, event.node_id):
-        job.tasks.exits[event.node_id] = LOST
-    for job in cell.jobs.values():
-        if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
-            job.move.gone[event.node_id] = None
+    if _take_away(cell, event):
+        for job in _active_on(cell, event.node_id):
+            job.tasks.exits[event.node_id] = LOST
 
 
 @reacts(NodeLost, NodeLeft)
@@ -129,6 +144,23 @@ def look_again(
     return Look()
 
 
+def _take_away(cell: Cell, event: NodeLost | NodeLeft | NodeLeaving) -> bool:
+    """No work for the node any more, unless its agent has started anew since: the report is about its former life.
+
+    Returns:
+        Whether it is about the present one.
+    """
+    node = cell.nodes.get(event.node_id)
+    if node is None or event.incarnation < node.incarnation:
+        return False
+    node.present = False
+    cell.changed(event.node_id)
+    for job in cell.jobs.values():
+        if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
+            job.move.gone[event.node_id] = None
+    return True
+
+
 def _active_on(cell: Cell, node_id: str) -> list[Job]:
     """Jobs with a task on the node that has not ended."""
     return [j for j in cell.jobs.values() if j.phase is Phase.ACTIVE and node_id in j.live_nodes()]
@@ -139,16 +171,20 @@ def _requeue_losers(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) 
 
     A job that was about to move there stays where it is, if it may.
     """
-    for job in [job for job in cell.jobs.values() if job.move is not None and node_id in job.move.gone]:
-        give_up(cell, job, reason, turn)
+    _give_up_moves_to(cell, node_id, reason, turn)
     active_jobs = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
     for job in active_jobs:
         if job.tasks.exits.get(node_id) != LOST:
             continue
         if job.leaving is None and job.cancellation is None:
-            preempt(cell, job, reason, turn)
+            preempt(cell, preempted(job, reason), turn)
         if not job.live_nodes():
             end_attempt(cell, job, turn)
+
+
+def _give_up_moves_to(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) -> None:
+    for job in [job for job in cell.jobs.values() if job.move is not None and node_id in job.move.gone]:
+        give_up(cell, job, reason, turn)
 
 
 def _set_health(cell: Cell, node_id: str, index: int, *, healthy: bool) -> None:

@@ -13,43 +13,65 @@ from services.placement.core.jobs import Job, Phase, Tasks
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
-from services.placement.core.lifecycle.queue import dequeue, enqueue, told
+from services.placement.core.lifecycle.plan import Plan, carries_out, occupied, tries
+from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.table import machine
 
 
-def place(
-    cell: Cell,
-    job: Job,
-    gang: list[TaskPlacement],
-    reason: Reason,
-    turn: Turn[Cell],
-    packed_with: Sequence[str] = (),
-) -> None:
-    """Give the gang to the queued job and order its tasks to be launched.
+def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Sequence[str] = ()) -> JobPlaced:
+    """The decision that the queued job gets the gang.
 
     Args:
         packed_with: jobs that may hold the same GPUs at the same time.
     """
-    orders = launch_orders(cell, job, gang, job.attempt, packed_with)
-    placed = JobPlaced(job_id=job.job_id, attempt=job.attempt, gang=gang, packed_with=list(packed_with), reason=reason)
-    turn.emit(placed)
+    return JobPlaced(job_id=job.job_id, attempt=job.attempt, gang=gang, packed_with=list(packed_with), reason=reason)
+
+
+@tries(JobPlaced)
+def no_room(cell: Cell, event: JobPlaced) -> str | None:
+    """The GPUs must be free but for the jobs that it is packed with, healthy, and on nodes that take new jobs."""
+    why_not = occupied(cell, event.gang, event.packed_with)
+    if why_not is not None:
+        return why_not
+    for task in event.gang:
+        node = cell.nodes[task.node_id]
+        if not node.usable:
+            return f"node {task.node_id} takes no new job"
+        sick = [index for index in task.gpu_indices if not node.is_healthy(index)]
+        if sick:
+            return f"GPU {task.node_id}:{sick[0]} is not healthy"
+    return None
+
+
+@carries_out(JobPlaced)
+def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
+    """Have its tasks launched."""
+    orders = launch_orders(cell, cell.jobs[event.job_id], event.gang, event.attempt, event.packed_with)
+    turn.emit(event)
     for order in orders:
         turn.emit(order)
 
 
-def tell(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
-    """Once per cause: a reason with the same code is not repeated."""
+def told(job: Job, reason: Reason) -> Plan:
+    """The decision to tell the job why it waits. Once per cause: a reason with the same code is not repeated."""
     if reason.code != job.wait_code:
-        turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason))
+        yield JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason)
 
 
-def preempt(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
-    """Take the attempt off its GPUs; it is queued again when its tasks have ended."""
-    abandon(job, reason, turn, goes_on=False)
+def preempted(job: Job, reason: Reason) -> JobPreempted:
+    """The decision to take the attempt off its GPUs; the job is queued again when its tasks have ended."""
+    return JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason)
+
+
+@carries_out(JobPreempted)
+def preempt(cell: Cell, event: JobPreempted, turn: Turn[Cell]) -> None:
+    """End a move that is under way, and have the tasks stopped, unless they are being stopped already."""
+    job = cell.jobs[event.job_id]
+    abandon(job, event.reason, turn, goes_on=False)
     stopping = job.stopping
-    turn.emit(JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason))
+    turn.emit(event)
     if not stopping:
-        stop_all(cell, job, cell.settings.stop_grace_s, reason, turn)
+        stop_all(cell, job, cell.settings.stop_grace_s, event.reason, turn)
 
 
 def stop_all(cell: Cell, job: Job, grace_s: float, reason: Reason, turn: Turn[Cell]) -> None:
@@ -67,8 +89,7 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
         job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
         if not job.held:
             enqueue(cell, job)
-    job.wait_code = event.reason.code
-    told(cell, job)
+    knows(cell, job, event.reason.code)
 
 
 @machine.evolves(JobPlaced)
@@ -79,6 +100,7 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job.phase, job.wait_code = Phase.ACTIVE, ""
     cell.give(job, event.gang)
     cell.hold(job, job.gang)
+    cell.starting[job.job_id] = now_s
     for listener in listeners:
         listener.placed(cell, job, now_s)
     use_port(cell, event.gang)
@@ -99,7 +121,9 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     if not job.spec.restartable:
         job.account.steps_done = 0.0
     cell.give(job, [])
-    job.tasks, job.suspended, job.must_leave = Tasks(), False, None
+    cell.suspend(job, suspended=False)
+    cell.starting.pop(job.job_id, None)
+    job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 
 

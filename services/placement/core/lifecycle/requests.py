@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from libs.contracts import settings
 from libs.contracts.gateway import (
     JobCancelRequested,
+    JobCodeChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -24,6 +27,7 @@ from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import resume_orders, suspend_orders
 from services.placement.core.lifecycle.placing import stop_all, withdraw
+from services.placement.core.lifecycle.plan import carry_out
 from services.placement.core.lifecycle.queue import dequeue, enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
@@ -39,6 +43,7 @@ def cancel_requested(cell: Cell, event: JobCancelRequested, now_s: float) -> boo
     if job.phase is not Phase.ACTIVE or job.stopping:
         return False
     job.stopping = True
+    cell.affects(job)
     return True
 
 
@@ -61,7 +66,7 @@ def cancel(cell: Cell, event: JobCancelRequested, turn: Turn[Cell]) -> Look | No
 
 def _unqueue(cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
     for listener in listeners:
-        listener.unqueued(cell, job, code, turn)
+        carry_out(cell, listener.unqueued(cell, job, code), turn)
 
 
 @machine.evolves(JobPauseRequested)
@@ -69,6 +74,7 @@ def pause_requested(cell: Cell, event: JobPauseRequested, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
     if job is not None:
         job.held = True
+        cell.affects(job)
         dequeue(cell, job)
         withdraw(cell, job)
         if job.phase is Phase.ACTIVE and not job.stopping and job.move is not None:
@@ -101,6 +107,7 @@ def resume_requested(cell: Cell, event: JobResumeRequested, now_s: float) -> Non
     if not job.held:
         return
     job.held = False
+    cell.affects(job)
     if job.phase is Phase.QUEUED:
         job.wait_code, job.queued_since_s = "", now_s
         enqueue(cell, job)
@@ -134,8 +141,16 @@ def priority_changed(cell: Cell, event: JobPriorityChanged, now_s: float) -> Non
     if queued:
         dequeue(cell, job)
     job.priority = event.priority
+    cell.affects(job)
     if queued:
         enqueue(cell, job)
+
+
+@machine.evolves(JobCodeChanged)
+def code_changed(cell: Cell, event: JobCodeChanged, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
+    if job is not None:
+        job.spec = msgspec.structs.replace(job.spec, code_id=event.code_id)
 
 
 @machine.evolves(PolicyChanged)

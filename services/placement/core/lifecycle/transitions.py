@@ -1,8 +1,8 @@
 """A job's states: what may be said of it in which (`TABLE`), and what moves it from one to another (`CHANGES`).
 
-What is in no row of `TABLE` cannot be. Agents and services speak of what they know, and that may be over by the time it
-is read: such events are rows, too, each with its cause, so that what is in none is a fault of another service, of an
-agent, or of the log.
+What is in no row of `TABLE` cannot be, neither heard nor decided. Agents and services speak of what they know, and that
+may be over by the time it is read: such events are rows, too, each with its cause, so that what is in none is a fault
+of another service, of an agent, of a mechanism, or of the log.
 
 The picture in the README is made from `CHANGES`; tests compare it, and look in random histories for other changes.
 """
@@ -20,6 +20,7 @@ from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
+    JobCodeChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -29,8 +30,11 @@ from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
     DestinationReserved,
+    GangReleased,
+    GangReserved,
     JobCancelled,
     JobMoved,
+    JobPacked,
     JobPlaced,
     JobPreempted,
     JobQueued,
@@ -39,6 +43,7 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaGranted
+from libs.contracts.runtime import TimerFired
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.table import machine
@@ -82,7 +87,7 @@ KNOWN = (Standing.ARRIVED, *NOT_PLACED, *ACTIVE)
 EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
 ATTEMPTED = (*NOT_PLACED, *ACTIVE)
 FACTS = (JobStarted, JobMovable, JobSuspended, JobResumed, JobReady, JobRestored, JobExited)
-REQUESTS = (JobCancelRequested, JobPauseRequested, JobResumeRequested, JobPriorityChanged)
+REQUESTS = (JobCancelRequested, JobPauseRequested, JobResumeRequested, JobPriorityChanged, JobCodeChanged)
 _ENDED = "it has ended meanwhile"
 
 
@@ -154,6 +159,28 @@ TABLE = (
     Row(events=(JobProfiled, MigrationStarted), at=(Standing.UNKNOWN,), because=_ENDED),
     Row(events=(MigrationStarted,), at=ACTIVE, of=(Attempt.THIS,), because="migration wants it elsewhere"),
     Row(events=(PackSucceeded, PackFailed), at=EVERYWHERE, because="a verdict on jobs that may have been parted"),
+    # What placement itself decides: a plan is held against these rows before anything of it is said.
+    Row(events=(JobPlaced,), at=(Standing.QUEUED,), of=(Attempt.THIS,), because="a mechanism gives it GPUs"),
+    Row(
+        events=(JobQueued, GangReserved, GangReleased),
+        at=(Standing.QUEUED,),
+        of=(Attempt.THIS,),
+        because="a mechanism says why it waits, or what is kept for it",
+    ),
+    Row(events=(JobPreempted,), at=ACTIVE, of=(Attempt.THIS,), because="it is to leave its GPUs"),
+    Row(
+        events=(JobPacked,),
+        at=(Standing.RUNNING, Standing.SUSPENDED),
+        of=(Attempt.THIS,),
+        because="it is to share its GPUs",
+    ),
+    Row(
+        events=(DestinationReserved,),
+        at=(Standing.RUNNING, Standing.SUSPENDED),
+        of=(Attempt.NEWER,),
+        because="it is to move, or to have more or fewer GPUs",
+    ),
+    Row(events=(MoveAbandoned,), at=(Standing.MOVING,), because="its move is given up"),
 )
 
 
@@ -177,7 +204,7 @@ CHANGES = (
     Change((JobSucceeded,), Standing.RUNNING, Standing.UNKNOWN),
     Change((TimeSliceStarted,), Standing.RUNNING, Standing.SUSPENDED),
     Change((DestinationReserved,), Standing.RUNNING, Standing.MOVING),
-    Change((JobPreempted, JobCancelRequested, JobExited), Standing.RUNNING, Standing.STOPPING),
+    Change((JobPreempted, JobCancelRequested, JobExited, TimerFired), Standing.RUNNING, Standing.STOPPING),
     Change((AttemptFailed,), Standing.RUNNING, Standing.FAILED),
     Change((TimeSliceStarted,), Standing.SUSPENDED, Standing.RUNNING),
     Change((DestinationReserved,), Standing.SUSPENDED, Standing.MOVING),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
-from libs.kernel.machine import Turn
-from libs.kernel.words import counted
+from libs.kernel.words import counted, plural
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.placing import tell
+from services.placement.core.lifecycle.placing import told
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.reservations import before, kept
 
 
-def tell_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, turn: Turn[Cell]) -> None:
-    """Tell the job why it waits, if that is another cause than before.
+def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Plan:
+    """The decision to tell the job why it waits, if that is another cause than before.
 
     Args:
         open_servers: usable servers that are not reserved for a job that goes first.
@@ -21,17 +22,17 @@ def tell_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None,
     """
     # The cause first: at most events it is the one before, and the numbers of all servers are not asked for.
     if cause_to_wait(cell, job, open_servers, fit) != job.wait_code:
-        tell(cell, job, reason_to_wait(cell, job, open_servers, fit, turn.now_s), turn)
+        yield from told(job, reason_to_wait(cell, job, open_servers, fit, now_s))
 
 
 def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
-    """The first cause that holds, in the order of `PendingReason`; arguments as for `tell_why`."""
+    """The first cause that holds, in the order of `PendingReason`; arguments as for `told_why`."""
     request = job.spec.gpus
     if fit is not None:
         return PendingReason.LOCALITY_RELAXING
     if gangs.capacity(request, cell.servers()) < request.count:
         return PendingReason.HEALTHY_GPUS_MISSING
-    if cell.reservation is not None and gangs.best_fit(request, cell.servers()) is not None:
+    if cell.reservations and gangs.best_fit(request, cell.servers()) is not None:
         return PendingReason.FAIR_SHARE
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
@@ -39,7 +40,7 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
 
 
 def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
-    """The cause with what was compared; arguments as for `tell_why`."""
+    """The cause with what was compared; arguments as for `told_why`."""
     request, usable = job.spec.gpus, cell.servers()
     free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
@@ -51,15 +52,10 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
         message = f"needs {counted(wanted, 'GPU')} of one type; {found}"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
-    if cause == PendingReason.FAIR_SHARE and cell.reservation is not None:
-        return Reason(
-            code=cause,
-            message=(
-                f"the GPUs that it could use are held for {cell.reservation.job_id}, which goes first, "
-                f"on {', '.join(cell.reservation.node_ids)}"
-            ),
-            numbers={**numbers, "free_gpus_with_reserved": gangs.free_gpus(request, usable)},
-        )
+    if cause == PendingReason.FAIR_SHARE:
+        message = f"the GPUs that it could use are kept for {_holders(cell, job)}"
+        with_reserved = gangs.free_gpus(request, usable)
+        return Reason(code=cause, message=message, numbers={**numbers, "free_gpus_with_reserved": with_reserved})
     if cause == PendingReason.INSUFFICIENT_GPUS:
         message = f"needs {counted(wanted, 'GPU')}; {counted(free, 'is', 'are')} free"
     else:
@@ -75,6 +71,15 @@ def behind_others(job: Job, ahead: int) -> Reason:
         message=f"behind {counted(ahead, 'job')} with the same needs",
         numbers={"gpus": job.spec.gpus.count, "jobs_ahead": ahead},
     )
+
+
+def _holders(cell: Cell, job: Job) -> str:
+    """Gangs that go before the job and have GPUs kept for them, at most five, and where these are."""
+    listed = [(other.job_id, kept(cell, other)) for other in before(cell, job)]
+    having = [(job_id, ", ".join(node for node, gpus in nodes.items() if gpus)) for job_id, nodes in listed]
+    named = [f"{job_id} (on {where})" for job_id, where in having if where]
+    more = f" and {counted(len(named) - 5, 'other')}" if len(named) > 5 else ""
+    return f"{', '.join(named[:5])}{more}, which {plural(len(named), 'goes', 'go')} first"
 
 
 def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:

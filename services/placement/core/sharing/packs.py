@@ -16,6 +16,7 @@ from services.placement.core.book import Grounds
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.hearing import Listener
+from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
 from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.sharing.rates import configuration_of
@@ -23,32 +24,30 @@ from services.placement.core.sharing.rates import configuration_of
 JOIN = " + "
 
 
-def pack_two(cell: Cell, domain: Domain, turn: Turn[Cell]) -> None:
-    """Begin a trial, unless one is under way here: two at a time could not be told apart."""
+def two_packed(cell: Cell, domain: Domain, now_s: float) -> Plan:
+    """The decision to begin a trial, unless one is under way here: two at a time could not be told apart."""
     if any(cell.book.on_trial(job.job_id) for job in domain.residents):
         return
     single = [job for job in domain.residents if _may_share(cell, job)]
     for a, b in combinations(sorted(single, key=lambda job: (job.profile.utilisation, job.seq)), 2):
         if _fit_together(cell, a, b):
             host, guest = (b, a) if a.suspended and not b.suspended else (a, b)
-            turn.emit(
-                JobPacked(
-                    job_id=host.job_id,
-                    attempt=host.attempt,
-                    with_job=guest.job_id,
-                    with_attempt=guest.attempt,
-                    trial_ends_s=turn.now_s + cell.settings.pack_trial_s,
-                    reason=_why(host, guest),
-                )
+            yield JobPacked(
+                job_id=host.job_id,
+                attempt=host.attempt,
+                with_job=guest.job_id,
+                with_attempt=guest.attempt,
+                trial_ends_s=now_s + cell.settings.pack_trial_s,
+                reason=_why(host, guest),
             )
             return
 
 
-def unpack_all(cell: Cell, turn: Turn[Cell]) -> None:
-    """The policy in force does not pack in this way."""
+def all_parted(cell: Cell) -> Plan:
+    """The decision to part all packs, as the policy in force does not pack in this way."""
     reason = Reason(code="PolicyChanged", message=f"{cell.policy} gives each GPU to one job, or packs otherwise")
     for host, guest in list(cell.book.packs()):
-        turn.emit(JobUnpacked(job_id=host, with_job=guest, reason=reason))
+        yield JobUnpacked(job_id=host, with_job=guest, reason=reason)
 
 
 def pack_of(cell: Cell, job: Job, takers: dict[str, Job]) -> list[Job]:
@@ -109,11 +108,13 @@ def _why(host: Job, guest: Job) -> Reason:
 @machine.evolves(JobPacked)
 def job_packed(cell: Cell, event: JobPacked, now_s: float) -> None:
     cell.book.pair(event.job_id, event.with_job, Grounds.TRIAL)
+    _affects(cell, event.job_id, event.with_job)
 
 
 @machine.evolves(JobUnpacked)
 def job_unpacked(cell: Cell, event: JobUnpacked, now_s: float) -> None:
     cell.book.part(event.job_id)
+    _affects(cell, event.job_id, event.with_job)
     jobs = [cell.jobs[job_id] for job_id in (event.job_id, event.with_job) if job_id in cell.jobs]
     if event.reason.code in FAILURES and len(jobs) > 1:
         cell.book.incompatible[_pair(*jobs)] = None
@@ -145,6 +146,13 @@ def undo_the_pack(cell: Cell, event: PackFailed, turn: Turn[Cell]) -> Look | Non
 @machine.evolves(PackSucceeded)
 def pack_succeeded(cell: Cell, event: PackSucceeded, now_s: float) -> None:
     cell.book.keep(event.job_id, event.with_job)
+    _affects(cell, event.job_id, event.with_job)
+
+
+def _affects(cell: Cell, *job_ids: str) -> None:
+    """Whether two jobs are packed, and how, decides which have their turn on their servers."""
+    for job in (cell.jobs[job_id] for job_id in job_ids if job_id in cell.jobs):
+        cell.affects(job)
 
 
 FAILURES = ("SlowerThanByTurns", "NoProgress")

@@ -28,20 +28,20 @@ def rows(answer: Solution) -> dict[tuple[str, ...], dict[str, float]]:
     return {share.jobs: share.time for share in answer.allocation}
 
 
-def test_without_overload_nobody_shares_a_gpu():
+def test_without_overload_no_job_shares_a_gpu():
     answer = packed({"v100": 2}, jobs(2), [pair("j0", "j1")])
     assert rows(answer) == {("j0",): {"v100": 1.0}, ("j1",): {"v100": 1.0}}
 
 
-def test_under_overload_pairs_are_made_until_nobody_is_in_excess():
-    everybody = [pair(f"j{a}", f"j{b}") for a in range(4) for b in range(a)]
-    answer = packed({"v100": 3}, jobs(4), everybody)
+def test_under_overload_pairs_are_made_until_no_job_is_in_excess():
+    pairs_of_all = [pair(f"j{a}", f"j{b}") for a in range(4) for b in range(a)]
+    answer = packed({"v100": 3}, jobs(4), pairs_of_all)
     assert sorted(map(len, rows(answer))) == [1, 1, 2]
     assert all(time == {"v100": 1.0} for time in rows(answer).values())
     assert answer.objective == 1.0
 
 
-def test_who_is_still_in_excess_gets_a_slice_of_the_time():
+def test_a_job_still_in_excess_gets_a_slice_of_the_time():
     answer = packed({"v100": 1}, jobs(3), [pair("j0", "j2")])
     assert rows(answer) == {("j0", "j2"): {"v100": 0.5}, ("j1",): {"v100": 0.5}}
 
@@ -53,11 +53,13 @@ def test_a_pair_that_is_no_better_than_slices_is_not_kept():
 
 
 def test_the_pairs_depend_on_the_ids_alone():
-    everybody = [pair(f"j{a}", f"j{b}") for a in range(6) for b in range(a)]
-    turned = [Pair(jobs=(p.jobs[1], p.jobs[0]), throughputs=p.throughputs) for p in reversed(everybody)]
-    first, second = (packed({"v100": 3}, listed, pairs) for listed, pairs in ((jobs(6), everybody), (jobs(6), turned)))
+    pairs_of_all = [pair(f"j{a}", f"j{b}") for a in range(6) for b in range(a)]
+    turned = [Pair(jobs=(p.jobs[1], p.jobs[0]), throughputs=p.throughputs) for p in reversed(pairs_of_all)]
+    first, second = (
+        packed({"v100": 3}, listed, pairs) for listed, pairs in ((jobs(6), pairs_of_all), (jobs(6), turned))
+    )
     assert {frozenset(row) for row in rows(first)} == {frozenset(row) for row in rows(second)}
-    assert packed({"v100": 3}, jobs(6), everybody) == first
+    assert packed({"v100": 3}, jobs(6), pairs_of_all) == first
 
 
 def test_gangs_are_packed_as_one():

@@ -22,7 +22,7 @@ def test_an_equal_part_in_the_clusters_own_mix():
     assert answer.objective == pytest.approx(0.5)
 
 
-def test_nobody_gets_more_time_than_there_is():
+def test_no_job_gets_more_time_than_there_is():
     (share,) = isolated({"v100": 6, "k80": 2}, [Job(id="a", throughputs={"v100": 1.0, "k80": 1.0})]).allocation
     assert share.time == pytest.approx({"v100": 0.75, "k80": 0.25})
 

@@ -18,11 +18,17 @@ def group() -> Any:
 
 
 def place() -> tuple[int, int]:
-    """Rank and world size: torch.distributed knows best, else the environment says."""
+    """Rank and world size: torch.distributed knows best, else the environment says; a process alone has no RANK."""
     distributed = _initialised()
     if distributed is not None:
         return distributed.get_rank(), distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ.get("RANK") or os.environ.get("SANJAYA_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def group_size() -> int:
+    """Ranks that have met, this one among them; 1 where there is no process group."""
+    distributed = _initialised()
+    return int(distributed.get_world_size()) if distributed is not None else 1
 
 
 def barrier() -> None:

@@ -15,21 +15,23 @@ import os
 import struct
 from dataclasses import astuple, dataclass
 
-MAGIC, VERSION = b"SJHP", 4
+MAGIC, VERSION = b"SJHP", 5
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
 SEQUENCE_AT = 8
 BODY = struct.Struct("<IiiIQdddQQ")
 BODY_AT = 16
-OBEYED = struct.Struct("<QQQddd")
-OBEYED_AT = 512
+ACKNOWLEDGED = struct.Struct("<QQQddd")
+ACKNOWLEDGED_AT = 512
 HANDOVER = struct.Struct("<???Q?iQdd?")
 HANDOVER_AT = 1024
+MEETING = struct.Struct("<I")
+MEETING_AT = 2048
 
 
 @dataclass(frozen=True)
-class Obeyed:
+class Acknowledged:
     """Which of the agent's turns (see control.py) the process has acknowledged last, and what it took."""
 
     turn: int = 0
@@ -83,10 +85,12 @@ class PageReading:
     loss: float | None
     memory_peak_bytes: int
     memory_min_bytes: int
-    obeyed: Obeyed = Obeyed()
+    acknowledged: Acknowledged = Acknowledged()
     handover: Handover = Handover()
     listens: bool = True
     """Its harness looks at what the agent wants; the first one did not."""
+    group_size: int = 0
+    """Ranks of its process group; 1: it has none so far, 0: the harness has not said."""
 
 
 class PageWriter:
@@ -132,13 +136,17 @@ class PageWriter:
             memory_min_bytes,
         )
 
-    def obeyed(self, what: Obeyed) -> None:
+    def acknowledged(self, what: Acknowledged) -> None:
         """Publish that a turn has been acknowledged."""
-        self._put(OBEYED, OBEYED_AT, *astuple(what))
+        self._put(ACKNOWLEDGED, ACKNOWLEDGED_AT, *astuple(what))
 
     def handover(self, what: Handover) -> None:
         """Publish how far a move is."""
         self._put(HANDOVER, HANDOVER_AT, *astuple(what))
+
+    def met(self, group_size: int) -> None:
+        """Publish how many ranks have met; 1: this one has met no other."""
+        self._put(MEETING, MEETING_AT, group_size)
 
     def _put(self, layout: struct.Struct, at: int, *values: float) -> None:
         page = self._page

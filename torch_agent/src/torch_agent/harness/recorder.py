@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from .gang import place
+from .gang import group_size, place
 from .page import PageWriter
 
 SMOOTHING = 0.05
@@ -35,6 +35,8 @@ class Recorder:
         self._looked_at = 0.0
         self._loss = float("nan")
         self._peak = self._least = 0
+        self._met = 0
+        """How many ranks had met at the last boundary; 0 before the first."""
 
     @property
     def page(self) -> PageWriter:
@@ -55,6 +57,9 @@ class Recorder:
         if now - self._looked_at >= self._look_every_s:
             self._look(now)
         self._write(self.page)
+        if self._met < 2 and (met := group_size()) != self._met:
+            self._met = met
+            self.page.met(met)
         return self._total
 
     def has_stood_still(self) -> None:

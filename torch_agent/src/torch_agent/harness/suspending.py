@@ -26,7 +26,7 @@ from .control import ControlReader, suspends
 from .gang import group, store
 from .leaving import Leaving, StandingStill, end_here
 from .mover import Mover, wait_while
-from .page import Obeyed, PageWriter
+from .page import Acknowledged, PageWriter
 from .parking.parking import CannotPark, Parker
 
 AHEAD = 2
@@ -43,7 +43,7 @@ class Suspender:
         self.control = ControlReader(folder)
         self.mover: Mover | None = None
         """Of the script's Job, if it has one."""
-        self._obeyed = 0
+        self._acknowledged = 0
         self._agreement: _Agreement | None = None
         self._parker: Parker | None = None
 
@@ -51,7 +51,7 @@ class Suspender:
     def pending(self) -> bool:
         """Whether the process is to stand still, and does not yet."""
         turn = self.control.turn
-        return turn != self._obeyed and suspends(turn)
+        return turn != self._acknowledged and suspends(turn)
 
     def boundary(self, number: int, page: PageWriter, agreed: bool | None = None) -> bool:
         """Stand still here when that is wanted, until it is not. Returns whether the process has stood still.
@@ -63,12 +63,12 @@ class Suspender:
         if agreed:
             self._wait_for_the_news()
         turn = self.control.turn
-        if turn == self._obeyed:
+        if turn == self._acknowledged:
             return False
         if not suspends(turn):
-            self._has_obeyed(Obeyed(turn=turn), page)
+            self._acknowledge(Acknowledged(turn=turn), page)
             return False
-        if not (self._everybody_is_here(turn, number) if agreed is None else agreed):
+        if not (self._all_ranks_are_here(turn, number) if agreed is None else agreed):
             return False
         self._stand_still(turn, page)
         return True
@@ -78,16 +78,16 @@ class Suspender:
         turn = self.control.turn
         if not suspends(turn):
             return
-        page.obeyed(Obeyed(turn=turn, parked_at_s=time.time()))
+        page.acknowledged(Acknowledged(turn=turn, parked_at_s=time.time()))
         wait_while(lambda: self.control.turn == turn, leaving.at_once)
-        self._has_obeyed(Obeyed(turn=turn + 1), page)
+        self._acknowledge(Acknowledged(turn=turn + 1), page)
 
     def _wait_for_the_news(self) -> None:
         """Another rank was told to stand still: this one is about to be, unless its agent knows better by now."""
         deadline = time.monotonic() + NEWS_PATIENCE_S
-        wait_while(lambda: self.control.turn == self._obeyed and time.monotonic() < deadline, lambda: None)
+        wait_while(lambda: self.control.turn == self._acknowledged and time.monotonic() < deadline, lambda: None)
 
-    def _everybody_is_here(self, turn: int, number: int) -> bool:
+    def _all_ranks_are_here(self, turn: int, number: int) -> bool:
         distributed = group()
         if distributed is None:
             return True
@@ -104,7 +104,7 @@ class Suspender:
         with StandingStill() as still:
             unpark_s = self._park_and_wait(turn, still, self._parker, reached_s, page)
         # Not the turn in force: it may be the next suspension already, for which a gang has to agree anew.
-        self._has_obeyed(Obeyed(turn=turn + 1, unpark_s=unpark_s), page)
+        self._acknowledge(Acknowledged(turn=turn + 1, unpark_s=unpark_s), page)
 
     def _park_and_wait(
         self, turn: int, still: StandingStill, parker: Parker, reached_s: float, page: PageWriter
@@ -115,8 +115,8 @@ class Suspender:
             parked = parker.park()
         except CannotPark as error:
             print(f"sanjaya: suspended with its memory on the GPU: {error}", file=sys.stderr)
-        page.obeyed(
-            Obeyed(
+        page.acknowledged(
+            Acknowledged(
                 turn=turn,
                 bytes_parked=parked.bytes_parked if parked else 0,
                 bytes_left=parked.bytes_left if parked else 0,
@@ -151,9 +151,9 @@ class Suspender:
             print("sanjaya: stopped while suspended, where handlers of SIGTERM do not run", file=sys.stderr)
         end_here()
 
-    def _has_obeyed(self, what: Obeyed, page: PageWriter) -> None:
-        self._obeyed, self._agreement = what.turn, None
-        page.obeyed(what)
+    def _acknowledge(self, what: Acknowledged, page: PageWriter) -> None:
+        self._acknowledged, self._agreement = what.turn, None
+        page.acknowledged(what)
 
 
 class _Agreement:

@@ -19,7 +19,7 @@ from libs.node.task import Task
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.page import PageReading
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
-from torch_agent.pages import living_pages
+from torch_agent.pages import are_all_there, living_pages
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Fetches:
     def seen(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> Takeover:
         """How far the task is, from its processes' pages, and what it took."""
         fetch = self._fetches.get(task.key)
-        all_there = len(living) >= (len(task.gpu_indices) if task.order.launcher == "ranks" else 1)
+        all_there = are_all_there(living, task.order)
         told = [page.handover for page in living]
         restored = all_there and all(each.restored for each in told)
         state_bytes, fetch_s = folder.fetched() if restored else (0, 0.0)

@@ -20,7 +20,7 @@ from services.placement.core.jobs import Job, Move, Tasks
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import restore_orders, resume_orders, stop_orders, suspend_orders
-from services.placement.core.lifecycle.placing import preempt
+from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 
@@ -36,7 +36,7 @@ def give_up(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
     leaving = job.must_leave if job.lasts and job.cancellation is None else None
     abandon(job, reason, turn, goes_on=leaving is None)
     if leaving is not None:
-        preempt(cell, job, leaving, turn)
+        preempt(cell, preempted(job, leaving), turn)
 
 
 class HandOver(NamedTuple):
@@ -163,6 +163,8 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
         resizable=dict.fromkeys(nodes) if job.tasks.resizable else {},
     )
     cell.give(job, event.gang)
-    job.attempt, job.suspended, job.move, job.must_leave = event.attempt, False, None, None
+    cell.suspend(job, suspended=False)
+    cell.starting.pop(job.job_id, None)
+    job.attempt, job.move, job.must_leave = event.attempt, None, None
     for listener in listeners:
         listener.moved(cell, job, now_s)

@@ -11,13 +11,12 @@ from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import launch_orders
 from services.placement.core.lifecycle.placing import use_port
+from services.placement.core.lifecycle.plan import carries_out, occupied, tries
 from services.placement.core.lifecycle.table import machine
 
 
-def reserve(cell: Cell, job: Job, migration_id: str, gang: list[TaskPlacement], code: str, turn: Turn[Cell]) -> None:
-    """Have the job's next attempt started there; `code` says why."""
-    attempt = job.next_attempt
-    orders = launch_orders(cell, job, gang, attempt, restores=True)
+def reserved(job: Job, migration_id: str, gang: list[TaskPlacement], code: str) -> DestinationReserved:
+    """The decision that the job's next attempt is started there; `code` says why."""
     gpus = width_of(gang)
     numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(gang), "nodes_before": len(job.gang)}
     where = ", ".join(task.node_id for task in gang)
@@ -25,16 +24,27 @@ def reserve(cell: Cell, job: Job, migration_id: str, gang: list[TaskPlacement], 
     if gpus != job.width:
         numbers["gpus_before"] = job.width
         message += f" with {counted(gpus, 'GPU')} instead of {job.width}"
-    turn.emit(
-        DestinationReserved(
-            migration_id=migration_id,
-            job_id=job.job_id,
-            from_attempt=job.attempt,
-            attempt=attempt,
-            gang=gang,
-            reason=Reason(code=code, message=message, numbers=numbers),
-        )
+    return DestinationReserved(
+        migration_id=migration_id,
+        job_id=job.job_id,
+        from_attempt=job.attempt,
+        attempt=job.next_attempt,
+        gang=gang,
+        reason=Reason(code=code, message=message, numbers=numbers),
     )
+
+
+@tries(DestinationReserved)
+def no_room(cell: Cell, event: DestinationReserved) -> str | None:
+    """The GPUs must be free, but for those that the job has already: a resize is a move onto some of them."""
+    return occupied(cell, event.gang, [event.job_id])
+
+
+@carries_out(DestinationReserved)
+def reserve(cell: Cell, event: DestinationReserved, turn: Turn[Cell]) -> None:
+    """Have the processes that are to take over launched."""
+    orders = launch_orders(cell, cell.jobs[event.job_id], event.gang, event.attempt, restores=True)
+    turn.emit(event)
     for order in orders:
         turn.emit(order)
 

@@ -10,6 +10,7 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.reservations import unreserved
 
 
 def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
@@ -22,7 +23,7 @@ def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
         return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
     if gpus not in job.spec.widths:
         return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
-    if gpus > job.width and (waiting := _who_waits(cell, job)):
+    if gpus > job.width and (waiting := _waiting_job(cell, job)):
         return Reason(code="OthersWait", message=f"{waiting} waits for GPUs")
     return None
 
@@ -33,14 +34,14 @@ def place_with(cell: Cell, job: Job, gpus: int) -> list[TaskPlacement] | None:
     own, node = task.gpu_indices, cell.nodes[task.node_id]
     if gpus <= len(own):
         return [TaskPlacement(node_id=task.node_id, gpu_indices=own[:gpus], first_rank=0)]
-    reserved = cell.reservation.node_ids if cell.reservation is not None else ()
-    more = node.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
-    if not node.usable or task.node_id in reserved or len(own) + len(more) < gpus:
+    [left] = unreserved(cell, [node])
+    more = left.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
+    if not node.usable or len(own) + len(more) < gpus:
         return None
     return [TaskPlacement(node_id=task.node_id, gpu_indices=sorted([*own, *more]), first_rank=0)]
 
 
-def _who_waits(cell: Cell, job: Job) -> str:
+def _waiting_job(cell: Cell, job: Job) -> str:
     """A job that could use what this one would grow onto: on the queue, or for its turn on the same server."""
     queued = [order for orders in cell.queue.values() for order in orders]
     if queued:

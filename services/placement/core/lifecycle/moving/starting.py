@@ -15,9 +15,10 @@ from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.current import active
-from services.placement.core.lifecycle.moving.reserving import reserve
+from services.placement.core.lifecycle.moving.reserving import reserve, reserved
 from services.placement.core.lifecycle.moving.resizing import place_with, why_not
-from services.placement.core.lifecycle.placing import preempt
+from services.placement.core.lifecycle.placing import preempt, preempted
+from services.placement.core.lifecycle.reservations import unreserved
 from services.placement.core.lifecycle.table import machine
 
 
@@ -31,9 +32,9 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> No
     obstacle = _obstacle(cell, job, event)
     gang = None if obstacle else _destination(cell, job, event)
     if gang is not None:
-        reserve(cell, job, event.migration_id, gang, event.reason.code, turn)
+        reserve(cell, reserved(job, event.migration_id, gang, event.reason.code), turn)
     elif event.must_leave:
-        preempt(cell, job, event.reason, turn)
+        preempt(cell, preempted(job, event.reason), turn)
     else:
         reason = obstacle or Reason(code="NoRoom", message="there are no free GPUs for it where it was to go")
         turn.emit(
@@ -58,15 +59,12 @@ def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
 def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlacement] | None:
     if event.gpus is not None:
         return place_with(cell, job, event.gpus)
-    reserved = cell.reservation.node_ids if cell.reservation is not None else ()
     nodes = [
         node
         for node in cell.nodes.values()
-        if node.usable
-        and node.node_id not in reserved
-        and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
+        if node.usable and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
-    fit = gangs.best_fit(job.request, Listed(nodes))
+    fit = gangs.best_fit(job.request, Listed(unreserved(cell, nodes)))
     return fit.gang if fit is not None else None
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
-from libs.contracts.placement import GangReleased, GangReserved
+from libs.contracts.placement import GangReserved
 from libs.contracts.reasons import Number, Reason
-from libs.kernel.machine import Turn
 from libs.policies.policy import Kind
 from libs.policies.queueing.table import QUEUE_POLICIES
 from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
-from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
-from services.placement.core.lifecycle.placing import place, tell
+from services.placement.core.lifecycle.placing import placed, told
+from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder, ahead_of
-from services.placement.core.lifecycle.table import machine
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.lifecycle.reservations import (
+    before,
+    in_order,
+    overbooked,
+    released,
+    reservation_of,
+    servers_besides,
+    servers_open_to,
+    width_kept,
+)
+from services.placement.core.mechanism import Mechanism, Moment
 
 
 class QueueingMechanism(Mechanism):
@@ -25,62 +34,55 @@ class QueueingMechanism(Mechanism):
 
     kind = Kind.ORDER
 
-    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
+    def step(self, cell: Cell, moment: Moment) -> Plan:
         """Place every queued job that the policy lets start now; tell the others why they wait."""
-        policy = QUEUE_POLICIES[cell.policy]
-        _drop_stale_reservation(cell, turn)
-        first_refused = True
-        for job in HeadsInOrder(cell):
-            servers = _open_servers(cell, job)
-            fit = gangs.best_fit(job.spec.gpus, servers)
-            if fit is not None and _accepts(cell, job, fit, turn.now_s):
-                _place(cell, job, fit, turn)
-                continue
-            waiting.tell_why(cell, job, servers, fit, turn)
-            if first_refused and policy.reserves:
-                _reserve_if_due(cell, job, turn)
-            first_refused = False
-            if not policy.later_jobs_may_pass:
-                break
+        policy, now_s = QUEUE_POLICIES[cell.policy], moment.now_s
+        # 1. First what is kept in vain is given up, because what these nodes still have is free for others.
+        yield from _overbooked_released(cell)
+        # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
+        #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
+        refused: dict[str, None] = {}
+        heads = HeadsInOrder(cell)
+        for job in heads:
+            if job.shape not in refused:
+                servers = servers_open_to(cell, job)
+                fit = gangs.best_fit(job.spec.gpus, servers)
+                if fit is not None and _accepts(cell, job, fit, now_s):
+                    yield from _placed(cell, job, fit, now_s)
+                    continue
+                yield from waiting.told_why(cell, job, servers, fit, now_s)
+                refused[job.shape] = None
+                if not policy.later_jobs_may_pass:
+                    break
+            yield from _reserved_if_due(cell, job, policy.reservations, now_s)
+            if job.job_id in cell.reservations:
+                heads.go_on()
 
     def moments(self, cell: Cell) -> Iterator[float]:
-        """When a gang accepts more servers, and when it has waited long enough for a reservation."""
+        """When a gang accepts more servers, and when the next of its shape has waited long enough for a reservation."""
         policy = QUEUE_POLICIES[cell.policy]
         for orders in cell.queue.values():
             job = cell.jobs[orders[0][2]]
             if job.spec.gpus.count > 1:
                 yield job.queued_since_s + cell.settings.locality_relax_s
-                if policy.reserves:
-                    yield job.queued_since_s + cell.settings.reserve_after_s
+                if policy.reservations:
+                    rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
+                    yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
 
-    def newcomer(self, cell: Cell, job: Job, turn: Turn[Cell]) -> None:
+    def newcomer(self, cell: Cell, job: Job) -> Plan:
         """A job that was not looked at, because it is behind others of its shape, is told so."""
         if job.phase is Phase.QUEUED and not job.held and not job.wait_code:
-            tell(cell, job, waiting.behind_others(job, ahead_of(cell, job)), turn)
+            yield from told(job, waiting.behind_others(job, ahead_of(cell, job)))
 
-    def wind_down(self, cell: Cell, in_force: Mechanism, turn: Turn[Cell]) -> None:
-        """Reserved nodes, which nothing else would release."""
-        holder = _holder(cell)
-        if holder is not None:
-            turn.emit(_released(holder, Reason(code="PolicyChanged", message=f"{cell.policy} reserves nothing")))
+    def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
+        """Reserved GPUs, which nothing else would release."""
+        for reservation in in_order(cell):
+            reason = Reason(code="PolicyChanged", message=f"{cell.policy} reserves nothing")
+            yield from released(cell, reservation.job_id, reason)
 
-    def unqueued(self, cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
+    def unqueued(self, cell: Cell, job: Job, code: str) -> Plan:
         """Others may use what was kept for the job."""
-        if cell.reservation is not None and cell.reservation.job_id == job.job_id:
-            turn.emit(_released(job, Reason(code=code, message="the gang does not wait any more")))
-
-
-def _open_servers(cell: Cell, job: Job) -> Servers:
-    """Servers on which this job may be placed: usable, and not reserved for a job that goes before it."""
-    holder = _holder(cell)
-    if cell.reservation is None or holder is None or holder.order >= job.order:
-        return cell.servers()
-    return cell.servers(closed=cell.reservation.node_ids)
-
-
-def _holder(cell: Cell) -> Job | None:
-    """The job that nodes are reserved for."""
-    return cell.jobs[cell.reservation.job_id] if cell.reservation is not None else None
+        yield from released(cell, job.job_id, Reason(code=code, message="the gang does not wait any more"))
 
 
 def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
@@ -91,10 +93,17 @@ def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     return ideal is None or fit.nodes <= ideal
 
 
-def _place(cell: Cell, job: Job, fit: gangs.Fit, turn: Turn[Cell]) -> None:
-    if cell.reservation is not None and cell.reservation.job_id == job.job_id:
-        turn.emit(_released(job, Reason(code="Placed", message="the gang starts")))
-    place(cell, job, fit.gang, _why_here(job, fit, turn.now_s), turn)
+def _placed(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> Plan:
+    """Let the gang start; a gang behind it that loses GPUs by that looks for others in its turn."""
+    nodes = [task.node_id for task in fit.gang]
+    behind = [other for other in in_order(cell) if cell.jobs[other.job_id].order > job.order]
+    near = [(other, width_kept(cell, other)) for other in behind if any(node_id in other.parts for node_id in nodes)]
+    yield from released(cell, job.job_id, Reason(code="Placed", message="the gang starts"))
+    yield placed(job, fit.gang, _why_here(job, fit, now_s))
+    for other, had in near:
+        if width_kept(cell, other) < had:
+            message = f"{job.job_id} goes first, and starts on GPUs that were kept for it"
+            yield from released(cell, other.job_id, Reason(code="Outranked", message=message))
 
 
 def _why_here(job: Job, fit: gangs.Fit, now_s: float) -> Reason:
@@ -112,52 +121,61 @@ def _why_here(job: Job, fit: gangs.Fit, now_s: float) -> Reason:
     )
 
 
-def _reserve_if_due(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
-    """Reserve nodes for the first gang that does not fit, once it has waited long enough.
+def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
+    """Keep GPUs for a gang that does not fit, once it has waited long enough.
 
-    A job on one GPU needs none: it is the first to be offered every GPU that becomes free.
+    A job on one GPU needs none: it is offered every GPU that becomes free before those that are behind it. At most so
+    many gangs have one, the first of the queue that have waited long enough.
     """
-    holder = _holder(cell)
-    if job.spec.gpus.count == 1 or (holder is not None and holder.order <= job.order):
+    has_waited = now_s >= job.queued_since_s + cell.settings.reserve_after_s
+    if job.job_id in cell.reservations or job.spec.gpus.count == 1 or not has_waited:
         return
-    if turn.now_s < job.queued_since_s + cell.settings.reserve_after_s:
+    first = before(cell, job)
+    chosen = gangs.to_collect(job.spec.gpus, servers_besides(cell, first)) if len(first) < most else None
+    if chosen is None:
         return
-    chosen = gangs.nodes_to_reserve(job.spec.gpus, cell.servers())
-    if not chosen:
-        return
-    if holder is not None:
-        turn.emit(_released(holder, Reason(code="Outranked", message=f"{job.job_id} goes first")))
-    held = sum(len(node.free(t)) for node in chosen for t in gangs.accepted_types(job.spec.gpus, Listed([node])))
-    waited_s = turn.now_s - job.queued_since_s
-    reason = Reason(
-        code="WaitedLongEnough",
-        message=f"first in the queue and waiting for {waited_s:.0f} s: GPUs that become free there are kept for it",
-        numbers={"waited_s": waited_s, "reserve_after_s": cell.settings.reserve_after_s, "gpus": job.spec.gpus.count},
+    reserved = GangReserved(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        node_ids=[part.node_id for part in chosen.parts],
+        gpus_held=sum(len(part.kept) for part in chosen.parts),
+        reason=_why_reserved(cell, job, chosen, now_s),
+        gpu_type=chosen.gpu_type,
+        parts=chosen.parts,
+        gpus_missing=sum(part.gpus - len(part.kept) for part in chosen.parts),
     )
-    node_ids = [node.node_id for node in chosen]
-    turn.emit(GangReserved(job_id=job.job_id, attempt=job.attempt, node_ids=node_ids, gpus_held=held, reason=reason))
+    # What is in the way ends before: at no time is more reserved of a node than it has.
+    outranked = Reason(code="Outranked", message=f"{job.job_id} goes first, and is to have GPUs that were kept for it")
+    fulfilled = [*first, reservation_of(reserved)]
+    for other in in_order(cell)[len(first) :]:
+        if len(fulfilled) == most or overbooked(cell, [*fulfilled, other]):
+            yield from released(cell, other.job_id, outranked)
+        else:
+            fulfilled.append(other)
+    yield reserved
 
 
-def _drop_stale_reservation(cell: Cell, turn: Turn[Cell]) -> None:
-    """A reservation on a node that cannot be used any more is of no use."""
-    holder = _holder(cell)
-    if holder is None or cell.reservation is None:
+def _why_reserved(cell: Cell, job: Job, chosen: gangs.Collection, now_s: float) -> Reason:
+    waited_s, count = now_s - job.queued_since_s, job.spec.gpus.count
+    where = ", ".join(f"{part.gpus} of {part.node_id}" for part in chosen.parts)
+    now = f"{sum(len(part.kept) for part in chosen.parts)} of {count} now"
+    return Reason(
+        code="WaitedLongEnough",
+        message=f"has waited for {waited_s:.0f} s: GPUs are kept for it as they become free ({where}), {now}",
+        numbers={"waited_s": waited_s, "reserve_after_s": cell.settings.reserve_after_s, "gpus": count},
+    )
+
+
+def _overbooked_released(cell: Cell) -> Plan:
+    """A node that cannot be used any more, or has fewer GPUs that work, gives those gangs theirs that go first."""
+    fulfilled: list[Reservation] = []
+    reservations = in_order(cell)
+    if not overbooked(cell, reservations):
         return
-    gone = [n for n in cell.reservation.node_ids if not cell.nodes[n].usable]
-    if gone:
-        reason = Reason(code="NodeUnusable", message=f"{', '.join(gone)} cannot be used any more")
-        turn.emit(_released(holder, reason))
-
-
-def _released(job: Job, reason: Reason) -> GangReleased:
-    return GangReleased(job_id=job.job_id, attempt=job.attempt, reason=reason)
-
-
-@machine.evolves(GangReserved)
-def gang_reserved(cell: Cell, event: GangReserved, now_s: float) -> None:
-    cell.reservation = Reservation(job_id=event.job_id, node_ids=event.node_ids)
-
-
-@machine.evolves(GangReleased)
-def gang_released(cell: Cell, event: GangReleased, now_s: float) -> None:
-    cell.reservation = None
+    for reservation in reservations:
+        short = overbooked(cell, [*fulfilled, reservation])
+        if short:
+            message = f"{', '.join(short)} cannot give it its GPUs any more"
+            yield from released(cell, reservation.job_id, Reason(code="NodeUnusable", message=message))
+        else:
+            fulfilled.append(reservation)

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from libs.contracts.placement import Lease
-from libs.kernel.machine import Turn
+from libs.contracts.placement import JobPreempted, Lease
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.placing import preempt
-from services.placement.core.lifecycle.suspending.changes import change_places
+from services.placement.core.lifecycle.placing import preempted
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.suspending.changes import places_changed
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.pinning import gives_way, is_pinned
-from services.placement.core.mechanisms.rounds.places import Plan, Present
+from services.placement.core.mechanisms.rounds.places import Places, Present
 from services.placement.core.mechanisms.rounds.why import why_it_leaves, why_it_moves, why_some_leave
 
 
-def make_way(cell: Cell, rounds: Rounds, present: Present, plan: Plan, turn: Turn[Cell]) -> None:
+def way_made(cell: Cell, rounds: Rounds, present: Present, places: Places) -> Plan:
     """Free the GPUs of all jobs without a renewed lease, and end the processes of those that go on elsewhere."""
-    renewed = dict.fromkeys(plan.renewed)
-    leases = {lease.job_id: lease for lease in plan.leases}
+    renewed = dict.fromkeys(places.renewed)
+    leases = {lease.job_id: lease for lease in places.leases}
     suspended = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue
         if job.spec.restartable or not is_pinned(cell, job) or _goes_elsewhere(cell, job, leases.get(job_id)):
-            _stop(cell, rounds, job, leases.get(job_id), turn)
+            yield _stopped(rounds, job, leases.get(job_id))
         else:
             suspended[job_id] = job
     for job_id, job in present.suspended.items():
         if _goes_elsewhere(cell, job, leases.get(job_id)):
-            _stop(cell, rounds, job, leases[job_id], turn)
+            yield _stopped(rounds, job, leases[job_id])
     if suspended:
-        _suspend(cell, rounds, suspended, turn)
+        yield from _suspended(cell, rounds, suspended)
 
 
 def _goes_elsewhere(cell: Cell, job: Job, lease: Lease | None) -> bool:
@@ -40,20 +40,19 @@ def _goes_elsewhere(cell: Cell, job: Job, lease: Lease | None) -> bool:
     return lease is not None and not can_return(cell.nodes, job, lease.gang)
 
 
-def _stop(cell: Cell, rounds: Rounds, job: Job, lease: Lease | None, turn: Turn[Cell]) -> None:
-    preempt(cell, job, why_it_leaves(rounds, job) if lease is None else why_it_moves(rounds, job, lease), turn)
+def _stopped(rounds: Rounds, job: Job, lease: Lease | None) -> JobPreempted:
+    return preempted(job, why_it_leaves(rounds, job) if lease is None else why_it_moves(rounds, job, lease))
 
 
-def _suspend(cell: Cell, rounds: Rounds, leaving: dict[str, Job], turn: Turn[Cell]) -> None:
+def _suspended(cell: Cell, rounds: Rounds, leaving: dict[str, Job]) -> Plan:
     for domain in domains(cell):
         suspended = [job for job in domain.residents if job.job_id in leaving]
         if suspended:
-            change_places(
+            yield places_changed(
                 cell,
                 domain,
                 running=[job for job in domain.residents if job.stays and job not in suspended],
                 suspended=suspended,
                 ends_s=rounds.ends_s,
                 reason=why_some_leave(rounds, suspended),
-                turn=turn,
             )

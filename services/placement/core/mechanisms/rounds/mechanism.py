@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from libs.contracts.placement import AllocationComputed, AllocationRequested, RoundStarted
 from libs.contracts.reasons import Number, Reason
-from libs.kernel.machine import Turn
 from libs.kernel.words import counted
 from libs.policies.allocation.solve import solve
 from libs.policies.allocation.table import ALLOCATION_POLICIES
@@ -16,14 +15,15 @@ from libs.policies.problem import SolverFailed
 from services.placement.core.book import Grounds
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE, Job
+from services.placement.core.lifecycle.plan import Plan, plans
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.rounds.claims import backfill, by_deficit, claims
-from services.placement.core.mechanisms.rounds.leaving import make_way
+from services.placement.core.mechanisms.rounds.leaving import way_made
 from services.placement.core.mechanisms.rounds.ledger import book, booked, keep_credit, pay
 from services.placement.core.mechanisms.rounds.memory import Rounds, of
 from services.placement.core.mechanisms.rounds.pinning import crowded, host_rooms, resting, rooms
-from services.placement.core.mechanisms.rounds.places import Plan, Present, assign
+from services.placement.core.mechanisms.rounds.places import Places, Present, assign
 from services.placement.core.mechanisms.rounds.question import (
     Offered,
     competitors,
@@ -34,7 +34,7 @@ from services.placement.core.mechanisms.rounds.question import (
 )
 from services.placement.core.mechanisms.rounds.ranking import forget, known
 from services.placement.core.mechanisms.rounds.selection import Assignment, Claim, fill, select
-from services.placement.core.mechanisms.rounds.work_conservation import conserve
+from services.placement.core.mechanisms.rounds.work_conservation import conserved
 from services.placement.core.sharing.accounts import settle
 from services.placement.core.sharing.estimates import missing
 
@@ -45,22 +45,22 @@ class RoundsMechanism(Mechanism):
     kind = Kind.SHARES
     brings_back = True
 
-    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
+    def step(self, cell: Cell, moment: Moment) -> Plan:
         """Begin a round when one is due, place the jobs that the round waits for, give idle GPUs away."""
-        memory = of(cell)
-        if _round_is_due(memory.current, turn.now_s):
+        memory, now_s = of(cell), moment.now_s
+        if _round_is_due(memory.current, now_s):
             jobs = competitors(cell)
             if memory.asked or not jobs:
                 return
             gpus = offered(cell)
             counts = totals(gpus)
             mark = fingerprint(cell, jobs, counts)
-            if memory.current is None or _must_compute(cell, memory.current, mark, turn.now_s):
-                _ask(cell, mark, jobs, counts, turn)
+            if memory.current is None or _must_compute(cell, memory.current, mark, now_s):
+                yield from _asked(cell, mark, jobs, counts, now_s)
                 return
-            _begin_round(cell, memory.current, jobs, gpus, turn)
+            yield from _round_begun(cell, memory.current, jobs, gpus, now_s)
         if memory.current is not None:
-            conserve(cell, memory, memory.current, turn)
+            yield from conserved(cell, memory, memory.current)
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When the round is over, unless an allocation is awaited: the next one begins with that."""
@@ -136,57 +136,52 @@ def _must_compute(cell: Cell, rounds: Rounds, mark: str, now_s: float) -> bool:
     return sees_work and now_s - rounds.computed_s >= cell.settings.recompute_s
 
 
-def _ask(cell: Cell, mark: str, jobs: list[Job], gpus: dict[str, int], turn: Turn[Cell]) -> None:
+def _asked(cell: Cell, mark: str, jobs: list[Job], gpus: dict[str, int], now_s: float) -> Plan:
     numbers: dict[str, Number] = {"jobs": len(jobs), **{f"gpus.{t}": count for t, count in gpus.items()}}
     message = f"{counted(len(jobs), 'job')} in competition for {counted(sum(gpus.values()), 'GPU')}"
     reason = Reason(code="RoundIsDue", message=message, numbers=numbers)
-    turn.emit(AllocationRequested(policy=cell.policy, question=mark, reason=reason))
+    yield AllocationRequested(policy=cell.policy, question=mark, reason=reason)
     if cell.options.space_sharing and gpus:
-        for estimate in missing(cell, jobs, list(gpus)):
-            turn.emit(estimate)
-    problem = question(cell, jobs, gpus, turn.now_s)
+        yield from missing(cell, jobs, list(gpus))
+    problem = question(cell, jobs, gpus, now_s)
     note = ""
     try:
         solution = solve(problem)
     except SolverFailed as error:
         solution, note = isolated(problem), f"every job gets its part of the cluster: {error}"
-    turn.emit(
-        AllocationComputed(
-            policy=cell.policy,
-            question=mark,
-            objective=solution.objective,
-            shares=solution.allocation,
-            infeasible=solution.infeasible,
-            jobs=len(jobs),
-            iterations=solution.iterations,
-            note=note,
-        )
+    yield AllocationComputed(
+        policy=cell.policy,
+        question=mark,
+        objective=solution.objective,
+        shares=solution.allocation,
+        infeasible=solution.infeasible,
+        jobs=len(jobs),
+        iterations=solution.iterations,
+        note=note,
     )
 
 
-def _begin_round(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, turn: Turn[Cell]) -> None:
+def _round_begun(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, now_s: float) -> Plan:
     present = Present(
         running={job.job_id: job for job in jobs if job.stays},
         suspended={job.job_id: job for job in resting(cell)},
     )
-    chosen, beyond, plan = _planned(cell, rounds, jobs, present, gpus)
-    turn.emit(
-        RoundStarted(
-            policy=cell.policy,
-            number=rounds.number + 1,
-            ends_s=turn.now_s + cell.settings.round_s,
-            renewed=plan.renewed,
-            leases=plan.leases,
-            packs=[list(assignment.jobs) for assignment in chosen if len(assignment.jobs) > 1],
-            beyond=[job_id for assignment in beyond for job_id in assignment.jobs],
-        )
+    chosen, beyond, places = _planned(cell, rounds, jobs, present, gpus)
+    yield RoundStarted(
+        policy=cell.policy,
+        number=rounds.number + 1,
+        ends_s=now_s + cell.settings.round_s,
+        renewed=places.renewed,
+        leases=places.leases,
+        packs=[list(assignment.jobs) for assignment in chosen if len(assignment.jobs) > 1],
+        beyond=[job_id for assignment in beyond for job_id in assignment.jobs],
     )
-    make_way(cell, rounds, present, plan, turn)
+    yield from way_made(cell, rounds, present, places)
 
 
 def _planned(
     cell: Cell, rounds: Rounds, jobs: list[Job], present: Present, gpus: Offered
-) -> tuple[list[Claim], list[Assignment], Plan]:
+) -> tuple[list[Claim], list[Assignment], Places]:
     """Which jobs run by their shares, which on what is left, and where.
 
     A job that was to begin where no server takes it gives its assignment back, before others have left for it.
@@ -200,10 +195,10 @@ def _planned(
         assigned = {job_id: None for assignment in chosen for job_id in assignment.jobs}
         others = by_deficit(rounds, [job for job in jobs if job.job_id not in assigned])
         beyond = fill([backfill(cell, job, types) for job in others], left, left_rooms)
-        plan = assign(cell, [*chosen, *beyond], present, gpus, hosts)
-        if not plan.refused:
-            return chosen, beyond, plan
-        most |= {gpu_type: plan.begun.get(gpu_type, 0) for gpu_type in plan.refused}
+        places = assign(cell, [*chosen, *beyond], present, gpus, hosts)
+        if not places.refused:
+            return chosen, beyond, places
+        most |= {gpu_type: places.begun.get(gpu_type, 0) for gpu_type in places.refused}
 
 
 machine.hears(AllocationComputed)
@@ -229,15 +224,15 @@ def allocation_computed(cell: Cell, event: AllocationComputed, now_s: float) -> 
     keep_credit(memory, rounds, event.shares)
 
 
-@machine.decides(AllocationComputed)
-def begin_with_new_shares(cell: Cell, event: AllocationComputed, turn: Turn[Cell]) -> None:
+@plans(AllocationComputed)
+def begin_with_new_shares(cell: Cell, event: AllocationComputed, now_s: float) -> Plan:
     """Whatever has happened since the question: the round begins with these shares, the next one asks again."""
     jobs, rounds = competitors(cell), of(cell).current
     if rounds is None or rounds.question != event.question or not jobs:
         return
-    if _round_is_due(rounds, turn.now_s):
-        _begin_round(cell, rounds, jobs, offered(cell), turn)
-    conserve(cell, of(cell), rounds, turn)
+    if _round_is_due(rounds, now_s):
+        yield from _round_begun(cell, rounds, jobs, offered(cell), now_s)
+    yield from conserved(cell, of(cell), rounds)
 
 
 @machine.evolves(RoundStarted)

@@ -20,7 +20,7 @@ from services.placement.core.mechanisms.rounds.selection import Assignment
 
 
 @dataclass
-class Plan:
+class Places:
     """The places of one round."""
 
     renewed: list[str] = field(default_factory=list)
@@ -105,9 +105,9 @@ class Board:
         return -(-width // self._largest)
 
 
-def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Plan:
+def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Places:
     """Places for the chosen rows."""
-    plan = Plan()
+    places = Places()
     by_type: dict[str, list[Assignment]] = {}
     for assignment in chosen:
         by_type.setdefault(assignment.gpu_type, []).append(assignment)
@@ -116,14 +116,14 @@ def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Off
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
         if hosts and any(assignment.needs for assignment in assignments):
             board = Board(cell, gpu_type, offered, hosts)
-            assignments, offered = _assign_pinned(cell, plan, board, _largest_first(assignments), present), board.left
+            assignments, offered = _assign_pinned(cell, places, board, _largest_first(assignments), present), board.left
         board_of = partial(Board, cell, gpu_type, offered, hosts)
         part = _renewing(cell, board_of(), assignments, present) or _anew(cell, board_of(), assignments, present)
-        plan.renewed += part.renewed
-        plan.leases += part.leases
-        plan.begun |= part.begun
-        plan.refused += part.refused
-    return plan
+        places.renewed += part.renewed
+        places.leases += part.leases
+        places.begun |= part.begun
+        places.refused += part.refused
+    return places
 
 
 def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
@@ -132,7 +132,7 @@ def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
 
 
 def _assign_pinned(
-    cell: Cell, plan: Plan, board: Board, assignments: list[Assignment], present: Present
+    cell: Cell, places: Places, board: Board, assignments: list[Assignment], present: Present
 ) -> list[Assignment]:
     """Rows of jobs that can only go on on their servers come first, those that run before all. Returns the others.
 
@@ -145,65 +145,67 @@ def _assign_pinned(
         if not assignment.needs or job.gpu_type != assignment.gpu_type or not is_pinned(cell, job):
             others.append(assignment)
         elif job.job_id in present.running and board.has(job.gang):
-            _assign_row(plan, assignment, job.gang, board, present)
+            _assign_row(places, assignment, job.gang, board, present)
         else:
             suspended.append((assignment, job))
     for assignment, job in suspended:
         gang = board.again(job)
         if gang is not None:
-            _assign_row(plan, assignment, gang, board, present)
+            _assign_row(places, assignment, gang, board, present)
     return others
 
 
-def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Plan | None:
+def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Places | None:
     """Every job that can stay stays; None when that leaves a gang on more servers than necessary."""
-    plan, others = Plan(), []
+    places, others = Places(), []
     for assignment in assignments:
-        stayer = _who_stays(assignment, present, board)
+        stayer = _staying_job(assignment, present, board)
         if stayer is None:
             others.append(assignment)
         elif len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
         else:
-            _assign_row(plan, assignment, stayer.gang, board, present)
+            _assign_row(places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):
         gang = _new_gang(cell, assignment, present, board)
         if gang is None or len(gang) > board.ideal_nodes(assignment.width):
             return None
-        _assign_row(plan, assignment, gang, board, present)
-    return plan
+        _assign_row(places, assignment, gang, board, present)
+    return places
 
 
-def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Plan:
+def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Present) -> Places:
     """Largest first, each where it is if that is as good as any other place."""
-    plan = Plan()
+    places = Places()
     for assignment in _largest_first(assignments):
-        stayer, gang = _who_stays(assignment, present, board), _new_gang(cell, assignment, present, board)
+        stayer, gang = _staying_job(assignment, present, board), _new_gang(cell, assignment, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
-            _assign_row(plan, assignment, gang, board, present)
+            _assign_row(places, assignment, gang, board, present)
         elif assignment.needs:
-            plan.refused.append(assignment.gpu_type)
-    return plan
+            places.refused.append(assignment.gpu_type)
+    return places
 
 
-def _assign_row(plan: Plan, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present) -> None:
+def _assign_row(
+    places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
+) -> None:
     """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
     pins = ("", assignment.gpu_type) in assignment.needs
     board.take(gang, pins=pins)
     if pins:
-        plan.begun[assignment.gpu_type] = plan.begun.get(assignment.gpu_type, 0) + assignment.width
+        places.begun[assignment.gpu_type] = places.begun.get(assignment.gpu_type, 0) + assignment.width
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
         if job is not None and job.gang == gang:
-            plan.renewed.append(job_id)
+            places.renewed.append(job_id)
         else:
             partners = [other for other in assignment.jobs if other != job_id]
-            plan.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
+            places.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
 
 
-def _who_stays(assignment: Assignment, present: Present, board: Board) -> Job | None:
+def _staying_job(assignment: Assignment, present: Present, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
     for job_id in assignment.jobs:
         job = present.running.get(job_id)

@@ -65,5 +65,6 @@ def _share_of(rounds: Rounds, job: Job) -> tuple[str, dict[str, Number]]:
     for row in rounds.rows.get(job.job_id, ()):
         for gpu_type, fraction in rounds.shares[row].time.items():
             time[gpu_type] = time.get(gpu_type, 0.0) + fraction
-    words = " and ".join([f"{100 * fraction:.0f} % of the time on {gpu_type}" for gpu_type, fraction in time.items()])
-    return words or "no share", {f"share.{gpu_type}": round(fraction, 6) for gpu_type, fraction in time.items()}
+    parts = " and ".join([f"{100 * fraction:.0f} % of the time on {gpu_type}" for gpu_type, fraction in time.items()])
+    words = f"its share is {parts}" if parts else "it has no share"
+    return words, {f"share.{gpu_type}": round(fraction, 6) for gpu_type, fraction in time.items()}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from libs.contracts.base import Event
 from libs.contracts.placement import Lease
-from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.lifecycle.placing import place, tell
-from services.placement.core.lifecycle.suspending.changes import resume
+from services.placement.core.lifecycle.placing import placed, told
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.queue import untold
+from services.placement.core.lifecycle.suspending.changes import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.rounds.claims import seen
@@ -24,25 +26,25 @@ Idle = dict[str, list[tuple[Node, list[int]]]]
 """{GPU type: servers with their idle GPUs}."""
 
 
-def conserve(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
+def conserved(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
     """Place the jobs that the round waits for, then any that can use idle GPUs; tell the others why they wait."""
-    _place_planned(cell, rounds, turn)
-    _give_idle_away(cell, memory, rounds, turn)
-    untold = [cell.jobs[job_id] for job_id in cell.untold if job_id not in rounds.plan]
-    for job in sorted(untold, key=lambda job: job.seq):
-        tell(cell, job, why_it_waits(rounds, job), turn)
+    yield from _planned_placed(cell, rounds)
+    yield from _idle_given_away(cell, memory, rounds)
+    uninformed = [job for job in untold(cell) if job.job_id not in rounds.plan]
+    for job in sorted(uninformed, key=lambda job: job.seq):
+        yield from told(job, why_it_waits(rounds, job))
 
 
-def _place_planned(cell: Cell, rounds: Rounds, turn: Turn[Cell]) -> None:
+def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
     for job_id, lease in list(rounds.plan.items()):
         job = cell.jobs[job_id]
         if job.held or not _is_free(cell, lease):
             continue
         if job.phase is Phase.QUEUED:
-            place(cell, job, lease.gang, why_here(rounds, job, lease), turn, lease.packed_with)
+            yield placed(job, lease.gang, why_here(rounds, job, lease), lease.packed_with)
         elif job.suspended and takes_part(job):
             reason = why_here(rounds, job, lease)
-            resume(cell, job, lease.gang, lease.packed_with, ends_s=rounds.ends_s, reason=reason, turn=turn)
+            yield resumed(cell, job, lease.gang, lease.packed_with, ends_s=rounds.ends_s, reason=reason)
 
 
 def _is_free(cell: Cell, lease: Lease) -> bool:
@@ -57,7 +59,7 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
     return True
 
 
-def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]) -> None:
+def _idle_given_away(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
     suspended = resting(cell)
     if not cell.queue and not suspended:
@@ -67,18 +69,18 @@ def _give_idle_away(cell: Cell, memory: Memory, rounds: Rounds, turn: Turn[Cell]
         return
     refused: dict[tuple[str, bool, tuple[str, ...]], None] = {}
     for job in _candidates(cell, memory, rounds, suspended, idle):
+        given: Event | None = None
         if job.suspended:
-            given = _resume(cell, rounds, job, idle, turn)
-        elif job.width > _most(idle):
-            given = False
-        else:
+            given = _resumed(cell, rounds, job, idle)
+        elif job.width <= _most(idle):
             # What idles only becomes less: where one job of a kind finds no place, none of its kind does.
             known = seen(cell, job, list(idle))
             kind = (job.shape, job.spec.restartable, tuple(known))
-            given = kind not in refused and _begin(cell, rounds, job, known, idle, turn)
-            if not given:
+            given = _begun(cell, rounds, job, known, idle) if kind not in refused else None
+            if given is None:
                 refused[kind] = None
-        if given:
+        if given is not None:
+            yield given
             idle = _idle(cell, rounds)
             if not idle:
                 return
@@ -97,27 +99,24 @@ def _most(idle: Idle) -> int:
     return max(sum(len(indices) for _, indices in servers) for servers in idle.values())
 
 
-def _resume(cell: Cell, rounds: Rounds, job: Job, idle: Idle, turn: Turn[Cell]) -> bool:
-    """Whether the suspended job can go on on some of what idles, and does."""
+def _resumed(cell: Cell, rounds: Rounds, job: Job, idle: Idle) -> Event | None:
+    """The suspended job goes on on some of what idles, if it can."""
     free = {node.node_id: indices for node, indices in idle.get(job.gpu_type, [])}
     gang = place_again(cell.nodes, job, free) if job.as_asked else None
-    if gang is not None:
-        reason = why_idle(job, job.gpu_type)
-        resume(cell, job, gang, [], ends_s=rounds.ends_s, reason=reason, turn=turn)
-    return gang is not None
+    if gang is None:
+        return None
+    return resumed(cell, job, gang, [], ends_s=rounds.ends_s, reason=why_idle(job, job.gpu_type))
 
 
-def _begin(cell: Cell, rounds: Rounds, job: Job, known: Mapping[str, float], idle: Idle, turn: Turn[Cell]) -> bool:
-    """Whether the queued job can use some of what idles, and gets it."""
+def _begun(cell: Cell, rounds: Rounds, job: Job, known: Mapping[str, float], idle: Idle) -> Event | None:
+    """The queued job gets some of what idles, if it can use it."""
     if not job.spec.restartable:
         hosts = rooms_on(
             cell, rounds.plan, dict.fromkeys(node.node_id for servers in idle.values() for node, _ in servers)
         )
         idle = {gpu_type: with_host_room(servers, hosts) for gpu_type, servers in idle.items()}
     fit = _best(job, known, idle)
-    if fit is not None:
-        place(cell, job, fit.gang, why_idle(job, fit.gpu_type), turn)
-    return fit is not None
+    return placed(job, fit.gang, why_idle(job, fit.gpu_type)) if fit is not None else None
 
 
 def _best(job: Job, known: Mapping[str, float], idle: Idle) -> gangs.Fit | None:

@@ -6,28 +6,38 @@ anywhere; and only when there are none, over-subscription: the servers of its af
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heapreplace
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
 
 from libs.contracts.reasons import PendingReason
-from libs.kernel.machine import Turn
 from libs.policies.policy import Kind
 from services.placement.core.cell import Cell
-from services.placement.core.cluster import gangs
-from services.placement.core.cluster.servers import Listed
-from services.placement.core.jobs import Job
+from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
-from services.placement.core.lifecycle.placing import place, tell
+from services.placement.core.lifecycle.placing import placed, told
+from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder
-from services.placement.core.lifecycle.suspending.changes import change_places, slice_of
-from services.placement.core.lifecycle.suspending.domains import Domain, domains
-from services.placement.core.mechanism import Mechanism
+from services.placement.core.lifecycle.suspending.changes import Assignment, places_changed, slice_of
+from services.placement.core.lifecycle.suspending.domains import Domain, up_to_date
+from services.placement.core.mechanism import Mechanism, Moment
+from services.placement.core.mechanisms.slicing.attention import Attention
+from services.placement.core.mechanisms.slicing.free_gpus import free_place
 from services.placement.core.mechanisms.slicing.memory import of
+from services.placement.core.mechanisms.slicing.newcomers import (
+    Newcomers,
+    every_job_has_a_turn,
+    forget,
+    known,
+    may_begin_on,
+    newcomers,
+)
 from services.placement.core.mechanisms.slicing.service_time import begin_anew, begins, ends, has_begun, joins
-from services.placement.core.mechanisms.slicing.shrinking import make_room, next_end_s
-from services.placement.core.mechanisms.slicing.turns import choose, runs
+from services.placement.core.mechanisms.slicing.shrinking import next_end_s, room_made
+from services.placement.core.mechanisms.slicing.turns import choose, lowest_running
 from services.placement.core.mechanisms.slicing.why import why_here, why_it_waits, why_its_turn, why_now
-from services.placement.core.sharing.packs import crowded, pack_two, unpack_all
+from services.placement.core.sharing.packs import all_parted, crowded, two_packed
 
 
 class SlicingMechanism(Mechanism):
@@ -37,39 +47,39 @@ class SlicingMechanism(Mechanism):
     brings_back = True
     reassigns_paused = True
 
-    def step(self, cell: Cell, turn: Turn[Cell]) -> None:
+    def step(self, cell: Cell, moment: Moment) -> Plan:
+        now_s = moment.now_s
         # 1. Suspended jobs first: what has become free on their servers needs no turn, and may be theirs alone.
-        _go_on_where_possible(cell, turn)
+        yield from _gone_on_where_possible(cell, now_s)
         # 2. Free GPUs next, because a job that gets some need not share a server's turns.
-        if cell.queue:
-            _place_on_free_gpus(cell, turn)
+        yield from _placed_on_free_gpus(cell)
         # 3. Elastic jobs shrink before any job has to take turns; what one was to grow onto is free at once.
-        promised = make_room(cell, _queued(cell), turn)
+        promised: dict[str, str] = {}
+        yield from room_made(cell, promised, moment)
         if promised:
-            _place_on_free_gpus(cell, turn)
+            yield from _placed_on_free_gpus(cell)
         # 4. The others are assigned to servers, and begin there when a slice is over.
-        coming = _assign(cell, promised) if cell.queue else {}
-        for domain in domains(cell):
-            newcomers = coming.get(domain.name, [])
-            if _is_over(cell, domain, turn.now_s) and (domain.suspended or newcomers):
-                _rearrange(cell, domain, newcomers, turn, anew=True)
-            elif newcomers:
-                _rearrange(cell, domain, _urgent(domain, newcomers), turn, anew=False)
+        coming = newcomers(cell, of(cell), promised) if _must_assign(cell, promised, now_s) else None
+        yield from _turns_given(cell, coming.by_domain if coming is not None else {}, now_s)
         # 5. Last what is said to the jobs that still wait, as it is true only now.
-        _tell_why(cell, coming, promised, turn)
+        if coming is not None:
+            yield from _told_why(cell, coming, promised, now_s)
+        # What the step has changed is taken note of by the step, not by the next event that needs it.
+        up_to_date(cell)
 
     def moments(self, cell: Cell) -> Iterator[float]:
-        """When slices end while a job waits for one, and when patience with a job that is to shrink ends."""
-        if cell.queue or any(job.suspended for job in cell.jobs.values()):
-            yield from (current.ends_s for current in cell.slices.values())
+        """When the next slice ends while a job waits for one, and when patience with a job that is to shrink ends."""
+        if cell.queue or cell.suspended:
+            following = bisect_right(cell.ends, cell.looked_s, key=lambda end: end[0])
+            yield from (end_s for end_s, _ in cell.ends[following : following + 1])
         if (end_s := next_end_s(cell)) is not None:
             yield end_s
 
-    def wind_down(self, cell: Cell, in_force: Mechanism, turn: Turn[Cell]) -> None:
+    def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Part packs, which would last for ever; let suspended jobs go on as soon as their GPUs are free."""
-        unpack_all(cell, turn)
+        yield from all_parted(cell)
         if cell.slices and not in_force.brings_back:
-            _go_on_where_possible(cell, turn)
+            yield from _gone_on_where_possible(cell, moment.now_s)
 
     def placed(self, cell: Cell, job: Job, now_s: float) -> None:
         if self.realises(cell.policy):
@@ -87,6 +97,14 @@ class SlicingMechanism(Mechanism):
     def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
         ends(of(cell), job, now_s)
 
+    def queued(self, cell: Cell, job: Job) -> None:
+        found = known(of(cell))
+        if found is not None and not (found.holds(cell) and found.add(job)):
+            forget(of(cell))
+
+    def dequeued(self, cell: Cell, job: Job) -> None:
+        forget(of(cell))
+
     def ended(self, cell: Cell, job: Job) -> None:
         of(cell).times.pop(job.job_id, None)
 
@@ -101,29 +119,98 @@ class SlicingMechanism(Mechanism):
             begin_anew(cell, of(cell), now_s)
 
 
-def _tell_why(cell: Cell, coming: Mapping[str, list[Job]], promised: Mapping[str, str], turn: Turn[Cell]) -> None:
+def _must_assign(cell: Cell, promised: Mapping[str, str], now_s: float) -> bool:
+    """Whether anything depends on which queued job is to begin where.
+
+    Mostly nothing does: each has been told that its turn comes, and has one wherever it is, and no slice is over.
+    """
+    if not cell.queue:
+        return False
+    if promised or any(cause != PendingReason.FAIR_SHARE for by_cause in cell.told.values() for cause in by_cause):
+        return True
+    attention = up_to_date(cell).view(Attention)
+    return (
+        not every_job_has_a_turn(cell)
+        or _highest_queued(cell) > attention.lowest()
+        or may_begin_on(cell, attention.over(now_s))
+        or _would_change(cell, attention, now_s)
+    )
+
+
+def _highest_queued(cell: Cell) -> int:
+    """The highest priority that waits."""
+    return max(cell.jobs[orders[0][2]].priority for orders in cell.queue.values())
+
+
+def _would_change(cell: Cell, attention: Attention, now_s: float) -> bool:
+    """Whether jobs would change places somewhere inside a slice as soon as any job is to begin there."""
+    for domain in up_to_date(cell).ordered(attention.unsettled):
+        if not _change(cell, domain, [], now_s, anew=False):
+            attention.settled(domain)
+    return bool(attention.unsettled)
+
+
+def _turns_given(cell: Cell, coming: Mapping[str, list[Job]], now_s: float) -> Plan:
+    """New slices where they are over and jobs wait; a higher priority does not wait for that."""
+    listed = up_to_date(cell)
+    attention = listed.view(Attention)
+    due = attention.waiting(now_s)
+    if coming:
+        urgent = _highest_queued(cell) > attention.lowest()
+        early = coming.keys() if urgent else attention.unsettled.keys() & coming.keys()
+        due.update(dict.fromkeys((attention.over(now_s).keys() & coming.keys()) | early))
+    for domain in listed.ordered(due):
+        newcomers_here = coming.get(domain.name, [])
+        if _is_over(cell, domain, now_s):
+            if domain.suspended or newcomers_here:
+                yield from _rearranged(cell, domain, newcomers_here, now_s, anew=True)
+        elif newcomers_here:
+            hurried = _urgent(domain, newcomers_here)
+            if hurried or domain.name in attention.unsettled:
+                yield from _rearranged(cell, domain, hurried, now_s, anew=False)
+
+
+def _told_why(cell: Cell, coming: Newcomers, promised: Mapping[str, str], now_s: float) -> Plan:
     """Tell the jobs on the queue why they wait, where the cause is news."""
-    turns = {job.job_id: name for name, jobs in coming.items() for job in jobs}
-    causes: dict[str, str] = {}
-    for job in _queued(cell):
-        if job.job_id in promised:
-            cause: str = PendingReason.INSUFFICIENT_GPUS
-        elif job.job_id in turns:
-            cause = PendingReason.FAIR_SHARE
-        else:  # of all jobs of a shape the same
-            if job.shape not in causes:
-                causes[job.shape] = waiting.cause_to_wait(cell, job, cell.servers(), None)
-            cause = causes[job.shape]
-        if cause != job.wait_code:
-            reason = why_it_waits(cell, job, turns.get(job.job_id), promised.get(job.job_id), turn.now_s)
-            tell(cell, job, reason, turn)
+    for job in sorted(_uninformed(cell, coming, promised), key=attrgetter("order")):
+        reason = why_it_waits(cell, job, coming.turns.get(job.job_id), promised.get(job.job_id), now_s)
+        yield from told(job, reason)
 
 
-def _go_on_where_possible(cell: Cell, turn: Turn[Cell]) -> None:
+def _uninformed(cell: Cell, coming: Newcomers, promised: Mapping[str, str]) -> Iterator[Job]:
+    """The queued jobs that wait for another cause than they were told, in any order."""
+    for job in (cell.jobs[job_id] for job_id in promised):
+        if job.phase is Phase.QUEUED and job.wait_code != PendingReason.INSUFFICIENT_GPUS:
+            yield job
+    for shape, by_cause in cell.told.items():
+        for said, jobs in by_cause.items():
+            for job_id in _told_otherwise(cell, coming, shape, said, jobs):
+                if job_id not in promised:
+                    yield cell.jobs[job_id]
+
+
+def _told_otherwise(cell: Cell, coming: Newcomers, shape: str, said: str, jobs: Mapping[str, None]) -> Collection[str]:
+    """Of the jobs of a shape that were told this cause, those that wait for another one."""
+    if shape not in coming.refused:  # then all have a turn
+        return () if said == PendingReason.FAIR_SHARE else jobs
+    # Of all jobs of a shape that have none the same.
+    cause = waiting.cause_to_wait(cell, cell.jobs[next(iter(jobs))], cell.servers(), None)
+    if said == cause:
+        return () if cause == PendingReason.FAIR_SHARE else jobs.keys() & coming.turns.keys()
+    return jobs.keys() - coming.turns.keys() if said == PendingReason.FAIR_SHARE else jobs
+
+
+def _gone_on_where_possible(cell: Cell, now_s: float) -> Plan:
     """Suspended jobs take GPUs that became free; jobs that were packed part."""
-    for domain in domains(cell):
+    listed = up_to_date(cell)
+    attention = listed.view(Attention)
+    # Where none could before, none can until something changes there: time alone only changes the order in which
+    # suspended jobs are tried.
+    changed = listed.ordered(attention.changed)
+    attention.changed.clear()
+    for domain in changed:
         if (domain.suspended and _may_change(domain)) or crowded(cell, domain):
-            _rearrange(cell, domain, [], turn, anew=False)
+            yield from _rearranged(cell, domain, [], now_s, anew=False)
 
 
 def _may_change(domain: Domain) -> bool:
@@ -136,87 +223,11 @@ def _may_change(domain: Domain) -> bool:
     return idles or len(priorities) > 1 or any(job.held for job in domain.residents)
 
 
-def _place_on_free_gpus(cell: Cell, turn: Turn[Cell]) -> None:
-    listed = domains(cell)
+def _placed_on_free_gpus(cell: Cell) -> Plan:
     for job in HeadsInOrder(cell):
-        fit = _free_place(listed, job)
+        fit = free_place(cell, job)
         if fit is not None:
-            place(cell, job, fit.gang, why_here(job, fit), turn)
-            listed = domains(cell)
-
-
-def _free_place(listed: list[Domain], job: Job) -> gangs.Fit | None:
-    """On free GPUs: of servers with its affinity, of empty ones, of any."""
-    kindred = [domain for domain in listed if domain.affinity == job.spec.gpus.count]
-    empty = [domain for domain in listed if not domain.residents]
-    for group in (kindred, empty, listed):
-        fit = gangs.best_fit(job.spec.gpus, Listed([node for domain in group for node in domain.nodes if node.usable]))
-        if fit is not None:
-            return fit
-    return None
-
-
-def _assign(cell: Cell, promised: Collection[str]) -> dict[str, list[Job]]:
-    """{domain: queued jobs that are to begin there}: where the affinity is theirs, then where the height is least.
-
-    Among equals the name decides, as for free GPUs, not the order in which servers happened to join. Jobs that elastic
-    ones make room for need no turn.
-    """
-    listed = domains(cell)
-    load = {domain.name: domain.load for domain in listed}
-    limits = {domain.name: cell.settings.max_height * domain.gpus for domain in listed}
-    candidates: dict[str, _Candidates] = {}
-    coming: dict[str, list[Job]] = {}
-    for job in _queued(cell):
-        if job.job_id in promised:
-            continue
-        if job.shape not in candidates:
-            candidates[job.shape] = _Candidates(listed, job, load)
-        best = candidates[job.shape].best(load, limits)
-        if best is not None:
-            load[best] += job.spec.gpus.count
-            coming.setdefault(best, []).append(job)
-    return coming
-
-
-class _Candidates:
-    """The domains on which jobs of one shape may begin, the best first.
-
-    Loads only grow while jobs are assigned. So a domain that has no room for the shape will have none later, and only
-    the first of the heap has to be up to date.
-    """
-
-    def __init__(self, listed: Sequence[Domain], job: Job, load: Mapping[str, int]) -> None:
-        self._width = job.spec.gpus.count
-        self._gpus = {
-            domain.name: domain.gpus
-            for domain in listed
-            if any(node.usable for node in domain.nodes) and domain.can_hold(job)
-        }
-        self._strange = {domain.name: domain.affinity not in (0, self._width) for domain in listed}
-        self._heap = [self._key(name, load[name]) for name in self._gpus]
-        heapify(self._heap)
-
-    def _key(self, name: str, load: int) -> tuple[bool, float, str]:
-        return self._strange[name], load / self._gpus[name], name
-
-    def best(self, load: Mapping[str, int], limits: Mapping[str, float]) -> str | None:
-        """The best domain that has room for one more; None: none has."""
-        while self._heap:
-            key = self._heap[0]
-            name = key[2]
-            if load[name] + self._width > limits[name]:
-                heappop(self._heap)
-            elif (now := self._key(name, load[name])) != key:
-                heapreplace(self._heap, now)
-            else:
-                return name
-        return None
-
-
-def _queued(cell: Cell) -> list[Job]:
-    orders = sorted(order for orders in cell.queue.values() for order in orders)
-    return [cell.jobs[job_id] for _, _, job_id in orders]
+            yield placed(job, fit.gang, why_here(job, fit))
 
 
 def _is_over(cell: Cell, domain: Domain, now_s: float) -> bool:
@@ -227,37 +238,62 @@ def _is_over(cell: Cell, domain: Domain, now_s: float) -> bool:
 
 def _urgent(domain: Domain, newcomers: list[Job]) -> list[Job]:
     """The newcomers that need not wait for the end of the slice: jobs of a lower priority run."""
-    lowest = min((job.priority for job in domain.residents if runs(job)), default=0)
+    lowest = lowest_running(domain)
     return [job for job in newcomers if job.priority > lowest]
 
 
-def _rearrange(cell: Cell, domain: Domain, newcomers: list[Job], turn: Turn[Cell], *, anew: bool) -> None:
-    """Say which jobs run from now on, if that changes anything or a new slice begins."""
-    if anew:
-        pack_two(cell, domain, turn)
-    assignments = choose(cell, of(cell), domain, newcomers, turn.now_s, anew=anew)
+@dataclass(frozen=True)
+class _Change:
+    """Which jobs of a domain run from now on, and which do not any more."""
+
+    running: list[Job]
+    """They go on where they are."""
+    suspended: list[Job]
+    resumed: list[Assignment]
+    started: list[Assignment]
+
+    def __bool__(self) -> bool:
+        """Whether any job's place is another one."""
+        return bool(self.resumed or self.started or self.suspended)
+
+
+def _change(cell: Cell, domain: Domain, newcomers: list[Job], now_s: float, *, anew: bool) -> _Change:
+    assignments = choose(cell, of(cell), domain, newcomers, now_s, anew=anew)
+    started = [assignment for assignment in assignments if not assignment.job.gang]
     resumed = [
         assignment
         for assignment in assignments
         if assignment.job.gang and (assignment.job.suspended or assignment.gang != assignment.job.gang)
     ]
-    started = [assignment for assignment in assignments if not assignment.job.gang]
     assigned = {assignment.job.job_id: None for assignment in assignments}
-    suspended = [job for job in domain.residents if job.stays and job.move is None and job.job_id not in assigned]
-    if not anew and not (resumed or started or suspended):
+    return _Change(
+        running=[each.job for each in assignments if each not in resumed and each not in started],
+        suspended=[job for job in domain.residents if job.stays and job.move is None and job.job_id not in assigned],
+        resumed=resumed,
+        started=started,
+    )
+
+
+def _rearranged(cell: Cell, domain: Domain, newcomers: list[Job], now_s: float, *, anew: bool) -> Plan:
+    """Say which jobs run from now on, if that changes anything or a new slice begins."""
+    if anew:
+        yield from two_packed(cell, domain, now_s)
+    change = _change(cell, domain, newcomers, now_s, anew=anew)
+    if not anew and not change:
+        if not newcomers:
+            up_to_date(cell).view(Attention).settled(domain)
         return
-    change_places(
+    yield places_changed(
         cell,
         domain,
-        running=[
-            assignment.job for assignment in assignments if assignment not in resumed and assignment not in started
-        ],
-        suspended=suspended,
-        resumed=resumed,
-        started=[assignment.job for assignment in started],
-        ends_s=turn.now_s + cell.settings.slice_s if anew else max(slice_of(cell, domain).ends_s, turn.now_s),
-        reason=why_now(domain, newcomers, anew=anew, parted=bool(suspended) and not (resumed or started)),
-        turn=turn,
+        running=change.running,
+        suspended=change.suspended,
+        resumed=change.resumed,
+        started=[assignment.job for assignment in change.started],
+        ends_s=now_s + cell.settings.slice_s if anew else max(slice_of(cell, domain).ends_s, now_s),
+        reason=why_now(
+            domain, newcomers, anew=anew, parted=bool(change.suspended) and not (change.resumed or change.started)
+        ),
     )
-    for assignment in started:
-        place(cell, assignment.job, assignment.gang, why_its_turn(domain, assignment.job), turn)
+    for assignment in change.started:
+        yield placed(assignment.job, assignment.gang, why_its_turn(domain, assignment.job))

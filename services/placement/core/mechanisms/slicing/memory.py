@@ -22,7 +22,7 @@ class ServiceTime(msgspec.Struct, frozen=True, kw_only=True):
     """Its agents have not said yet that it runs on the GPUs that it was given last."""
 
 
-class Memory(msgspec.Struct, kw_only=True):
+class Memory(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
     times: dict[str, ServiceTime] = {}

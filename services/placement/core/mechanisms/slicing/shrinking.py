@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
+from libs.contracts.base import Event
 from libs.contracts.placement import OWNER
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import move_id
-from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Move
-from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
-from services.placement.core.lifecycle.moving.reserving import reserve
+from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandoned
+from services.placement.core.lifecycle.moving.reserving import reserved
 from services.placement.core.lifecycle.moving.resizing import place_with, why_not
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.queue import AllInOrder
+from services.placement.core.mechanism import Moment
 
 PATIENCE_S = 120.0
 """How long others wait for a job to shrink: its new processes start meanwhile."""
 NEEDED = "GpusNeeded"
+
+
+Steps = list[tuple[Job, int]]
+"""Which elastic jobs are to have how many GPUs from now on."""
 
 
 @dataclass
@@ -35,38 +43,44 @@ class _Server:
     """Free, or about to be, and promised to no job."""
 
 
-def make_room(cell: Cell, queued: Sequence[Job], turn: Turn[Cell]) -> dict[str, str]:
+def room_made(cell: Cell, promised: dict[str, str], moment: Moment) -> Plan:
     """Have elastic jobs shrink for those that wait.
 
     Args:
-        queued: in queue order.
-
-    Returns:
-        {job that gets its GPUs in this way, now or soon: the server}.
+        promised: gets {queued job that has its GPUs in this way, now or soon: the server}, in queue order.
     """
     elastic = _elastic_jobs(cell)
-    _give_up_hopeless(elastic, turn)
-    servers = _servers(cell, elastic) if queued else []
-    promised = {}
-    for job in queued:
-        for server in servers:
-            accepted = gangs.accepted_types(job.spec.gpus, Listed([server.node]))
-            if server.gpu_type in accepted and _make_room_on(cell, server, job, turn):
-                server.room -= job.spec.gpus.count
-                promised[job.job_id] = server.node.node_id
-                break
-    return promised
+    yield from _hopeless_given_up(elastic, moment.now_s)
+    servers = _servers(cell, elastic) if cell.queue else []
+    if not servers:
+        return
+    walk = AllInOrder(cell)
+    for job in walk:
+        found = _first_with_room(cell, servers, job)
+        if found is None:
+            # Room only becomes less for jobs like this one, until another job shrinks: then there may be some over.
+            walk.leave_out_priority()
+            continue
+        server, steps = found
+        for other, gpus in steps:
+            server.room += _lent(other) - gpus
+            yield _shrunk(cell, other, gpus, job, moment)
+        server.room -= job.spec.gpus.count
+        promised[job.job_id] = server.node.node_id
+        if steps:
+            walk.take_back()
 
 
 def next_end_s(cell: Cell) -> float | None:
     """When patience with a job that is to shrink ends."""
-    resizes = (_resize_of(job) for job in cell.jobs.values())
+    resizes = (_resize_of(cell.jobs[job_id]) for job_id in cell.elastic)
     return min((resize.since_s + PATIENCE_S for resize in resizes if resize is not None), default=None)
 
 
 def _elastic_jobs(cell: Cell) -> list[Job]:
-    """Those that hold GPUs of one server, and keep them."""
-    return [job for job in cell.jobs.values() if job.spec.elastic is not None and len(job.gang) == 1 and job.stays]
+    """Those that hold GPUs of one server, and keep them, in order of arrival."""
+    elastic = (cell.jobs[job_id] for job_id in cell.elastic)
+    return sorted((job for job in elastic if len(job.gang) == 1 and job.stays), key=attrgetter("seq"))
 
 
 def _servers(cell: Cell, elastic: Sequence[Job]) -> list[_Server]:
@@ -89,24 +103,29 @@ def _comes_free(job: Job) -> int:
     return max(0, job.width - job.move.width) if job.move is not None else 0
 
 
-def _make_room_on(cell: Cell, server: _Server, job: Job, turn: Turn[Cell]) -> bool:
-    """Whether there is or will be room for the job; starts what that takes, if it is possible at all."""
+def _first_with_room(cell: Cell, servers: list[_Server], job: Job) -> tuple[_Server, Steps] | None:
+    """The first server where the job gets its GPUs, and what that takes."""
+    for server in servers:
+        if server.gpu_type in gangs.accepted_types(job.spec.gpus, Listed([server.node])):
+            steps = _steps_on(cell, server, job)
+            if steps is not None:
+                return server, steps
+    return None
+
+
+def _steps_on(cell: Cell, server: _Server, job: Job) -> Steps | None:
+    """What has to happen there for this job to have its GPUs; None: it cannot."""
     missing = job.spec.gpus.count - server.room
     if missing <= 0:
-        return True
-    steps: list[tuple[Job, int]] = []
+        return []
+    steps: Steps = []
     givers = [other for other in server.jobs if _may_shrink(cell, other) and _least(other, job) < _lent(other)]
     for other in sorted(givers, key=lambda each: (each.width, each.seq), reverse=True):
         if missing > 0:
             step = _smaller(other, job, missing)
             steps.append((other, step))
             missing -= _lent(other) - step
-    if missing > 0:
-        return False
-    for other, gpus in steps:
-        server.room += _lent(other) - gpus
-        _shrink(cell, other, gpus, job, turn)
-    return True
+    return steps if missing <= 0 else None
 
 
 def _may_shrink(cell: Cell, job: Job) -> bool:
@@ -136,24 +155,23 @@ def _smaller(job: Job, other: Job, missing: int) -> int:
     return next((width for width in reversed(possible) if job.width - width >= missing), possible[0])
 
 
-def _shrink(cell: Cell, job: Job, gpus: int, other: Job, turn: Turn[Cell]) -> None:
+def _shrunk(cell: Cell, job: Job, gpus: int, other: Job, moment: Moment) -> Event:
     if job.move is not None:
         reason = Reason(code=NEEDED, message=f"{other.job_id} needs the GPUs that it was to grow onto")
-        abandon(job, reason, turn, goes_on=True)
-        return
+        return abandoned(job, job.move, reason)
     gang = place_with(cell, job, gpus)
     assert gang is not None
-    resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{turn.cause_id}")
-    reserve(cell, job, resize_id, gang, NEEDED, turn)
+    resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{moment.cause_id}")
+    return reserved(job, resize_id, gang, NEEDED)
 
 
-def _give_up_hopeless(elastic: Sequence[Job], turn: Turn[Cell]) -> None:
+def _hopeless_given_up(elastic: Sequence[Job], now_s: float) -> Plan:
     """A job that cannot be resized in time goes on as it is, and takes turns."""
     for job in elastic:
         resize = _resize_of(job)
-        if resize is not None and turn.now_s >= resize.since_s + PATIENCE_S:
+        if resize is not None and now_s >= resize.since_s + PATIENCE_S:
             message = f"its new processes have not taken over within {PATIENCE_S:.0f} s"
-            abandon(job, Reason(code=DESTINATION_FAILED, message=message), turn, goes_on=True)
+            yield abandoned(job, resize, Reason(code=DESTINATION_FAILED, message=message))
 
 
 def _resize_of(job: Job) -> Move | None:

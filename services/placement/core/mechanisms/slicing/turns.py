@@ -60,6 +60,11 @@ def runs(job: Job) -> bool:
     return bool(job.gang) and not job.suspended
 
 
+def lowest_running(domain: Domain) -> int:
+    """The lowest priority of the jobs that hold GPUs here; 0: none does."""
+    return min((job.priority for job in domain.residents if runs(job)), default=0)
+
+
 def _packs(cell: Cell, domain: Domain, newcomers: Sequence[Job]) -> list[Pack]:
     takers = {job.job_id: job for job in domain.residents if takes_part(job)}
     packs: list[Pack] = []

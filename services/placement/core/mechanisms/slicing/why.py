@@ -54,7 +54,7 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
     if promised_on is not None:
         return Reason(
             code=PendingReason.INSUFFICIENT_GPUS,
-            message=f"elastic jobs on {promised_on} are giving GPUs back for it",
+            message=f"elastic jobs on {promised_on} shrink to make room for it",
             numbers={"gpus": job.spec.gpus.count},
         )
     if turn_on is not None:

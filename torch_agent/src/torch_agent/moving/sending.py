@@ -26,16 +26,16 @@ SAVE_PATIENCE_S, SAVE_LOOK_S = 60.0, 0.005
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class CannotGive(Exception):
+class CannotSend(Exception):
     """There is no state to be had; the message says why."""
 
 
-class NotYet(CannotGive):
+class NotYet(CannotSend):
     """The task does not stand still yet, as far as this agent has heard."""
 
 
 class StateServer:
-    """Gives the states of this node's tasks to other agents."""
+    """Sends the states of this node's tasks to other agents."""
 
     def __init__(self, task: Callable[[str], Task | None], folder: Callable[[Task], TaskFolder]) -> None:
         """See `start`.
@@ -68,7 +68,7 @@ class StateServer:
             page = await self._saved(request)
             log.info("gives the state of rank %d of %s: %d bytes", request.rank, request.job_id, _size(page))
             await _send(page, writer)
-        except (CannotGive, msgspec.DecodeError) as error:
+        except (CannotSend, msgspec.DecodeError) as error:
             writer.write(line(Head(error=str(error), later=isinstance(error, NotYet))))
         except OSError as error:
             log.warning("a transfer of a state broke off: %s", error)
@@ -79,14 +79,14 @@ class StateServer:
         """The page of the rank, once its process has written its state.
 
         Raises:
-            CannotGive: the task is not there, does not stand still, or cannot save.
+            CannotSend: the task is not there, does not stand still, or cannot save.
         """
         key = task_key(request.job_id, request.attempt)
         async with self._saving.setdefault(key, asyncio.Lock()):
             task = self._task(key)
             said = answer(task)
             if task is None or said is Answer.NEVER:
-                raise CannotGive(f"attempt {request.attempt} of {request.job_id} {said}")
+                raise CannotSend(f"attempt {request.attempt} of {request.job_id} {said}")
             if said is Answer.LATER:
                 raise NotYet(f"attempt {request.attempt} of {request.job_id} {said}")
             folder = self._folder(task)
@@ -96,30 +96,30 @@ class StateServer:
         for page in living_pages(folder.pages):
             if page.rank == request.rank:
                 return page
-        raise CannotGive(f"rank {request.rank} of {request.job_id} is not here")
+        raise CannotSend(f"rank {request.rank} of {request.job_id} is not here")
 
     async def _have_saved(self, task: Task, folder: TaskFolder, living: list[PageReading]) -> None:
         ranks = [page.rank for page in living]
         try:
             turn = current_turn(folder.pages)
-            if any(page.obeyed.turn != turn for page in living):
-                raise CannotGive(f"{task.key} was stopped away from a mini-batch boundary")
+            if any(page.acknowledged.turn != turn for page in living):
+                raise CannotSend(f"{task.key} was stopped away from a mini-batch boundary")
             number = ask_to_save(folder.pages)
         except Unreadable as error:
-            raise CannotGive(str(error)) from error
+            raise CannotSend(str(error)) from error
         folder.signal_ranks(signal.SIGCONT)
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
         try:
-            while _who_has_answered(folder, number) != ranks:
+            while _ranks_that_answered(folder, number) != ranks:
                 if asyncio.get_running_loop().time() > deadline or not stands_still(task):
-                    raise CannotGive(f"{task.key} has not written its state")
+                    raise CannotSend(f"{task.key} has not written its state")
                 await asyncio.sleep(SAVE_LOOK_S)
         finally:
             if stands_still(task):  # else it has been let go on
                 folder.signal_ranks(signal.SIGSTOP)
         failed = [page.rank for page in living_pages(folder.pages) if page.handover.save_failed]
         if failed:
-            raise CannotGive(f"ranks {failed} of {task.key} could not write their states: see their stderr")
+            raise CannotSend(f"ranks {failed} of {task.key} could not write their states: see their stderr")
 
 
 async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
@@ -139,7 +139,7 @@ async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-def _who_has_answered(folder: TaskFolder, number: int) -> list[int]:
+def _ranks_that_answered(folder: TaskFolder, number: int) -> list[int]:
     """The ranks that have answered the request to save; one that is just being written about is not among them."""
     return [page.rank for page in living_pages(folder.pages) if page.handover.saved >= number]
 

@@ -1,4 +1,4 @@
-"""Unmodified scripts share GPUs in rounds: whoever is killed meanwhile, nobody starts twice and no result changes."""
+"""Unmodified scripts share GPUs in rounds: whatever is killed meanwhile, no job starts twice and no result changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from libs.testing.thorough import cases
 from tests.e2e.checking import checked
 from tests.e2e.test_rounds import FINAL, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 STEPS = 120
 TRAINING = f"""
@@ -57,7 +57,7 @@ def test_unmodified_scripts_take_rounds_without_losing_anything(bus: str, tmp_pa
         cell.kill("placement")
         wait_until(lambda: suspensions(client) >= 4)
         cell.kill("agent-n1")
-        wait_until(lambda: all(client.job(job)["state"] in FINAL for job in jobs), within_s=150)
+        wait_until(lambda: all(client.job(job)["state"] in FINAL for job in jobs))
         printed = [[line["text"] for line in client.logs(job)] for job in jobs]
         (tmp_path / "log.jsonl").write_bytes(b"".join(client.export()))
     assert printed == [["begins", undisturbed(script, seed)] for seed in range(4)]

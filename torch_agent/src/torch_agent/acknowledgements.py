@@ -13,7 +13,7 @@ from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 
 
-def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
+def with_acknowledgements(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
     """What was seen, and how far the task's living processes are with the turn in force.
 
     Processes that cannot be told anything count as processes without the harness.
@@ -28,7 +28,7 @@ def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
     return msgspec.structs.replace(
         seen,
         harnessed=True,
-        obeyed=all(page.obeyed.turn == turn for page in living),
+        acknowledged=all(page.acknowledged.turn == turn for page in living),
         stillness=_stillness(living),
         movable=all(page.handover.movable for page in living),
         resizable=all(page.handover.resizable for page in living),
@@ -36,7 +36,7 @@ def with_obedience(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
 
 
 def _stillness(living: list[PageReading]) -> Stillness:
-    told = [page.obeyed for page in living]
+    told = [page.acknowledged for page in living]
     bytes_parked = sum(each.bytes_parked for each in told)
     return Stillness(
         parked=bytes_parked > 0,

@@ -1,0 +1,49 @@
+"""What the gateway and an agent agree on about files of jobs: where they lie, and how a request is signed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from libs.node.task import task_key
+
+SIGNED = "Sanjaya-Signature"
+"""Header of a request to an agent: `<end of validity, seconds since the epoch>:<signature>`."""
+VALID_S = 60.0
+"""How long a signature is good for: clocks of a cell's machines may differ by nearly as much."""
+
+
+def work_folder(state_dir: str, job_id: str, attempt: int) -> str:
+    """The working directory of an attempt that names none, on the node of the agent with this state directory."""
+    return f"{state_dir}/tasks/{task_key(job_id, attempt)}/work"
+
+
+def output_folder(state_dir: str, job_id: str) -> str:
+    """What is kept of a job on a node beyond its end."""
+    return f"{state_dir}/outputs/{job_id}"
+
+
+def signed(key: bytes, node_id: str, target: str, now_s: float) -> str:
+    """The value of the header for one request: it says that the sender has the cell's key.
+
+    The key itself never travels, and what is signed is good for this node and this target alone: an agent that does
+    not belong to the cell learns nothing with which it could ask others.
+
+    Args:
+        target: path and query, as they are sent.
+    """
+    until_s = int(now_s + VALID_S)
+    return f"{until_s}:{_signature(key, node_id, target, until_s)}"
+
+
+def is_signed(key: bytes, node_id: str, target: str, header: str, now_s: float) -> bool:
+    """Whether the header's value was made with this key, for this node and target, and is still valid."""
+    until, _, signature = header.partition(":")
+    if not (until.isascii() and until.isdigit() and len(until) < 16):
+        return False
+    expected = _signature(key, node_id, target, int(until))
+    return hmac.compare_digest(signature.encode(), expected.encode()) and now_s <= int(until) <= now_s + 2 * VALID_S
+
+
+def _signature(key: bytes, node_id: str, target: str, until_s: int) -> str:
+    return hmac.new(key, f"{node_id}\n{target}\n{until_s}".encode(), hashlib.sha256).hexdigest()

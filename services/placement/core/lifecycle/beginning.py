@@ -1,0 +1,42 @@
+"""How long an attempt may take to begin: what hangs before its start would keep its GPUs for ever."""
+
+from __future__ import annotations
+
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.placement.core.cell import Cell
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.abandoning import abandon
+from services.placement.core.lifecycle.placing import stop_all
+
+
+def next_limit_s(cell: Cell) -> float | None:
+    """When the first of the attempts that have not begun runs out of time; None: all have begun."""
+    # Ascending, because each attempt is put behind all others when it is placed: the first look is enough.
+    return next((placed_s + cell.settings.start_limit_s for placed_s in cell.starting.values()), None)
+
+
+def run_out(cell: Cell, now_s: float) -> list[Job]:
+    """Note which attempts have run out of time; returns their jobs. Each is noted once.
+
+    One that is being stopped ends anyway; one that is suspended keeps no GPU from others.
+    """
+    late = [job_id for job_id, placed_s in cell.starting.items() if now_s >= placed_s + cell.settings.start_limit_s]
+    jobs = []
+    for job_id in late:
+        del cell.starting[job_id]
+        job = cell.jobs[job_id]
+        if job.stays:
+            job.stopping = job.tasks.overdue = True
+            jobs.append(job)
+    return jobs
+
+
+def give_up(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
+    """Stop the tasks of an attempt that has run out of time; it fails when the last of them has ended."""
+    missing = ", ".join(task.node_id for task in job.gang if task.node_id not in job.tasks.started)
+    limit_s = cell.settings.start_limit_s
+    message = f"the attempt was to have begun within {limit_s:g} s of its placement, and has not on {missing}"
+    reason = Reason(code="StartTimedOut", message=message, numbers={"start_limit_s": limit_s})
+    abandon(job, reason, turn, goes_on=False)
+    stop_all(cell, job, 0.0, reason, turn)

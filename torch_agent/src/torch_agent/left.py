@@ -1,0 +1,87 @@
+"""The tasks that an agent has left running, as JSON; with `--end` they are told to save what they can, and to end.
+
+python -m torch_agent.left STATE_DIR [--end]
+
+For the time without an agent: what ended before its eyes would be lost, instead of interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch_agent.folders import TaskFolder
+from torch_agent.holding import AnotherAgent, hold
+from torch_agent.journal import Journal, JournalRefused
+from torch_agent.shim import PEER_GRACE_S
+
+ENDS_WITHIN_S = 2 * PEER_GRACE_S + 5.0
+"""A shim that is told to end gives its ranks twice its grace before it kills them."""
+EXIT_REFUSED = 78
+
+
+def left_in(state_dir: Path) -> list[tuple[dict[str, Any], TaskFolder]]:
+    """The tasks that live: what to say of each, and its folder.
+
+    Raises:
+        JournalRefused: the journal is of a newer format, or damaged.
+    """
+    path = state_dir / "journal.db"
+    if not path.exists():
+        return []
+    journal = Journal(path)
+    try:
+        tasks = list(journal.tasks().values())
+    finally:
+        journal.close()
+    found = []
+    for task in tasks:
+        folder, order = TaskFolder(state_dir / "tasks" / task.key), task.order
+        if folder.lives():
+            about = {"job_id": order.job_id, "attempt": order.attempt, "name": order.name, "node_id": order.node_id}
+            about |= {"gpus": task.gpu_indices, "pids": folder.ranks(), "status": task.status.value}
+            found.append((about, folder))
+    return found
+
+
+def end(folders: list[TaskFolder]) -> None:
+    """Tell their shims to end, and wait until they have."""
+    waited: list[int] = []
+    for folder in folders:
+        pid = folder.shim_pid()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                waited.append(os.pidfd_open(pid))
+                os.kill(pid, signal.SIGTERM)
+    for descriptor in waited:
+        select.select([descriptor], [], [], ENDS_WITHIN_S)
+        os.close(descriptor)
+
+
+def main() -> int:
+    """The command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m torch_agent.left", description=__doc__)
+    parser.add_argument("state_dir", type=Path)
+    parser.add_argument("--end", action="store_true")
+    options = parser.parse_args()
+    try:
+        with hold(options.state_dir):
+            found = left_in(options.state_dir)
+            if options.end:
+                end([folder for _, folder in found])
+    except (AnotherAgent, JournalRefused) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    print(json.dumps([about for about, _ in found]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
