@@ -23,6 +23,10 @@ class BusUnavailable(BusError):
     """The log cannot be reached now. Trying again later may help; nothing was appended."""
 
 
+class LogFull(BusUnavailable):
+    """The disk that holds the log has no room for it; nothing was appended."""
+
+
 class OutcomeUnknown(BusUnavailable):
     """The log went away during a commit: it may or may not have happened. Open the session anew and look."""
 
@@ -178,6 +182,28 @@ class TellsPositions(Protocol):
 
     async def committed(self, session: str, partition: Partition) -> Position:
         """The committed position; `Position(0)` when there is none yet."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a disk has left."""
+
+    path: str
+    """A file or a folder on it."""
+    free_bytes: int
+    """Of use to this process."""
+
+
+@runtime_checkable
+class TellsRoom(Protocol):
+    """A bus that knows the disk which holds its log."""
+
+    async def room(self) -> Room:
+        """What the log's disk has left.
+
+        Raises:
+            BusUnavailable: the disk does not tell.
+        """
 
 
 class Bus(Protocol):

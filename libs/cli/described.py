@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from libs.cli.output import age, bytes_of, count, duration, loss, rate
-from libs.kernel.words import either, plural
+from libs.cli.output import age, count, duration, loss, rate
+from libs.kernel.words import bytes_of, either, plural
 
 Row = dict[str, Any]
 SHOWN = 10

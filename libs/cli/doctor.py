@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from libs.client import Client, ClientError
-from libs.kernel.words import counted
+from libs.kernel.words import bytes_of, counted
 from libs.runtime.roster import roster
 
 LEAST_FREE_BYTES = 2 << 30
@@ -65,6 +64,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
         f"{counted(status['lag'], 'event')} behind the log",
         "look at the projection's log; python -m services.projection --rebuild",
     )
+    yield from disks_of(status)
     yield from _services(cell)
     yield _conservation(status["conservation"])
     yield dead_letters(cell)
@@ -73,6 +73,15 @@ def _cell(cell: Client) -> Iterator[Finding]:
     oldest = status["oldest_waiting"]
     if oldest:
         yield Finding("oldest waiting job", True, f"{oldest['id']}: {oldest['reason']}  (sanjaya why {oldest['id']})")
+
+
+def disks_of(status: dict[str, Any]) -> Iterator[Finding]:
+    """The disks that the cell writes to; new work is refused while one of them is short."""
+    for disk in status["disks"]:
+        free = f"{bytes_of(disk['free_bytes'])} free at {disk['path']}"
+        said = f"{free}: new jobs are refused" if disk["short"] else free
+        fix = "make room there; `sanjaya archive` takes old events off the log"
+        yield Finding(f"disk of the {disk['keeps']}", disk["free_bytes"] > LEAST_FREE_BYTES, said, fix)
 
 
 def _services(cell: Client) -> Iterator[Finding]:
@@ -157,13 +166,6 @@ def dead_letters(cell: Client) -> Finding:
 
 
 def _machine() -> Iterator[Finding]:
-    free = shutil.disk_usage(Path.home()).free
-    yield Finding(
-        "disk",
-        free > LEAST_FREE_BYTES,
-        f"{free / 2**30:.0f} GiB free in the home directory",
-        "make room, or --state-dir",
-    )
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
     yield _found("torch", find_spec("torch") is not None, "pip install torch, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)

@@ -10,12 +10,12 @@ from typing import Any
 
 from libs.cli.context import USAGE, fail
 from libs.cli.following import tell
-from libs.cli.output import bytes_of
 from libs.cli.runnable import require_files
 from libs.cli.workdir import Limits, Selection, pack, placed_at, select, select_file
 from libs.client import Client
 from libs.contracts.bad_input import BadInput
 from libs.kernel.ids import code_id
+from libs.kernel.words import bytes_of
 
 
 def with_files(

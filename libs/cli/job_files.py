@@ -11,12 +11,12 @@ from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.files import add_files
 from libs.cli.following import tell
 from libs.cli.listing import AsJson, NoHeaders, Output
-from libs.cli.output import Column, Form, age, bytes_of, show, show_document
+from libs.cli.output import Column, Form, age, show, show_document
 from libs.cli.progress import progress
 from libs.cli.references import Job, resolve
 from libs.client import Client
 from libs.client.fetching import FILE, FOLDER, Damaged, Found, fetch_file, walked
-from libs.kernel.words import counted
+from libs.kernel.words import bytes_of, counted
 
 Rank = Annotated[int, typer.Option(min=0, help="Of a gang: from the node that ran this rank.")]
 

@@ -179,12 +179,3 @@ def rate(per_s: float | None) -> str:
 def loss(value: float | None) -> str:
     """Four significant digits."""
     return "–" if value is None else f"{value:.4g}"
-
-
-def bytes_of(number: float) -> str:
-    """`1.5 GiB`, `12 MiB`, `3 KiB`, `17 B`."""
-    if number >= 2**30:
-        return f"{number / 2**30:.1f} GiB"
-    if number >= 2**20:
-        return f"{number / 2**20:.0f} MiB"
-    return f"{number / 2**10:.0f} KiB" if number >= 2**10 else f"{number:.0f} B"

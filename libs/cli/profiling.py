@@ -9,9 +9,9 @@ import typer
 
 from libs.cli.audit import ArchiveDir, Cell, opened
 from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
-from libs.cli.output import bytes_of, duration, rate
+from libs.cli.output import duration, rate
 from libs.cli.writing import check_picture, write_picture
-from libs.kernel.words import counted
+from libs.kernel.words import bytes_of, counted
 
 if TYPE_CHECKING:
     from libs.contracts.introspection import JobProfiled

@@ -26,9 +26,8 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from libs.cli.output import bytes_of
 from libs.contracts.bad_input import BadInput
-from libs.kernel.words import counted
+from libs.kernel.words import bytes_of, counted
 
 IGNORE_FILES = (".gitignore", ".sanjayaignore")
 ALWAYS_IGNORED = GitIgnoreSpec.from_lines(

@@ -1,4 +1,4 @@
-"""Words that agree with their number, for messages that users read: `1 GPU is free`, `2 GPUs are free`."""
+"""Numbers in messages that users read, and words that agree with them: `1 GPU is free`, `2 GPUs are free`."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def counted(number: int, one: str, many: str = "") -> str:
 def either(numbers: Sequence[int], one: str, many: str = "") -> str:
     """A choice of numbers, and the form that agrees with the last: `1 GPU`, `1 or 2 GPUs`; at least one number."""
     return f"{' or '.join(map(str, numbers))} {plural(numbers[-1], one, many)}"
+
+
+def bytes_of(number: float) -> str:
+    """`1.5 GiB`, `12 MiB`, `3 KiB`, `17 B`."""
+    if number >= 2**30:
+        return f"{number / 2**30:.1f} GiB"
+    if number >= 2**20:
+        return f"{number / 2**20:.0f} MiB"
+    return f"{number / 2**10:.0f} KiB" if number >= 2**10 else f"{number:.0f} B"

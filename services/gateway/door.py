@@ -20,6 +20,7 @@ from services.gateway.adapters.agents import Agents
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
+from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.feed import Feed
 from services.gateway.adapters.intake import Intake, OnAppended
 from services.gateway.adapters.keys import Keys
@@ -53,9 +54,11 @@ class Gateway:
         self.stop = asyncio.Event()
         self.metrics = Metrics()
         self.keys = Keys(settings.database)
+        self.disks = Disks(bus, settings.state_dir, settings.disk_reserve_bytes)
         self.intake = Intake(
             bus,
             self.keys,
+            self.disks,
             self.stop,
             timeout_s=settings.commit_timeout_s,
             keep_s=settings.idempotency_days * DAY_S,
@@ -95,6 +98,7 @@ class Gateway:
         lookers = [
             asyncio.create_task(self._guarded(work), name=name)
             for name, work in (
+                ("disks", self.disks.run()),
                 ("feed", self.feed.run()),
                 ("dead letters", self.dead_letters.run()),
                 ("lamp", self.lamp.run(self.stop)),

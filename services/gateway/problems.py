@@ -75,6 +75,12 @@ KINDS = {
             "Not now",
             "The log or the read models cannot be reached; try again after `Retry-After`.",
         ),
+        Kind(
+            "disk-full",
+            507,
+            "A disk of the cell is full",
+            "Nothing was appended or stored. What was accepted goes on; new work is taken when there is room again.",
+        ),
         Kind("unknown-outcome", 503, "It may have been accepted", "Repeat with the same Idempotency-Key to find out."),
     )
 }
@@ -143,6 +149,11 @@ def from_http_exception(error: HTTPException) -> Problem:
 def unavailable(detail: str, retry_after_s: int = 2) -> Problem:
     """503: try again later; nothing was appended."""
     return Problem("unavailable", detail, headers={"Retry-After": str(retry_after_s)})
+
+
+def no_room(detail: str) -> Problem:
+    """507: a disk of the cell is full; nothing was appended."""
+    return Problem("disk-full", detail, headers={"Retry-After": "30"})
 
 
 def not_found(what: str, name: str, known: Sequence[str] = (), hint: str = "") -> Problem:

@@ -36,6 +36,8 @@ class GatewaySettings(Settings):
     """A request that the log has not taken by then is answered with 503."""
     idempotency_days: float = Field(default=30.0, ge=30)
     """An Idempotency-Key is kept at least so many days after its request."""
+    disk_reserve_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    """Free on the disks of the log and of uploads, or else new work is refused: this much is kept for what runs."""
     heartbeat_s: float = Field(default=15.0, gt=0)
     """A stream without events says so this often."""
     conservation_every_s: float = Field(default=5.0, gt=0)

@@ -11,7 +11,7 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.memory import MemoryLog
-from libs.bus.port import BusUnavailable, Fenced
+from libs.bus.port import BusUnavailable, Fenced, LogFull
 from libs.contracts.gateway import OWNER
 from libs.testing.faults import Faults, FaultyBus, unknown
 from services.gateway.app import create_app
@@ -103,6 +103,26 @@ async def test_a_request_that_waits_too_long_is_told_what_is_known(tmp_path: Pat
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unknown-outcome")
         await eventually(lambda: accepted(broken, key))
         assert len(await broken.job_ids()) == 1
+
+
+async def test_what_was_told_to_be_in_doubt_and_is_not_on_the_log_is_not_appended_later(tmp_path: Path) -> None:
+    async with broken_cell(tmp_path, commit_timeout_s=0.3) as broken:
+        broken.faults.fail("commit", unknown())
+        for _ in range(4):
+            broken.faults.fail("open", BusUnavailable("no broker answers (injected)"))
+        answer = await broken.cell.client.post("/v1/jobs", json={"command": ["true"]})
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unknown-outcome")
+        await eventually(lambda: accepted(broken, {"Idempotency-Key": "another"}))
+        assert len(await broken.job_ids()) == 1
+
+
+async def test_a_full_log_refuses_at_once_and_the_session_goes_on(broken: Broken) -> None:
+    broken.faults.fail("commit", LogFull("the disk is full (injected)"))
+    answer = await broken.cell.client.post("/v1/jobs", json={"command": ["x"]})
+    assert (answer.status_code, answer.json()["type"]) == (507, "/problems/disk-full")
+    assert answer.json()["detail"] == "the disk is full (injected); nothing was appended"
+    assert await broken.job_ids() == []
+    assert [await broken.cell.submit()] == await broken.job_ids()
 
 
 async def accepted(broken: Broken, key: dict[str, str]) -> bool:

@@ -33,6 +33,7 @@ from libs.testing.core_case import arrival
 from libs.testing.forgetful import ForgetfulBus
 from libs.testing.introspection import minibatches
 from libs.testing.shells import messages
+from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.intake import Intake
 from services.gateway.adapters.keys import Keys
 from services.introspection.adapters.control import Control
@@ -162,7 +163,7 @@ async def test_the_gateway_knows_its_keys_without_a_position(tmp_path: Path):
 
     async def taken() -> bool:
         stop = asyncio.Event()
-        intake = Intake(bus, Keys(f"sqlite:///{tmp_path}/gateway.db"), stop)
+        intake = Intake(bus, Keys(f"sqlite:///{tmp_path}/gateway.db"), Disks(bus, tmp_path, 0), stop)
         running = asyncio.create_task(intake.run())
         while not intake.ready:
             assert not running.done(), running.result()

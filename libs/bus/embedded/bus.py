@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
@@ -14,7 +15,7 @@ from libs.bus.embedded.reader import EmbeddedReader
 from libs.bus.embedded.remover import remove
 from libs.bus.embedded.session import EmbeddedSession
 from libs.bus.embedded.writer import Appended, Writer
-from libs.bus.port import Archived, BusError, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import Archived, BusError, BusUnavailable, Outgoing, Partition, Position, Room, TopicLayout
 from libs.contracts.base import Topic
 
 
@@ -101,6 +102,14 @@ class EmbeddedBus:
     async def give_back(self, befores: Mapping[Partition, int], archived: Archived) -> None:
         """See the port. Other writers get their turn between parts of it; at the end the file shrinks."""
         await self._writer.run(lambda _: remove(self._path, self.cell, self._stopping, befores, archived))
+
+    async def room(self) -> Room:
+        """See the port."""
+        try:
+            free = await self._reading.run(lambda _: shutil.disk_usage(self._path.parent).free)
+        except OSError as error:
+            raise BusUnavailable(f"log {self._path}: its disk does not tell what is free ({error})") from error
+        return Room(str(self._path), free)
 
     async def close(self) -> None:
         """See the port. Readers that wait are told; what is being written is written to its end."""

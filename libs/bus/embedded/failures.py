@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from libs.bus.port import BusError, BusUnavailable
+from libs.bus.port import BusError, BusUnavailable, LogFull
 
 MAY_PASS = {
     sqlite3.SQLITE_BUSY: "is held by another process",
     sqlite3.SQLITE_LOCKED: "is held by another connection",
-    sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error",
     sqlite3.SQLITE_NOMEM: "cannot be used: out of memory",
     sqlite3.SQLITE_PROTOCOL: "is held by too many processes at once",
@@ -38,6 +37,8 @@ def primary_code(error: sqlite3.Error) -> int:
 def translated(error: sqlite3.Error, path: Path) -> BusError:
     """The error to raise instead."""
     code = primary_code(error)
+    if code == sqlite3.SQLITE_FULL:
+        return LogFull(f"log {path} cannot grow: the disk is full ({error})")
     if code in MAY_PASS:
         return BusUnavailable(f"log {path} {MAY_PASS[code]} ({error})")
     return BusError(f"log {path} {FOR_GOOD.get(code, 'cannot be used')} ({error})")
@@ -48,7 +49,7 @@ def in_our_words(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as the port's.
 
     Raises:
-        BusUnavailable: waiting may help.
+        BusUnavailable: waiting may help; `LogFull` where the disk is full.
         BusError: waiting will not.
     """
     try:

@@ -39,7 +39,7 @@ class Transactions:
                 processes never does.
 
         Raises:
-            BusUnavailable: nothing was written; trying again may help.
+            BusUnavailable: nothing was written; trying again may help. `LogFull` where the disk is full.
             OutcomeUnknown: the disk failed at the very end.
             BusError: nothing was written, and never will be.
         """
@@ -77,5 +77,9 @@ class Transactions:
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_FULL:
+                # The frame that commits is written last, and is the one that had no room or never came to be
+                # written: recovery after a crash ends before it.
+                raise translated(error, self._path) from error
             # What reached the disk is undone by the next writer; until then a crash could bring it back.
             raise OutcomeUnknown(f"log {self._path}: the commit failed at the end ({error})") from error

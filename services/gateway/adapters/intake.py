@@ -25,6 +25,7 @@ from libs.bus.port import (
     Bus,
     BusUnavailable,
     Fenced,
+    LogFull,
     Message,
     MessageTooLarge,
     OffsetLost,
@@ -41,6 +42,7 @@ from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import log_id
+from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.keys import Found, Keys, KeysAway, KeysTaken
 from services.gateway.core.idempotency import Accepted, Recent, accepted, arrives, digest_of
 
@@ -76,6 +78,10 @@ class NotTaken(Exception):
     """The request was not appended; it may be repeated."""
 
 
+class NoRoom(NotTaken):
+    """The request was not appended: a disk of the cell has no room for it."""
+
+
 class OutcomeInDoubt(Exception):
     """The request may or may not have been appended; repeating it with the same key finds out."""
 
@@ -99,6 +105,9 @@ class _Waiting:
     taken: asyncio.Future[Taken] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     committing: bool = False
     """It may be on the log: it is in a commit that has not been answered."""
+    clients: int = 0
+    """How many wait for the answer. Without any, what is not on the log is not appended: it would be a job that its
+    sender was told to be in doubt, and has no id of."""
 
     @property
     def subject(self) -> str:
@@ -124,6 +133,7 @@ class Intake:
     Args:
         bus: the cell's log.
         keys: the stored index of requests.
+        disks: new jobs and sweeps are refused while they have too little room.
         stop: set it to end `run`.
         timeout_s: a request waits no longer than this.
         keep_s: the index keeps a request this long at least.
@@ -136,6 +146,7 @@ class Intake:
         self,
         bus: Bus,
         keys: Keys,
+        disks: Disks,
         stop: asyncio.Event,
         *,
         timeout_s: float = 30.0,
@@ -144,7 +155,7 @@ class Intake:
         on_batch: Callable[[int, float], None] = lambda requests, took_s: None,
         on_appended: OnAppended | None = None,
     ) -> None:
-        self._bus, self._keys, self._stop, self._timeout_s = bus, keys, stop, timeout_s
+        self._bus, self._keys, self._disks, self._stop, self._timeout_s = bus, keys, disks, stop, timeout_s
         self._keep_s, self._now = keep_s, now
         self._on_batch, self._on_appended = on_batch, on_appended
         self._patience = Patience(stop)
@@ -172,7 +183,8 @@ class Intake:
         Raises:
             KeyReused: another request has the same id.
             IdTaken: it would make a job or a sweep with an id that another one has.
-            NotTaken: nothing was appended: the log or the index is away, or too much waits for it.
+            NotTaken: nothing was appended: the log or the index is away, or too much waits for it. `NoRoom` where a
+                disk is full.
             OutcomeInDoubt: it took too long to find out.
         """
         self._require_ready()
@@ -228,15 +240,22 @@ class Intake:
 
     def _require_ready(self) -> None:
         if not self.ready:
+            if self._disks.shortage:
+                raise NoRoom(self._disks.shortage)
             raise NotTaken("the gateway is still reading the log, or cannot reach it or its index of requests")
 
     async def _outcome(self, waiting: _Waiting) -> Taken:
-        done, _ = await asyncio.wait([waiting.taken], timeout=self._timeout_s)
+        waiting.clients += 1
+        try:
+            done, _ = await asyncio.wait([waiting.taken], timeout=self._timeout_s)
+        finally:
+            waiting.clients -= 1
         if done:
             return waiting.taken.result()
         if waiting.committing:
             raise OutcomeInDoubt(f"the log has not answered for {self._timeout_s:g} s")
-        self._forget(waiting)
+        if not waiting.clients:
+            self._forget(waiting)
         raise NotTaken(f"the log has taken nothing for {self._timeout_s:g} s")
 
     def _forget(self, waiting: _Waiting) -> None:
@@ -377,6 +396,8 @@ class Intake:
             entry = self._recent.get(waiting.envelope.id) or found.accepted.get(waiting.envelope.id)
             if entry is not None:
                 await self._answer(waiting, entry)
+            elif not waiting.clients:
+                self._forget(waiting)
             elif refusal := self._refusal(waiting, found, claimed):
                 self._fail([waiting], refusal)
             elif not waiting.taken.done():
@@ -421,6 +442,8 @@ class Intake:
         subject = arrives(waiting.envelope.event)
         if subject is None:
             return None
+        if self._disks.shortage:
+            return NoRoom(self._disks.shortage)
         other = self._recent.arrival_of(subject)
         offset = other.offset if other is not None else found.arrived.get(subject)
         if offset is None and subject not in claimed:
@@ -445,6 +468,9 @@ class Intake:
             raise _fenced(error) from error
         except OutcomeUnknown:
             raise
+        except LogFull as error:
+            self._fail(batch, NoRoom(str(error)))
+            return
         except BusUnavailable as error:
             self._fail(batch, NotTaken(f"the log cannot be reached: {error}"))
             return

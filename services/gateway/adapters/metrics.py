@@ -40,6 +40,12 @@ class Metrics:
             "1 while every job and every GPU is accounted for, 0 when not.",
             registry=self.registry,
         )
+        self.disk_free_bytes = Gauge(
+            "sanjaya_disk_free_bytes",
+            "Free on the disk of the log, and on that of uploads.",
+            ("keeps",),
+            registry=self.registry,
+        )
         self.lag_records = Gauge(
             "sanjaya_read_models_lag_records",
             "Records on control that are not in the read models yet.",

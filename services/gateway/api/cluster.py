@@ -92,7 +92,7 @@ def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuR
     "/nodes/{node}/drain",
     operation_id="drainNode",
     status_code=202,
-    responses=responses("Requested", 400, 404, 413, 415, status=202),
+    responses=responses("Requested", 400, 404, 413, 415, 507, status=202),
 )
 async def drain(
     gateway: Door, caller: Operator, node: NodeId, body: DrainRequest, key: IdempotencyKey = None
@@ -145,7 +145,7 @@ async def list_tenants(gateway: Door, caller: Reader) -> Response:
     "/tenants/{tenant}",
     operation_id="configureTenant",
     status_code=202,
-    responses=responses("Requested", 400, 413, 415, status=202),
+    responses=responses("Requested", 400, 413, 415, 507, status=202),
 )
 async def configure_tenant(
     gateway: Door, caller: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
@@ -163,7 +163,10 @@ async def get_policy(gateway: Door, caller: Reader) -> Response:
 
 
 @router.put(
-    "/policy", operation_id="setPolicy", status_code=202, responses=responses("Requested", 400, 413, 415, status=202)
+    "/policy",
+    operation_id="setPolicy",
+    status_code=202,
+    responses=responses("Requested", 400, 413, 415, 507, status=202),
 )
 async def set_policy(gateway: Door, caller: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
     """Switch the placement policy; it takes effect at the next decision."""
@@ -175,7 +178,7 @@ async def set_policy(gateway: Door, caller: Admin, body: PolicyRequest, key: Ide
     "/throughputs",
     operation_id="provideThroughputs",
     status_code=202,
-    responses=responses("Requested", 400, 413, 415, status=202),
+    responses=responses("Requested", 400, 413, 415, 507, status=202),
 )
 async def provide_throughputs(
     gateway: Door, caller: Admin, body: ThroughputsRequest, key: IdempotencyKey = None
@@ -200,7 +203,7 @@ async def list_settings(gateway: Door, caller: Reader) -> Response:
     "/settings/{service}/{name}",
     operation_id="changeSetting",
     status_code=202,
-    responses=responses("Requested", 400, 404, 413, 415, status=202),
+    responses=responses("Requested", 400, 404, 413, 415, 507, status=202),
 )
 async def change_setting(
     gateway: Door,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -10,7 +11,7 @@ from starlette.responses import FileResponse
 from services.gateway.adapters.code_store import MAX_MEMBERS, CodeRefused
 from services.gateway.api.common import Door, Reader, Submitter, answer, media, responses
 from services.gateway.models.answers import Code, UploadLimits
-from services.gateway.problems import Problem, not_found
+from services.gateway.problems import Problem, no_room, not_found
 from services.gateway.strict import StrictRoute, limited
 
 router = APIRouter(prefix="/v1/code", tags=["code"], route_class=StrictRoute)
@@ -39,7 +40,7 @@ async def limits(gateway: Door, caller: Submitter) -> Response:
     "",
     operation_id="uploadCode",
     status_code=201,
-    responses=responses("Code", 400, 413, 415, status=201, also="Code"),
+    responses=responses("Code", 400, 413, 415, 507, status=201, also="Code"),
     openapi_extra={"requestBody": {"required": True, **_FILE}},
 )
 async def upload(gateway: Door, caller: Submitter, request: Request) -> Response:
@@ -47,11 +48,17 @@ async def upload(gateway: Door, caller: Submitter, request: Request) -> Response
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _MEDIA_TYPES:
         raise Problem("media-type", f"the body is {media_type[:100] or 'of no media type'}; expected {_MEDIA_TYPES[0]}")
+    if gateway.disks.is_short("uploads"):
+        raise no_room(f"{gateway.disks.shortage}; nothing was stored")
     try:
         stored = await gateway.code.put(limited(request, gateway.settings.max_code_bytes))
     except CodeRefused as error:
         wrong = {"pointer": "", "in": "body", "message": str(error), "value": None}
         raise Problem("invalid", f"the upload is refused: {error}", errors=[wrong]) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise no_room(f"the upload has no room: {error}; nothing was stored") from None
     body = Code(code_id=stored.code_id, bytes=stored.bytes, files=stored.files)
     return answer(body, 201 if stored.new else 200, headers={"Location": f"/v1/code/{stored.code_id}"})
 

@@ -14,10 +14,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from libs.bus.port import BusUnavailable, MessageTooLarge
 from libs.contracts.base import Event
 from services.gateway.adapters.database import TooFarBehind, position_of
-from services.gateway.adapters.intake import CONTROL, IdTaken, KeyReused, NotTaken, OutcomeInDoubt, Taken
+from services.gateway.adapters.intake import CONTROL, IdTaken, KeyReused, NoRoom, NotTaken, OutcomeInDoubt, Taken
 from services.gateway.adapters.tokens import ANONYMOUS, Principal, Scope
 from services.gateway.door import Gateway
-from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, shown, unavailable
+from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, no_room, shown, unavailable
 
 T = TypeVar("T")
 
@@ -217,8 +217,8 @@ async def append(gateway: Gateway, key: str, event: Event) -> Taken:
     """Put a request on the log.
 
     Raises:
-        Problem: 422 for a key that stands for something else, 409 for an id that is taken, 413, or 503 with what is
-            known of the outcome.
+        Problem: 422 for a key that stands for something else, 409 for an id that is taken, 413, 507 while a disk is
+            full, or 503 with what is known of the outcome.
     """
     try:
         return await gateway.intake.take(gateway.envelope(key, event))
@@ -230,6 +230,8 @@ async def append(gateway: Gateway, key: str, event: Event) -> Taken:
         raise Problem("unknown-outcome", str(error), headers={"Retry-After": "2"}) from None
     except MessageTooLarge as error:
         raise Problem("too-large", str(error)) from None
+    except NoRoom as error:
+        raise no_room(f"{error}; nothing was appended") from None
     except (NotTaken, BusUnavailable) as error:
         raise unavailable(f"{error}; nothing was appended") from None
 

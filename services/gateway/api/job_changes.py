@@ -67,7 +67,7 @@ async def delete(
     "/cancel",
     operation_id="cancelJob",
     status_code=202,
-    responses=responses("Requested", 400, 404, 409, 412, 413, 415, status=202, also="Requested"),
+    responses=responses("Requested", 400, 404, 409, 412, 413, 415, 507, status=202, also="Requested"),
 )
 async def cancel(
     gateway: Door,
@@ -119,7 +119,7 @@ async def resume(
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: not now.held)
 
 
-@router.patch("", operation_id="changeJob", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415))
+@router.patch("", operation_id="changeJob", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415, 507))
 async def change(
     gateway: Door,
     caller: Submitter,
@@ -138,7 +138,7 @@ async def change(
     return await detail(gateway, row.id)
 
 
-@router.put("/code", operation_id="changeJobCode", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415))
+@router.put("/code", operation_id="changeJobCode", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415, 507))
 async def change_code(
     gateway: Door,
     caller: Submitter,

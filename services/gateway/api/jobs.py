@@ -55,7 +55,7 @@ _FIELDS = tuple(Job.__struct_encode_fields__)
     "",
     operation_id="submitJob",
     status_code=201,
-    responses=responses("Submitted", 400, 409, 413, 415, status=201, also="DryRun"),
+    responses=responses("Submitted", 400, 409, 413, 415, 507, status=201, also="DryRun"),
 )
 async def submit(
     gateway: Door,

@@ -17,7 +17,7 @@ from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.light import Light
 from services.gateway.api.common import Door, Fresh, Reader, answer, look, problems, responses
 from services.gateway.core import views
-from services.gateway.models.answers import Conservation, Health, Law, Status
+from services.gateway.models.answers import Conservation, Disk, Health, Law, Status
 from services.gateway.problems import KINDS, not_found
 from services.gateway.strict import StrictRoute
 
@@ -63,6 +63,11 @@ async def status(gateway: Door, caller: Reader) -> Response:
         lag=next_offset - offset - 1,
         ready=gateway.intake.ready,
         conservation=_conservation(light),
+        disks=[
+            Disk(keeps=keeps, path=room.path, free_bytes=room.free_bytes, short=gateway.disks.is_short(keeps))
+            for keeps, room in gateway.disks.rooms.items()
+        ],
+        shortage=gateway.disks.shortage,
         **found,
     )
     return answer(body, offset=offset)
@@ -93,8 +98,9 @@ async def healthz(gateway: Door) -> Response:
     responses=responses("Health") | {503: {"description": "Health"}},
 )
 async def readyz(gateway: Door) -> Response:
-    """Whether jobs are accepted and read models are there; 503 when not."""
+    """Whether jobs are accepted, for which the disks need room, and read models are there; 503 when not."""
     checks = {"log": "ok" if gateway.intake.ready else "the log is being read, or cannot be reached"}
+    checks["disks"] = gateway.disks.shortage or "ok"
     try:
         await gateway.database.position()
         checks["read models"] = "ok"
@@ -107,6 +113,8 @@ async def readyz(gateway: Door) -> Response:
 @router.get("/metrics", operation_id="getMetrics", tags=["status"], include_in_schema=False)
 async def metrics(gateway: Door) -> Response:
     """For Prometheus."""
+    for keeps, room in gateway.disks.rooms.items():
+        gateway.metrics.disk_free_bytes.labels(keeps).set(room.free_bytes)
     gateway.metrics.conserved.set(gateway.lamp.light.color != "red")
     try:
         gateway.metrics.lag_records.set(max(gateway.feed.next_offset - await gateway.database.position(), 0))

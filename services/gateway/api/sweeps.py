@@ -60,7 +60,7 @@ router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=StrictRoute
     "",
     operation_id="submitSweep",
     status_code=201,
-    responses=responses("SweepSubmitted", 400, 409, 413, 415, status=201),
+    responses=responses("SweepSubmitted", 400, 409, 413, 415, 507, status=201),
 )
 async def submit(gateway: Door, caller: Submitter, body: SweepRequest, key: IdempotencyKey = None) -> Response:
     """Accept a sweep. Its trials become jobs, each with parameters from the space that is searched."""
@@ -173,7 +173,7 @@ def _since(report: Told, row: SweepRow) -> float:
     "/{sweep}/cancel",
     operation_id="cancelSweep",
     status_code=202,
-    responses=responses("Requested", 400, 404, 409, 413, 415, status=202, also="Requested"),
+    responses=responses("Requested", 400, 404, 409, 413, 415, 507, status=202, also="Requested"),
 )
 async def cancel(
     gateway: Door,

@@ -387,6 +387,17 @@ class Conservation(Answer):
     laws: list[Law]
 
 
+class Disk(Answer):
+    """A disk that the cell writes to."""
+
+    keeps: str
+    """What is kept there: `log`, `uploads`."""
+    path: str
+    free_bytes: int
+    short: bool
+    """It has too little room for new work."""
+
+
 class Status(Answer):
     """How the cell is."""
 
@@ -408,6 +419,10 @@ class Status(Answer):
     """`id, since_s, reason` of the job that waits longest."""
     newest_by_source: dict[str, int]
     conservation: Conservation
+    disks: list[Disk]
+    """That of the log where the bus knows it, and that of uploads."""
+    shortage: str
+    """Why new work is refused for want of room on a disk; empty while it is not."""
 
 
 class DeadLetter(Answer):

@@ -54,6 +54,8 @@ function drawStatus(status) {
     el("span", {}, el("b", {}, jobs.SUCCEEDED ?? 0), " done"),
     el("span", {}, el("b", {}, (jobs.FAILED ?? 0) + (jobs.REJECTED ?? 0)), " failed"),
     el("span", { title: "events on the log, and how many of them this page cannot see yet" }, "log ", el("b", {}, status.next_offset), status.lag > 50 ? ` (${status.lag} behind)` : ""));
+  $("shortage").hidden = !status.shortage;
+  $("shortage").textContent = `New jobs are refused: ${status.shortage}.`;
   const { light, laws } = status.conservation;
   $("light").className = `light ${light}`;
   $("light").title = "every job in exactly one state, every GPU accounted for";

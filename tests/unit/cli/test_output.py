@@ -10,8 +10,9 @@ from libs.cli import listing
 from libs.cli.context import refused
 from libs.cli.following import exit_code, seconds
 from libs.cli.listing import Listing, arranged, listed
-from libs.cli.output import Column, Form, bytes_of, count, duration, rate
+from libs.cli.output import Column, Form, count, duration, rate
 from libs.client import ApiError
+from libs.kernel.words import bytes_of
 
 ROWS = [
     {"id": "j-1", "name": "a\tb\nc", "rate": 2.0},
