@@ -30,7 +30,7 @@ GPUS = (
     Column("TYPE", lambda g: g["gpu_type"]),
     Column("MEMORY", lambda g: f"{g['memory_bytes'] / 2**30:.0f} GiB"),
     Column("STATE", lambda g: g["state"]),
-    Column("JOB", lambda g: g["job_id"] or ""),
+    Column("JOBS", lambda g: ", ".join(g["jobs"])),
     Column("TENANT", lambda g: g["tenant"] or ""),
     Column("UUID", lambda g: g["uuid"], wide=True),
     Column("NOTE", lambda g: g["note"]),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from libs.cli.audit import ArchiveDir, Cell, opened
-from libs.cli.context import NOT_FOUND, USAGE, Gateway, fail
+from libs.cli.context import NOT_FOUND, USAGE, Gateway, client, fail
 from libs.cli.output import duration, rate
+from libs.cli.references import completions, id_of
 from libs.cli.writing import check_picture, write_picture
 from libs.kernel.words import bytes_of, counted
 
@@ -29,7 +30,14 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
-    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="Id; of the live cell also the beginning of one, a name, or `last`.",
+            autocompletion=completions,
+            metavar="JOB",
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Also a picture: FILE.svg or FILE.png.")] = None,
     log: Annotated[
         str | None, typer.Option(help="An exported file, an archive, a log.db or a bus URL; default: live.")
@@ -43,6 +51,9 @@ def profile(
 
     if out is not None:
         check_picture(out)
+    if log is None:
+        with client(gateway) as live:
+            job = id_of(live, job)
     with opened(log, cell, gateway, archive) as found:
         known = profile_of(found.control(), job)
     if known is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from libs.cli import spec
+from libs.cli.checking import check
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.files import with_files
@@ -47,10 +48,12 @@ def submit(
     """Submit a job: `sanjaya submit --gpus v100:2 -- python train.py`."""
     with client(gateway) as cell:
         request = build(cell, given, send=not dry_run)
-        _tell_launch(request)
         if dry_run:
+            _tell_launch(request)
             _tell_verdict(cell.dry_run(request), as_json=as_json)
             return
+        check(cell, request, idempotency_key)
+        _tell_launch(request)
         accepted = cell.submit(request, idempotency_key=idempotency_key)
         if as_json:
             show_document(accepted, Form.JSON)
@@ -88,6 +91,7 @@ def run(
     """Submit a job, follow its output, and end with its exit code. Ctrl-C leaves the job running."""
     with client(gateway) as cell:
         request = build(cell, given)
+        check(cell, request, idempotency_key)
         _tell_launch(request)
         accepted = cell.submit(request, idempotency_key=idempotency_key)
         job_id = accepted["id"]

@@ -10,7 +10,8 @@ OWNER = "failure_analysis"
 
 @event("failure.classified.v1", owner=OWNER, subject="job_id")
 class FailureClassified(Event, frozen=True, kw_only=True):
-    """The most likely cause of a failed attempt; vocabulary of the Philly study's Table 6, in snake_case."""
+    """The most likely cause of a failed attempt; vocabulary of the Philly study's Table 6, in snake_case,
+    and `time_limit_exceeded`."""
 
     job_id: str
     attempt: int
@@ -21,6 +22,8 @@ class FailureClassified(Event, frozen=True, kw_only=True):
     retry_can_help: bool
     deciding_line: str
     """The line of output, or the exit status, that decided."""
+    where: str = ""
+    """File and line of the script's own code that a Python error comes from, as `train.py:17`; empty for all others."""
 
 
 @event("retry.scheduled.v1", owner=OWNER, subject="job_id")

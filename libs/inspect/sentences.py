@@ -435,7 +435,8 @@ def _(e: migration.NodeDrained) -> str:
 
 @_on(failure_analysis.FailureClassified)
 def _(e: failure_analysis.FailureClassified) -> str:
-    return f"attempt {e.attempt} failed of {e.failure} ({e.category}); decided by: {e.deciding_line}"
+    where = f" ({e.where})" if e.where else ""
+    return f"attempt {e.attempt} failed of {e.failure} ({e.category}); decided by: {e.deciding_line}{where}"
 
 
 @_on(failure_analysis.RetryScheduled)

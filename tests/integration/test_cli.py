@@ -45,6 +45,24 @@ def in_an_empty_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
 
 
+def test_what_could_never_run_is_refused_before_it_is_submitted(cell: Cell):
+    before = sanjaya(cell, "jobs", "--output", "name").stdout
+    refused = sanjaya(cell, "submit", "--gpus", "64", "--", "true")
+    assert refused.returncode == 1, refused.stderr
+    assert refused.stderr.startswith("error: this job could never run: 64 GPUs asked for, a gang can have 4")
+    half = sanjaya(cell, "submit", "--gpus", "1.5", "--", "true")
+    assert half.returncode == 2 and "/gpus" in half.stderr and "1.5" in half.stderr
+    assert sanjaya(cell, "jobs", "--output", "name").stdout == before
+
+
+def test_a_tenant_that_is_probably_mistyped_is_not_made(cell: Cell):
+    assert sanjaya(cell, "tenant", "set", "vision", "--quota", "none").returncode == 0
+    refused = sanjaya(cell, "submit", "--tenant", "visoin", "--", "true")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith('error: there is no tenant "visoin" (did you mean "vision"?)')
+    assert submitted(cell, "--tenant", "speech", "--", "true")
+
+
 def submitted(cell: Cell, *arguments: str) -> str:
     """Submit in a pipe: the id, and nothing else."""
     done = sanjaya(cell, "submit", *arguments)

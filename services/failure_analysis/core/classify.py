@@ -1,6 +1,7 @@
 """The most likely reason of a failed attempt, from its exit status and the end of its stderr.
 
-The reasons and categories are those of the Philly study (Jeon et al., ATC'19, section 4.2 and Table 6).
+The reasons and categories are those of the Philly study (Jeon et al., ATC'19, section 4.2 and Table 6),
+and one more for what it does not know: `time_limit_exceeded`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ class Failure:
     category: str
     retry_can_help: bool
     deciding_line: str
+    where: str = ""
+    """File and line of the script's own code, of a Python error; else empty."""
+
+    @property
+    def evidence(self) -> str:
+        """The line that decided, and where in the script it comes from."""
+        return f"{self.deciding_line} ({self.where})" if self.where else self.deciding_line
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,11 @@ class Signature:
     failure: str
     category: str
     retry_can_help: bool
+
+
+FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
+LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
+"""Frames of the interpreter and of installed packages: the script's own call of them says more."""
 
 
 def _signature(pattern: str, failure: str, category: str, *, retry: bool) -> Signature:
@@ -82,7 +95,7 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
         stderr_tail: the last lines of that process's stderr.
     """
     if outcome == "time_limit":
-        return Failure("job_preempted", "user", False, "the attempt reached its time limit")
+        return Failure("time_limit_exceeded", "user", False, "the attempt reached its time limit")
     if outcome == "launch_failed":
         return Failure("incorrect_inputs", "user", False, _last_line(stderr_tail) or "the task could not be started")
     if outcome == "node_failed":
@@ -106,10 +119,32 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
 def _by_signature(stderr_tail: str) -> Failure | None:
     lines = stderr_tail.splitlines()
     for signature in SIGNATURES:
-        for line in reversed(lines):
-            if signature.pattern.search(line):
-                return Failure(signature.failure, signature.category, signature.retry_can_help, line.strip())
+        for number in reversed(range(len(lines))):
+            if signature.pattern.search(lines[number]):
+                end = _end_of_traceback(lines, number)
+                line, where = lines[end].strip(), _where(lines[:end])
+                return Failure(signature.failure, signature.category, signature.retry_can_help, line, where)
     return None
+
+
+def _end_of_traceback(lines: list[str], number: int) -> int:
+    """The line with the error where a traceback begins, else the line itself: the beginning says nothing."""
+    if lines[number].startswith("Traceback "):
+        for end in range(number + 1, len(lines)):
+            if lines[end].strip() and not lines[end][0].isspace():
+                return end
+    return number
+
+
+def _where(lines: list[str]) -> str:
+    """The innermost frame of the last traceback that is of the script's own code, as `train.py:17`."""
+    for line in reversed(lines):
+        frame = FRAME.match(line)
+        if frame is not None and not LIBRARY.search(frame["file"]):
+            return f"{frame['file'].rpartition('/')[2]}:{frame['line']}"
+        if line.startswith("Traceback "):
+            return ""
+    return ""
 
 
 def _by_signal(signal: int) -> Failure:

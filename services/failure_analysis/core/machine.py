@@ -64,6 +64,7 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
             category=failure.category,
             retry_can_help=failure.retry_can_help,
             deciding_line=failure.deciding_line,
+            where=failure.where,
         )
     )
     if failure.retry_can_help and _may_retry(event, history):
@@ -85,7 +86,7 @@ def _retry(state: State, event: AttemptFailed, history: History, failure: Failur
     doublings = max(0, min(history.failures + history.losses - 1, 30))
     delay_s = min(state.retry_cap_s, state.retry_base_s * 2**doublings)
     why = (
-        f"failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
+        f"{failure.evidence}; failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
         f"lost {counted(history.losses, 'time')}"
     )
     if event.outcome == "interrupted":
@@ -107,9 +108,12 @@ def _retry(state: State, event: AttemptFailed, history: History, failure: Failur
 def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:
     if failure.retry_can_help:
         allowed = counted(history.max_retries, "retry", "retries")
-        code, why = "RetriesUsedUp", f"failed {counted(history.failures, 'time')}, {allowed} allowed"
+        lost = f" and lost {counted(history.losses, 'time')}" if history.losses else ""
+        why = f"{failure.evidence}; failed {counted(history.failures, 'time')}{lost}, {allowed} allowed"
+        code = "RetriesUsedUp"
     else:
-        code, why = "RetryCannotHelp", f"{failure.failure} would happen again: {failure.deciding_line}"
+        why = f"{failure.evidence}; not retried: {failure.failure} would happen again"
+        code = "RetryCannotHelp"
     reason = Reason(
         code=code,
         message=why,

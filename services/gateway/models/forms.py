@@ -28,11 +28,20 @@ def gpus(value: Any) -> Any:
     if not isinstance(value, str):
         raise _unexpected('a number of GPUs, "type:number" or an object', value)
     types, _, count = value.strip().rpartition(":")
-    if not types and not re.fullmatch(r"[+-]?[0-9]+", count):
+    if not types and not _is_number(count):
         types, count = count, "1"
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", count):
         raise _unexpected('a number of GPUs, "type:number" or an object', value)
     return {"count": int(count), "types": [part.strip() for part in types.split(",") if part.strip()]}
+
+
+def _is_number(text: str) -> bool:
+    """Also one that is no whole number: `1.5` is no GPU type."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def elastic(value: Any) -> Any:

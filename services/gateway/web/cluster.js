@@ -27,18 +27,26 @@ function card(node, gpus, byId, chosen, open) {
       el("b", {}, node.id),
       node.state === "UP" ? null : el("span", { class: `chip ${node.state}` }, node.state.toLowerCase()),
       el("span", { class: "muted" }, `${node.free} of ${node.gpus} free · ${types}`)),
-    el("div", { class: "cells" }, ...gpus.map((gpu) => cell(gpu, byId.get(gpu.job_id), chosen, open))));
+    el("div", { class: "cells" }, ...gpus.map((gpu) => place(gpu, byId, chosen, open))));
 }
 
-function cell(gpu, job, chosen, open) {
+// A GPU: one button per job that holds it, side by side where a policy packs jobs.
+function place(gpu, byId, chosen, open) {
+  const held = gpu.state === "busy" && gpu.jobs.length > 1;
+  if (!held) return cell(gpu, gpu.job_id, byId.get(gpu.job_id), chosen, open);
+  return el("div", { class: "packed" }, ...gpu.jobs.map((id) => cell(gpu, id, byId.get(id), chosen, open)));
+}
+
+function cell(gpu, id, job, chosen, open) {
   if (gpu.state !== "busy") {
     return el("div", { class: `gpu ${gpu.state}`, title: `${gpu.id}: ${gpu.state}${gpu.note ? `, ${gpu.note}` : ""}` }, el("small", {}, gpu.index), gpu.state === "free" ? "" : gpu.state);
   }
   const more = SHOWN_STATE[job?.state] ?? "";
-  const name = job?.name ?? gpu.job_id;
-  const title = `${gpu.id} · ${name} (${gpu.job_id}) · ${gpu.tenant}${job ? ` · ${job.state.toLowerCase()}` : ""}`;
-  const marked = gpu.job_id === chosen ? " chosen" : "";
-  return el("button", { class: `gpu busy ${colour(gpu.tenant)} ${more}${marked}`, title, onclick: () => open(gpu.job_id) },
+  const name = job?.name ?? id;
+  const tenant = job?.tenant ?? gpu.tenant;
+  const title = `${gpu.id} · ${name} (${id}) · ${tenant}${job ? ` · ${job.state.toLowerCase()}` : ""}${gpu.jobs.length > 1 ? ` · shares the GPU with ${gpu.jobs.length - 1} more` : ""}`;
+  const marked = id === chosen ? " chosen" : "";
+  return el("button", { class: `gpu busy ${colour(tenant)} ${more}${marked}`, title, onclick: () => open(id) },
     el("small", {}, gpu.index), el("span", {}, name));
 }
 
@@ -46,7 +54,7 @@ export function drawTenants(target, tenants) {
   target.replaceChildren(...tenants.map((tenant) => {
     const limit = tenant.gpu_limit === null ? "" : ` of ${tenant.gpu_limit}`;
     const waiting = tenant.jobs.QUEUED ? ` · ${tenant.jobs.QUEUED} waiting` : "";
-    return el("span", { title: `granted ${tenant.granted_gpus}, held ${tenant.held_gpus}` },
-      el("i", { class: `dot ${colour(tenant.name)}` }), `${tenant.name} ${tenant.granted_gpus}${limit} GPUs${waiting}`);
+    return el("span", { title: `its jobs hold ${tenant.held_gpus}; granted, with those of jobs that wait for a place: ${tenant.granted_gpus}` },
+      el("i", { class: `dot ${colour(tenant.name)}` }), `${tenant.name} ${tenant.held_gpus}${limit} GPUs${waiting}`);
   }));
 }

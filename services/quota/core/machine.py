@@ -168,7 +168,7 @@ def _grant(state: State, tenant_name: str, turn: Turn[State]) -> None:
         used, more = counted(tenant.used_gpus, "GPU"), counted(claim.gpus, "more is", "more are")
         reason = Reason(
             code="WithinQuota",
-            message=f"tenant {tenant_name} uses {used} ({limit}); {more} granted",
+            message=f"tenant {tenant_name} was granted {used} before ({limit}); {more} granted now",
             numbers=numbers,
         )
         turn.emit(
@@ -183,7 +183,7 @@ def _limit_reached(state: State, claim: Claim) -> Reason:
     return Reason(
         code=PendingReason.EXCEEDS_QUOTA,
         message=(
-            f"tenant {claim.tenant} uses {tenant.used_gpus} of {counted(limit_gpus, 'GPU')}, "
+            f"tenant {claim.tenant} was granted {tenant.used_gpus} of {counted(limit_gpus, 'GPU')}, "
             f"{ahead} of its jobs {plural(ahead, 'goes', 'go')} first; this one asks for {claim.gpus}"
         ),
         numbers={

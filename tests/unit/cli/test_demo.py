@@ -36,7 +36,7 @@ def test_at_80_columns_the_summary_shows_every_job_whole():
 
 
 def test_at_80_columns_the_screen_cuts_reasons_and_nothing_else():
-    why = "tenant vision uses 6 of 6 GPUs, 1 of its jobs goes first; this one asks for 1"
+    why = "tenant vision was granted 6 of 6 GPUs, 1 of its jobs goes first; this one asks for 1"
     waits = {"state": "QUEUED", "where": "", "reason": "ExceedsQuota", "message": why}
     jobs = [_ended(job) | waits for job in workload.read().jobs]
     _, *rows = _on_80_columns(screen(jobs, [], 12.0, []))

@@ -95,6 +95,50 @@ def test_reasons(stderr: str, signal: int | None, failure: str):
     assert verdict.deciding_line
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/jobs/j-1/train.py", line 30, in <module>
+    main()
+  File "/jobs/j-1/model.py", line 17, in main
+    loss = criterion(out, target)
+  File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1751, in _call_impl
+    return forward_call(*args, **kwargs)
+{error}
+"""
+
+
+@pytest.mark.parametrize("error", ["ValueError: bad shape", "model.Mine: bad shape"])
+def test_an_error_names_the_line_of_the_script_that_it_comes_from(error: str):
+    verdict = classify(exit_code=1, signal=None, outcome="exited", stderr_tail=TRACEBACK.format(error=error))
+    assert (verdict.deciding_line, verdict.where) == (error, "model.py:17")
+
+
+def test_only_frames_of_the_last_traceback_are_looked_at():
+    elsewhere = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nValueError: twice'
+    tail = TRACEBACK.format(error="ValueError: once") + elsewhere
+    verdict = classify(exit_code=1, signal=None, outcome="exited", stderr_tail=tail)
+    assert (verdict.deciding_line, verdict.where) == ("ValueError: twice", "")
+
+
+def test_the_reason_of_a_job_that_is_given_up_begins_with_its_error():
+    case, tail = case_with(1), TRACEBACK.format(error="ValueError: bad shape")
+    retry = only(case.give(failed(1, stderr=tail)), RetryScheduled)
+    error = "ValueError: bad shape (model.py:17)"
+    assert retry.reason.message == f"{error}; failure 1, 1 retry allowed; lost 0 times; next try in 2 s"
+    classified, abandoned = case.give(failed(2, stderr=tail))
+    assert isinstance(classified, FailureClassified) and classified.where == "model.py:17"
+    assert isinstance(abandoned, JobAbandoned)
+    assert abandoned.reason.message == f"{error}; failed 2 times, 1 retry allowed"
+    syntax = case_with(3).give(failed(1, stderr='  File "/j/train.py", line 3\nSyntaxError: invalid syntax\n'))
+    assert only(syntax, JobAbandoned).reason.message == (
+        "SyntaxError: invalid syntax (train.py:3); not retried: syntax_error would happen again"
+    )
+
+
+def test_a_time_limit_is_called_one():
+    verdict = classify(exit_code=None, signal=9, outcome="time_limit", stderr_tail="")
+    assert (verdict.failure, verdict.retry_can_help) == ("time_limit_exceeded", False)
+
+
 @pytest.mark.parametrize(
     ("outcome", "tail", "category", "line"),
     [
