@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from libs.policies.allocation.result import check_solution
 from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.policies.problem import InvalidProblem, Problem, Solution
 
@@ -20,6 +19,8 @@ def solve(problem: Problem) -> Solution:
     policy = ALLOCATION_POLICIES.get(problem.policy)
     if policy is None:
         raise InvalidProblem("$.policy", repr(problem.policy), f"one of {', '.join(ALLOCATION_POLICIES)}")
+    from libs.policies.allocation.result import check_solution  # with numpy, see `table`
+
     solution = policy.solve(problem)
     check_solution(problem, solution)
     return solution

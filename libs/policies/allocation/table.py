@@ -2,106 +2,92 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from libs.policies.allocation import fairness, hierarchical, sums, times
-from libs.policies.allocation.fairness import Found
-from libs.policies.allocation.grouping import Classes, Key
-from libs.policies.allocation.optimum import optimum
 from libs.policies.allocation.policy import AllocationPolicy
-from libs.policies.baselines.allox import allox
 from libs.policies.baselines.gandiva_packing import gandiva_packing
 from libs.policies.baselines.isolated import isolated
-from libs.policies.problem import Problem
+from libs.policies.problem import Problem, Solution
 
 
-def _position(problem: Problem) -> Key:
-    return lambda index, job: index
+def _optima() -> Any:
+    """The module with what most rows compute.
+
+    Here, because numpy and the solver take as long to import as all else that a process needs which only looks a name
+    up, and that are most.
+    """
+    from libs.policies.allocation import optima
+
+    return optima
 
 
-def _work(problem: Problem) -> Key:
-    return lambda index, job: (job.steps_remaining, job.elapsed_s, job.isolated_elapsed_s)
+def _allox(problem: Problem) -> Solution:
+    from libs.policies.baselines.allox import allox  # with numpy, as above
 
-
-def _deadline(problem: Problem) -> Key:
-    return lambda index, job: index if job.slo_s is not None and job.steps_remaining else None
-
-
-def _entity(problem: Problem) -> Key:
-    in_order = {name for name, entity in problem.entities.items() if entity.policy == "fifo"}
-    return lambda index, job: (
-        hierarchical.entity_of(job.entity, job.id),
-        index if job.entity in in_order else None,
-    )
-
-
-def _max_min(problem: Problem, classes: Classes) -> Found:
-    if not problem.options.water_filling:
-        return fairness.max_min(classes)
-    return fairness.fill_levels(classes, lambda chosen, open_: np.where(open_, classes.weight[chosen], 0.0))
+    return allox(problem)
 
 
 _POLICIES = (
     AllocationPolicy(
         name="max_min_fairness",
         describes="The smallest normalised throughput is as large as can be.",
-        solve=optimum(_max_min),
+        solve=lambda problem: _optima().max_min_fairness(problem),
     ),
     AllocationPolicy(
         name="finish_time_fairness",
         describes="No job ends much later than on its own part of the cluster.",
-        solve=optimum(lambda problem, classes: times.finish_time_fairness(classes), _work),
+        solve=lambda problem: _optima().finish_time_fairness(problem),
         sees_work=True,
     ),
     AllocationPolicy(
         name="min_makespan",
         describes="All jobs have ended as early as can be.",
-        solve=optimum(lambda problem, classes: times.min_makespan(classes), _work),
+        solve=lambda problem: _optima().min_makespan(problem),
         sees_work=True,
     ),
     AllocationPolicy(
         name="fifo",
         describes="Earlier jobs go first, on the GPUs that suit them.",
-        solve=optimum(sums.fifo, _position),
+        solve=lambda problem: _optima().fifo(problem),
     ),
     AllocationPolicy(
         name="shortest_job_first",
         describes="The job that can end first goes first.",
-        solve=optimum(lambda problem, classes: times.shortest_job_first(classes), _position),
+        solve=lambda problem: _optima().shortest_job_first(problem),
         sees_work=True,
     ),
     AllocationPolicy(
         name="max_throughput",
         describes="The most steps per second in total.",
-        solve=optimum(lambda problem, classes: sums.max_throughput(classes)),
+        solve=lambda problem: _optima().max_throughput(problem),
     ),
     AllocationPolicy(
         name="min_cost",
         describes="The most steps per dollar.",
-        solve=optimum(lambda problem, classes: sums.min_cost(classes)),
+        solve=lambda problem: _optima().min_cost(problem),
     ),
     AllocationPolicy(
         name="min_cost_slo",
         describes="The most steps per dollar that meet all deadlines.",
-        solve=optimum(lambda problem, classes: sums.with_deadlines(classes, by_cost=True), _deadline),
+        solve=lambda problem: _optima().min_cost_slo(problem),
         sees_work=True,
     ),
     AllocationPolicy(
         name="max_throughput_slo",
         describes="The most steps per second that meet all deadlines.",
-        solve=optimum(lambda problem, classes: sums.with_deadlines(classes, by_cost=False), _deadline),
+        solve=lambda problem: _optima().max_throughput_slo(problem),
         sees_work=True,
     ),
     AllocationPolicy(
         name="hierarchical",
         describes="Fair between entities, then inside each.",
-        solve=optimum(hierarchical.hierarchical, _entity),
+        solve=lambda problem: _optima().hierarchical(problem),
         sees_entities=True,
     ),
     AllocationPolicy(
         name="allox",
         describes="The smallest average completion time, by matching jobs to places in the queues of GPUs (AlloX).",
-        solve=allox,
+        solve=_allox,
         sees_work=True,
     ),
     AllocationPolicy(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from libs.policies.estimation.completion import completed
-
-Floats = NDArray[np.float64]
 ENOUGH = 2.0
 """So many co-locations of its own make a fingerprint as trustworthy as it is near."""
 
@@ -49,6 +44,10 @@ def nearest(sample: Sample, references: Mapping[str, Sample], gpu_types: Sequenc
     """
     if not references:
         return None
+    import numpy as np  # here, because most processes that run placement never ask
+
+    from libs.policies.estimation.completion import completed
+
     names = sorted(references)
     rows = [_fingerprint(each, names, gpu_types) for each in [sample, *(references[name] for name in names)]]
     whole = completed(np.array(rows))
@@ -62,6 +61,6 @@ def _fingerprint(sample: Sample, names: Sequence[str], gpu_types: Sequence[str])
     entries = [sample.rates.get(gpu_type, 0.0) / best for gpu_type in gpu_types]
     for name in names:
         for gpu_type in gpu_types:
-            own, others = sample.kept.get((name, gpu_type), (np.nan, None))
-            entries += [own, np.nan if others is None else others]
+            own, others = sample.kept.get((name, gpu_type), (math.nan, None))
+            entries += [own, math.nan if others is None else others]
     return entries
