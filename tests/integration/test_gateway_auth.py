@@ -21,6 +21,7 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
         {"name": "rita", "sha256": reader, "scopes": ["read"]},
         {"name": "sam", "token": "the-submitter's-token", "scopes": ["read", "submit"]},
         {"name": "eve", "token": "another-submitter's-token", "scopes": ["read", "submit"]},
+        {"name": "nina", "token": "the-linguist's-token", "scopes": ["read", "submit"], "tenants": ["nlp"]},
         {"name": "olga", "token": "the-operator's-token", "scopes": ["operate"]},
         {"name": "ada", "token": "the-admin's-token", "scopes": ["admin"]},
     ]
@@ -65,6 +66,40 @@ async def test_scopes(cell: Cell, caller: str, method: str, path: str, body: obj
     assert answer.status_code == status, answer.text
     if status == 403:
         assert answer.json()["type"] == "/problems/forbidden"
+
+
+async def test_a_token_for_some_tenants_is_for_their_jobs_alone(cell: Cell) -> None:
+    nlp = {"command": ["x"], "tenant": "nlp"}
+    own = (await cell.client.post("/v1/jobs", json=nlp, headers=bearer("linguist"))).json()["id"]
+    for tenant in ({}, {"tenant": "vision"}):
+        refused = await cell.client.post("/v1/jobs", json={"command": ["x"], **tenant}, headers=bearer("linguist"))
+        assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
+    assert "nina is not for tenant vision (it is for nlp)" in refused.json()["detail"]
+    other = (await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=bearer("submitter"))).json()["id"]
+    asked = [("GET", "logs"), ("GET", "files"), ("GET", "files/model.pt"), ("POST", "cancel"), ("POST", "pause")]
+    for method, what in asked:
+        answer = await cell.client.request(method, f"/v1/jobs/{other}/{what}", headers=bearer("linguist"))
+        assert answer.status_code == 403, what
+        answer = await cell.client.request(method, f"/v1/jobs/{own}/{what}", headers=bearer("linguist"))
+        assert answer.status_code != 403, what
+        answer = await cell.client.request(method, f"/v1/jobs/{own}/{what}", headers=bearer("admin"))
+        assert answer.status_code != 403, what
+    assert (await cell.client.get(f"/v1/jobs/{other}", headers=bearer("linguist"))).status_code == 200
+
+
+async def test_a_token_for_some_tenants_is_for_their_sweeps_alone(cell: Cell) -> None:
+    sweep = {
+        "trial": {"command": ["x"], "tenant": "vision"},
+        "space": {"lr": {"type": "float", "low": 0.1, "high": 1}},
+        "objective": {"metric": "accuracy", "direction": "maximize"},
+        "trials": 2,
+    }
+    assert (await cell.client.post("/v1/sweeps", json=sweep, headers=bearer("linguist"))).status_code == 403
+    found = await cell.client.post("/v1/sweeps", json=sweep, headers=bearer("submitter"))
+    assert found.status_code == 201, found.text
+    path = f"/v1/sweeps/{found.json()['id']}/cancel"
+    assert (await cell.client.post(path, headers=bearer("linguist"))).status_code == 403
+    assert (await cell.client.post(path, headers=bearer("submitter"))).status_code == 202
 
 
 async def test_a_request_carries_the_name_of_its_user(cell: Cell) -> None:

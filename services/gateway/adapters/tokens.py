@@ -9,8 +9,14 @@ The file is YAML (or JSON):
       - name: ci
         token: a-token-in-clear-where-it-must-be
         scopes: [read, submit, operate]
+      - name: nlp-bot
+        sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+        scopes: [read, submit]
+        tenants: [nlp]
 
-Scopes do not include each other, except that `admin` includes all.
+Scopes do not include each other, except that `admin` includes all. `tenants` says whose jobs a token is for: their
+output and files are read with it, and jobs submitted and changed. Without it a token is for all tenants, and so is one
+with the scope `operate` or `admin`.
 """
 
 from __future__ import annotations
@@ -30,9 +36,9 @@ class Scope(StrEnum):
     """What a token allows."""
 
     READ = "read"
-    """See everything in the cell."""
+    """See everything in the cell; output and files of jobs of the token's tenants."""
     SUBMIT = "submit"
-    """Submit jobs and code; cancel, pause, resume and change jobs."""
+    """Submit jobs and code; cancel, pause, resume and change jobs of the token's tenants."""
     OPERATE = "operate"
     """Drain nodes."""
     ADMIN = "admin"
@@ -46,10 +52,17 @@ class Principal:
     name: str
     scopes: frozenset[Scope]
     authenticated: bool = True
+    tenants: frozenset[str] | None = None
+    """Whose jobs the token is for; None: those of all tenants."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the request is covered."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def is_for(self, tenant: str) -> bool:
+        """Whether the token is for jobs of this tenant."""
+        cell_wide = self.may(Scope.OPERATE) or self.tenants is None
+        return cell_wide or tenant in (self.tenants or ())
 
 
 ANONYMOUS = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
@@ -67,6 +80,7 @@ class _Entry(BaseModel):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     token: Annotated[str, Field(min_length=16)] | None = None
     scopes: Annotated[list[Scope], Field(min_length=1)]
+    tenants: Annotated[list[str], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _one_secret(self) -> Self:
@@ -104,7 +118,11 @@ class Tokens:
             raise TokensUnreadable(f"{path}: {place}: {wrong['msg']}") from None
         return cls(
             {
-                entry.sha256 or _hash(entry.token or ""): Principal(entry.name, frozenset(entry.scopes))
+                entry.sha256 or _hash(entry.token or ""): Principal(
+                    entry.name,
+                    frozenset(entry.scopes),
+                    tenants=None if entry.tenants is None else frozenset(entry.tenants),
+                )
                 for entry in file.tokens
             }
         )

@@ -71,6 +71,17 @@ def allowed(scope: Scope) -> Any:
     return Depends(check)
 
 
+def require_tenant(caller: Principal, tenant: str) -> None:
+    """Refuse a token that is not for this tenant.
+
+    Raises:
+        Problem: 403.
+    """
+    if not caller.is_for(tenant):
+        own = ", ".join(sorted(caller.tenants or ()))
+        raise Problem("forbidden", f"the token of {caller.name} is not for tenant {shown(tenant)} (it is for {own})")
+
+
 Reader = Annotated[Principal, allowed(Scope.READ)]
 Submitter = Annotated[Principal, allowed(Scope.SUBMIT)]
 Operator = Annotated[Principal, allowed(Scope.OPERATE)]

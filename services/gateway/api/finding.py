@@ -5,6 +5,8 @@ from __future__ import annotations
 from libs.contracts.read_models import JobRow, SweepRow
 from services.gateway.adapters.database import TooFarBehind
 from services.gateway.adapters.named import JOB, SWEEP, Kind, N, by_id, like_named, recent_names
+from services.gateway.adapters.tokens import Principal
+from services.gateway.api.common import require_tenant
 from services.gateway.door import Gateway
 from services.gateway.problems import Problem, not_found, shown, unavailable
 
@@ -21,6 +23,17 @@ async def find_job(gateway: Gateway, reference: str) -> JobRow:
         Problem: 404, or 409 when the reference is ambiguous.
     """
     return await _find(gateway, JOB, reference)
+
+
+async def own_job(gateway: Gateway, caller: Principal, reference: str) -> JobRow:
+    """As `find_job`, of a job of a tenant that the caller's token is for.
+
+    Raises:
+        Problem: 403 when it is not; 404 and 409 as there.
+    """
+    row = await find_job(gateway, reference)
+    require_tenant(caller, row.tenant)
+    return row
 
 
 async def find_sweep(gateway: Gateway, reference: str) -> SweepRow:

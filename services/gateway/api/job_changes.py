@@ -32,7 +32,7 @@ from services.gateway.api.common import (
     said_of,
     scoped,
 )
-from services.gateway.api.finding import find_job
+from services.gateway.api.finding import find_job, own_job
 from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested
@@ -84,7 +84,7 @@ async def cancel(
 async def _cancel(
     gateway: Gateway, caller: Principal, job: str, body: CancelRequest, key: str | None, if_match: str | None
 ) -> Response:
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     event = JobCancelRequested(job_id=row.id, requested_by=caller.name, grace_s=body.grace_s, note=body.note)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: now.cancel_requested)
 
@@ -99,7 +99,7 @@ async def pause(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Hold a job: one that waits is not placed, one that runs is suspended where it is."""
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     event = JobPauseRequested(job_id=row.id, requested_by=caller.name)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: now.held)
 
@@ -114,7 +114,7 @@ async def resume(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Let a held job go on."""
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     event = JobResumeRequested(job_id=row.id, requested_by=caller.name)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: not now.held)
 
@@ -129,7 +129,7 @@ async def change(
     if_match: IfMatch = None,
 ) -> Response:
     """Change a job's priority; with `If-Match` only if nothing has changed since. Answers the changed job."""
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=caller.name)
     async with gateway.lock(row.id):
         taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
@@ -153,7 +153,7 @@ async def change_code(
     what it had for that attempt.
     """
     require_code(gateway, body.code_id, "/code_id")
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     event = JobCodeChanged(job_id=row.id, code_id=body.code_id, requested_by=caller.name)
     async with gateway.lock(row.id):
         await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))

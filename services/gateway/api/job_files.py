@@ -13,8 +13,9 @@ from starlette.responses import StreamingResponse
 from libs.contracts.read_models import NodeRow, NodeState
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.agents import AgentAway, JobPath
+from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import Door, JobReference, Reader, answer, media, responses
-from services.gateway.api.finding import find_job
+from services.gateway.api.finding import own_job
 from services.gateway.core.whereabouts import holder_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import FileList, JobFile
@@ -41,7 +42,7 @@ async def list_files(
     rank: Rank = 0,
 ) -> Response:
     """What is in a folder of the job's latest attempt, on its node. Of a file: that file."""
-    node, wanted = await _whereabouts(gateway, job, path, rank)
+    node, wanted = await _whereabouts(gateway, caller, job, path, rank)
     found = await _asked(gateway, node, "list", wanted, {})
     try:
         listing = msgspec.json.decode(await found.aread())
@@ -84,7 +85,7 @@ async def read_file(
 
     A large file is fetched in parts, with the first one's ETag in `If-Match`.
     """
-    node, wanted = await _whereabouts(gateway, job, path, rank)
+    node, wanted = await _whereabouts(gateway, caller, job, path, rank)
     asked = {"Range": wanted_range, "If-Match": if_match}
     found = await _asked(gateway, node, "read", wanted, {name: value for name, value in asked.items() if value})
     headers = {name: found.headers[name] for name in _PASSED_ON if name in found.headers}
@@ -99,14 +100,16 @@ async def _passed_on(found: httpx2.Response) -> AsyncIterator[bytes]:
         await found.aclose()
 
 
-async def _whereabouts(gateway: Gateway, reference: str, path: str, rank: int) -> tuple[NodeRow, JobPath]:
+async def _whereabouts(
+    gateway: Gateway, caller: Principal, reference: str, path: str, rank: int
+) -> tuple[NodeRow, JobPath]:
     """The node that has the files, and what is to be asked of it.
 
     Raises:
-        Problem: 404 for an unknown job or rank, 409 where there can be no files, 503 while the node is away.
+        Problem: 403 for a job of another tenant, 404 for an unknown job or rank, 409 where there can be no files, 503
+            while the node is away.
     """
-    job_id = (await find_job(gateway, reference)).id
-
+    job_id = (await own_job(gateway, caller, reference)).id
     attempts = await gateway.database.read(lambda connection: job_queries.attempts_of(connection, job_id))
     if not attempts:
         raise Problem("conflict", f"{job_id} has not been placed on a node yet: it has no files")

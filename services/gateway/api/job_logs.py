@@ -15,7 +15,7 @@ from services.gateway.adapters import job_queries
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.job_logs import JobLogs, LineFilter
 from services.gateway.api.common import REFERENCE, Door, JobReference, Reader, answer, media
-from services.gateway.api.finding import find_job
+from services.gateway.api.finding import own_job
 from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, TEXT, resume_after, sse, stream, wanted
 from services.gateway.door import Gateway
 from services.gateway.models.answers import LogLines
@@ -64,7 +64,7 @@ async def read_logs(
 
     A followed stream ends with the event `end`, which carries the job's state and exit code.
     """
-    row = await find_job(gateway, job)
+    row = await own_job(gateway, caller, job)
     chosen = LineFilter(attempt=attempt, rank=rank, node_id=node, stream=stream_name, since_s=since_s)
     logs = JobLogs(gateway.bus, row.id, chosen)
     if follow:

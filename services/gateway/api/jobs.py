@@ -32,6 +32,7 @@ from services.gateway.api.common import (
     offset_of,
     one_of,
     require_code,
+    require_tenant,
     responses,
     said_of,
     scoped,
@@ -70,6 +71,7 @@ async def submit(
     """
     require_code(gateway, body.code_id, "/code_id")
     spec = body.spec(caller.name)
+    require_tenant(caller, spec.tenant)
     if dry_run:
         return await _dry_run(gateway, spec)
     key = scoped(key, caller)

@@ -30,6 +30,7 @@ from services.gateway.api.common import (
     next_page,
     offset_of,
     require_code,
+    require_tenant,
     responses,
     said_of,
     scoped,
@@ -66,6 +67,7 @@ async def submit(gateway: Door, caller: Submitter, body: SweepRequest, key: Idem
     """Accept a sweep. Its trials become jobs, each with parameters from the space that is searched."""
     require_code(gateway, body.trial.code_id, "/trial/code_id")
     spec = body.spec(caller.name)
+    require_tenant(caller, spec.trial.tenant)
     key = scoped(key, caller)
     digest = request_digest(body.canonical())
     event = SweepArrived(sweep_id=short_id("s", key), spec=spec, submitted_by=caller.name, request_digest=digest)
@@ -184,6 +186,7 @@ async def cancel(
 ) -> Response:
     """End a sweep with all its trials. 200 when that was asked for before, 409 when it has ended."""
     row = await find_sweep(gateway, sweep)
+    require_tenant(caller, row.spec["trial"]["tenant"])
     event = SweepCancelRequested(sweep_id=row.id, requested_by=caller.name, note=body.note if body else "")
     key = scoped(key, caller)
     async with gateway.lock(row.id):
