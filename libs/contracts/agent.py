@@ -117,6 +117,8 @@ class JobSuspended(Event, frozen=True, kw_only=True):
     """Still on the GPU, context aside."""
     minibatches_total: int = 0
     """Done until then, of the slowest rank."""
+    note: str = ""
+    """Why the memory was not brought to the host, as far as the agent can tell; empty where it was."""
 
 
 @event("job.resumed.v1", owner=OWNER, subject="job_id")

@@ -40,7 +40,7 @@ class JobCancelRequested(Event, frozen=True, kw_only=True):
 
 @event("job.pause_requested.v1", owner=OWNER, subject="job_id")
 class JobPauseRequested(Event, frozen=True, kw_only=True):
-    """Hold the job: a waiting job is not placed, a running one is suspended where it is."""
+    """Hold the job: a waiting job is not placed, a running one is suspended and gives its GPUs up, if it can."""
 
     job_id: str
     requested_by: str
@@ -48,7 +48,7 @@ class JobPauseRequested(Event, frozen=True, kw_only=True):
 
 @event("job.resume_requested.v1", owner=OWNER, subject="job_id")
 class JobResumeRequested(Event, frozen=True, kw_only=True):
-    """Let a held job go on."""
+    """Let a held job go on: in its turn, as soon as there are GPUs for it."""
 
     job_id: str
     requested_by: str

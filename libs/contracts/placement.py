@@ -13,7 +13,10 @@ OWNER = "placement"
 
 @event("job.queued.v1", owner=OWNER, subject="job_id")
 class JobQueued(Event, frozen=True, kw_only=True):
-    """The attempt waits for GPUs. Emitted when it starts to wait and when the cause (the reason's code) changes."""
+    """The attempt waits for GPUs. Emitted when it starts to wait and when the cause (the reason's code) changes.
+
+    An attempt that has been placed already is suspended, keeps its tasks, and waits for GPUs of its servers.
+    """
 
     job_id: str
     attempt: int
@@ -199,7 +202,7 @@ class ResumedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 @event("time_slice.started.v1", owner=OWNER, subject="server")
 class TimeSliceStarted(Event, frozen=True, kw_only=True):
-    """The jobs of over-subscribed servers change places (Gandiva, section 4.2), or take GPUs that became free.
+    """Jobs of these servers change places (Gandiva, section 4.2), take GPUs that became free, or give theirs up.
 
     A suspended job keeps its processes and gives its GPUs up; it holds GPUs again when a later event resumes it.
     """

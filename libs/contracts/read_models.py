@@ -34,7 +34,7 @@ class JobState(StrEnum):
     """Has GPUs; not all of its tasks have been started."""
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
-    """Its processes are stopped between two mini-batches; they hold GPUs only if a user has paused them."""
+    """Its processes are stopped between two mini-batches; they hold GPUs only if their memory could not be parked."""
     MIGRATING = "MIGRATING"
     """Is taken off its GPUs, to run elsewhere."""
     STOPPING = "STOPPING"

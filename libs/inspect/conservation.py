@@ -278,8 +278,8 @@ class Ledger:
     def _queued(self, event: JobQueued) -> None:
         self._must_live(event.job_id, "queued")
         hold = self._holds.get(event.job_id)
-        if hold is None:
-            return
+        if hold is None or (event.attempt == hold.attempt and not hold.gpus):
+            return  # a suspended attempt waits for its GPUs: its tasks are still there
         if event.attempt <= hold.attempt:
             self._wrong(f"job {event.job_id} is queued while its attempt {hold.attempt} holds GPUs")
         self._release(event.job_id)

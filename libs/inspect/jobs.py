@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobRejected
-from libs.contracts.agent import JobRanksApart, JobResumed
+from libs.contracts.agent import JobRanksApart, JobResumed, JobSuspended
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
@@ -25,7 +25,7 @@ from libs.contracts.placement import (
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.inspect.job_view import JobView, Said
-from libs.lifecycle import Lives
+from libs.lifecycle import Lives, why_gpus_are_kept
 
 _ACCEPTED = "accepted; admission looks at it next"
 
@@ -51,8 +51,8 @@ class Jobs:
         for job in spoken_of:
             if isinstance(event, FailureClassified):
                 job.failure = event
-            elif _stands(job, event):
-                job.said = _said(record, _REASONS[type(event)](event))
+            elif _stands(job, event) and (reason := _REASONS[type(event)](event)) is not None:
+                job.said = _said(record, reason)
 
     def _spoken_of(self, event: Event) -> list[JobView]:
         """Jobs to which the event may give a reason or a verdict."""
@@ -81,10 +81,12 @@ def _stands(job: JobView, event: Event) -> bool:
     """Whether the reason of an event that the job's life has taken is the job's own from now on.
 
     It is not when it is of an earlier attempt, or when the job's end has been asked for: that outweighs everything but
-    the end of an attempt and of the job.
+    the end of an attempt and of the job. What an agent says of a suspension is, for a job that its user has paused.
     """
     if isinstance(event, _LAST_WORDS):
         return True
+    if isinstance(event, JobSuspended) and not job.life.is_paused:
+        return False
     return not job.cancelling and getattr(event, "attempt", job.attempt) == job.attempt
 
 
@@ -127,7 +129,7 @@ def _succeeded(event: JobSucceeded) -> Reason:
 
 
 _LAST_WORDS = (JobCancelRequested, AttemptFailed, JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
-_REASONS: dict[type[Event], Callable[[Any], Reason]] = {
+_REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     JobAdmitted: _admitted,
     JobRejected: _its_own,
     QuotaGranted: _granted,
@@ -137,6 +139,7 @@ _REASONS: dict[type[Event], Callable[[Any], Reason]] = {
     JobMoved: _its_own,
     TimeSliceStarted: _its_own,
     JobRanksApart: _its_own,
+    JobSuspended: why_gpus_are_kept,
     JobResumed: _resumed,
     JobPreempted: _its_own,
     MigrationStarted: _its_own,
@@ -149,4 +152,7 @@ _REASONS: dict[type[Event], Callable[[Any], Reason]] = {
     JobCancelled: _its_own,
     JobAbandoned: _its_own,
 }
-"""The reason that an event of each type gives to its job; where it carries none of its own, in words of ours."""
+"""The reason that an event of each type gives to its job; where it carries none of its own, in words of ours.
+
+None: the one before stands.
+"""

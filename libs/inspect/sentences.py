@@ -347,6 +347,7 @@ def _(e: agent.JobStarted) -> str:
 @_on(agent.JobSuspended)
 def _(e: agent.JobSuspended) -> str:
     parked = f", {e.parked_bytes / 1e6:.1f} MB brought to the host" if e.parked_bytes else ""
+    parked = f", with its memory on the GPU: {e.note}" if e.note else parked
     return f"attempt {e.attempt} is suspended on {e.node_id} after {e.delay_s:.3f} s{parked}"
 
 

@@ -7,6 +7,7 @@ from libs.lifecycle.ignored import IGNORED
 from libs.lifecycle.life import Life
 from libs.lifecycle.lives import Lives
 from libs.lifecycle.moment import At
+from libs.lifecycle.pausing import why_gpus_are_kept
 
 __all__ = [
     "HANDLERS",
@@ -21,4 +22,5 @@ __all__ = [
     "fold",
     "jobs_of_slice",
     "outcome_of",
+    "why_gpus_are_kept",
 ]

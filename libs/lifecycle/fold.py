@@ -144,6 +144,8 @@ def _may_compete(life: Life, event: QuotaGranted | RetryScheduled, at: At) -> No
 
 @_on(QuotaDeferred, JobQueued, when=not_before)
 def _queued(life: Life, event: QuotaDeferred | JobQueued, at: At) -> None:
+    if event.attempt == life.attempt and has_live_task(life):
+        return  # it is suspended, and is told why it does not go on: its attempt lasts, and its tasks with it
     _waits(life, event.attempt, event, at)
     life.books.waits(event.reason.code, at.time_s)
 

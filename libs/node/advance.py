@@ -285,10 +285,10 @@ def _started(task: Task, pid: int) -> JobStarted:
 
 
 def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspended:
-    """A process that neither the harness nor the driver has parked keeps its memory on the GPU."""
+    """A process that neither the harness nor the driver has parked keeps its memory on the GPU, if it has any there."""
     order, stillness = task.order, seen.stillness if seen.acknowledged else None
     if stillness is None:
-        parked = seen.by_driver is not None and seen.by_driver.memory is OnDevice.NO
+        parked = seen.by_driver is not None and seen.by_driver.memory in (OnDevice.NO, OnDevice.NONE)
         took_s = seen.by_driver.took_s if parked and seen.by_driver is not None else 0.0
         return JobSuspended(
             job_id=order.job_id,
@@ -297,6 +297,7 @@ def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspe
             parked=parked,
             delay_s=round(max(0.0, now_s - asked_s - took_s), 6),
             took_s=round(took_s, 6),
+            note="" if parked else _not_at_a_boundary(seen),
         )
     return JobSuspended(
         job_id=order.job_id,
@@ -308,7 +309,20 @@ def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspe
         parked_bytes=stillness.bytes_parked,
         left_bytes=stillness.bytes_left,
         minibatches_total=stillness.minibatches_total,
+        note="" if stillness.parked else _NOT_MOVED,
     )
+
+
+_NOT_MOVED = "its processes found nothing that could be moved to the host, or no room there; their log says which"
+
+
+def _not_at_a_boundary(seen: Seen) -> str:
+    """Why processes that have not come to stand still by themselves have kept their memory."""
+    if seen.by_driver is not None and seen.by_driver.memory is OnDevice.STUCK:
+        return "the driver could not take it off"
+    if seen.harnessed:
+        return f"its processes came to no mini-batch boundary within {BOUNDARY_PATIENCE_S:.0f} s"
+    return "its processes do not listen at mini-batch boundaries"
 
 
 def _resumed(task: Task, seen: Seen, took_s: float) -> JobResumed:

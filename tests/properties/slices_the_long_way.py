@@ -58,7 +58,11 @@ class LongWay(SlicingMechanism):
         yield from (resize.since_s + shrinking.PATIENCE_S for resize in resizes if resize is not None)
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
+        packed = [cell.jobs[host] for host, _ in cell.book.packs()]
         yield from all_parted(cell)
+        for domain in [domain for domain in grouped(cell) if any(job in domain.residents for job in packed)]:
+            if crowded(cell, domain):
+                yield from _rearranged(cell, domain, [], moment.now_s, anew=False)
         if cell.slices and not in_force.brings_back:
             yield from _gone_on_where_possible(cell, moment.now_s)
 

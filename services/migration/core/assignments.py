@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from libs.contracts.admission import JobRejected
 from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.failure_analysis import JobAbandoned
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, JobPauseRequested, JobResumeRequested
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import (
     AttemptFailed,
@@ -94,12 +94,28 @@ def task_movable(state: State, event: JobMovable, now_s: float) -> None:
         look_soon(state, now_s)
 
 
+@machine.evolves(JobPauseRequested)
+def job_paused(state: State, event: JobPauseRequested, now_s: float) -> None:
+    if (assignment := state.assignments.get(event.job_id)) is not None:
+        assignment.paused = True
+        state.queued.pop(event.job_id, None)
+
+
+@machine.evolves(JobResumeRequested)
+def job_released(state: State, event: JobResumeRequested, now_s: float) -> None:
+    if (assignment := state.assignments.get(event.job_id)) is not None:
+        assignment.paused = False
+
+
 @machine.evolves(TimeSliceStarted)
 def turns_changed(state: State, event: TimeSliceStarted, now_s: float) -> None:
     for job_id in event.suspended:
         if (assignment := state.assignments.get(job_id)) is not None:
             assignment.suspended_since_s = now_s
+            # Its user may have paused it just before it was placed.
+            assignment.paused = assignment.paused or event.reason.code == PendingReason.ON_HOLD
     for resumed in event.resumed:
+        state.queued.pop(resumed.job_id, None)
         if (assignment := state.assignments.get(resumed.job_id)) is not None:
             assignment.suspended_since_s, assignment.gang = None, resumed.gang
     _has_changed(state, event.nodes, now_s)

@@ -90,7 +90,7 @@ def _may_move(assignment: Assignment, now_s: float) -> bool:
 
 def _go_on(state: State, candidates: dict[str, Assignment], room: Room) -> Proposal | None:
     """A job that waits for its turn goes on where GPUs are free, the one that has waited longest first."""
-    since = {job_id: s for job_id, assignment in candidates.items() if (s := assignment.suspended_since_s) is not None}
+    since = {job_id: each.suspended_since_s or 0.0 for job_id, each in candidates.items() if each.waits}
     for job_id in sorted(since, key=lambda job_id: (since[job_id], job_id)):
         assignment = candidates[job_id]
         for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
@@ -172,7 +172,7 @@ def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Propos
 
 
 def _a_job_waits_on(state: State, node_id: str) -> bool:
-    return any(not assignment.holds and node_id in assignment.nodes for assignment in state.assignments.values())
+    return any(assignment.waits and node_id in assignment.nodes for assignment in state.assignments.values())
 
 
 RULES: tuple[Callable[[State, dict[str, Assignment], Room], Proposal | None], ...] = (

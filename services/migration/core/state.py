@@ -27,7 +27,9 @@ class Assignment(msgspec.Struct, kw_only=True):
     attempt: int
     gang: list[TaskPlacement]
     suspended_since_s: float | None = None
-    """Since when it waits for its turn; None while it holds its GPUs."""
+    """Since when it waits for its turn, or is paused; None while it holds its GPUs."""
+    paused: bool = False
+    """Its user has paused it: it goes on nowhere."""
     movable: dict[str, None] = {}
     """Nodes with a task that can hand over its state."""
     resizable: bool = False
@@ -57,6 +59,11 @@ class Assignment(msgspec.Struct, kw_only=True):
     def holds(self) -> bool:
         """Whether its GPUs are its own now."""
         return self.suspended_since_s is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it would go on if it had GPUs."""
+        return not self.holds and not self.paused
 
 
 class Move(msgspec.Struct, kw_only=True):

@@ -71,7 +71,7 @@ def _queue(cell: Cell) -> None:
 def _reservations(cell: Cell) -> None:
     for job_id in cell.reservations:
         job = cell.jobs.get(job_id)
-        if job is None or job.phase is not Phase.QUEUED:
+        if job is None or not (job.phase is Phase.QUEUED or job.suspended):
             raise InvariantViolated(f"GPUs are kept for {job_id}, which does not wait")
     for node_id in overbooked(cell, cell.reservations.values()):
         raise InvariantViolated(f"more GPUs of {node_id} are reserved than it has")

@@ -109,6 +109,8 @@ class Tasks(msgspec.Struct, kw_only=True):
     """Those with a task that can hand it over to more or fewer processes, too."""
     still: dict[str, None] = {}
     """Nodes where the task stands still."""
+    on_gpu: dict[str, None] = {}
+    """Those of them where its memory is still on the GPUs."""
     overdue: bool = False
     """They are being stopped because not all of them have started in time."""
 
@@ -151,18 +153,19 @@ class Job(msgspec.Struct, kw_only=True):
     """The highest number that has been given to an attempt for a move."""
     arrived_s: float = 0.0
     queued_since_s: float = 0.0
-    """When it first waited for GPUs since it last ran; counts for relaxation and reservation."""
+    """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and
+    reservation."""
     held: bool = False
     """Paused by its user."""
     cancellation: Cancellation | None = None
     wait_code: str = ""
-    """Code of the last JobQueued of this attempt; empty before the first."""
+    """Code of the last JobQueued of this attempt since it last had GPUs; empty before the first."""
     gang: list[TaskPlacement] = []
     gpu_type: str = ""
     """Of the GPUs that it holds, or held last."""
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     suspended: bool = False
-    """Between two of its time slices: it holds no GPUs, and its gang says where it was."""
+    """Between two of its turns, or paused: it holds no GPUs, and its gang says where it was."""
     leaving: Reason | None = None
     """Why the attempt was preempted; its tasks are being stopped."""
     stopping: bool = False

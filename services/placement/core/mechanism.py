@@ -34,7 +34,8 @@ class Mechanism(Listener):
     brings_back = False
     """Whether its steps give suspended jobs their GPUs again."""
     reassigns_paused = False
-    """Whether others may have the GPUs of a paused job, so that a pause calls for a step."""
+    """Whether others may have the GPUs of a paused job before its memory is off them, so that a pause calls for a
+    step."""
 
     def realises(self, policy: str) -> bool:
         """Whether it is the one that is in force under this policy."""

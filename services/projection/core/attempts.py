@@ -84,7 +84,10 @@ def ranks_apart(rows: Rows, event: JobRanksApart, at: At) -> None:
 
 @on(JobSuspended)
 def suspended(rows: Rows, event: JobSuspended, at: At) -> None:
-    _take_task(rows, event, at)
+    job = _take_task(rows, event, at)
+    kept = lifecycle.why_gpus_are_kept(event)
+    if job is not None and job.held and not job.cancel_requested and kept is not None:
+        explain(job, kept, at)
 
 
 def _take_task(rows: Rows, event: JobStarted | JobSuspended | JobResumed | JobExited, at: At) -> JobRow | None:

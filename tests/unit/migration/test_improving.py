@@ -7,7 +7,13 @@ from typing import Any
 from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import NodeDrainRequested, PolicyChanged, SettingChanged
+from libs.contracts.gateway import (
+    JobPauseRequested,
+    JobResumeRequested,
+    NodeDrainRequested,
+    PolicyChanged,
+    SettingChanged,
+)
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.jobs import ElasticRange
 from libs.contracts.migration import (
@@ -62,8 +68,8 @@ class MigrationCase(CoreCase):
         for node_id in gpus if movable else ():
             self.give(JobMovable(job_id=job_id, attempt=1, node_id=node_id, resizable=most > 0))
 
-    def suspend(self, *job_ids: str) -> None:
-        """They wait for their turn."""
+    def suspend(self, *job_ids: str, code: str = SAID.code) -> None:
+        """They wait for their turn; OnHold: they are paused."""
         self.give(
             TimeSliceStarted(
                 server="n1",
@@ -74,7 +80,7 @@ class MigrationCase(CoreCase):
                 resumed=[],
                 suspended=list(job_ids),
                 started=[],
-                reason=SAID,
+                reason=Reason(code=code, message=SAID.message),
             )
         )
 
@@ -318,6 +324,27 @@ def test_a_job_that_has_grown_is_compared_with_before_but_its_best_rate_counts_n
     assert only(case.moved("a", n1=[0, 1]), MigrationCompleted).live
     assert only(case.profile("a", 18.0, attempt=2), MigrationAssessed).gain_ratio == 0.8
     assert case.replica.state.assignments["a"].best_per_s == 18.0
+
+
+def test_a_paused_job_is_moved_nowhere_until_it_is_resumed():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.place("a", n1=[0])
+    case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    case.suspend("a")
+    assert case.asked() == []
+    case.give(JobResumeRequested(job_id="a", requested_by="u"))
+    case.place("b", n1=[1])
+    assert case.asked() == [("a", ["n2"], "GpusVacated")]
+
+
+def test_a_job_that_was_paused_just_before_it_was_placed_is_moved_nowhere():
+    case = MigrationCase("n1", "n2")
+    case.set("defrag_ratio", 0.0)
+    case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    case.place("a", n1=[0])
+    case.suspend("a", code=PendingReason.ON_HOLD)
+    assert case.asked() == []
 
 
 def test_what_has_changed_is_looked_at_soon_also_when_a_later_look_is_due():

@@ -9,7 +9,7 @@ from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarte
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.node.advance import BOUNDARY_PATIENCE_S, WARMING_PATIENCE_S, Action, Step, advance, next_look_s
-from libs.node.seen import Ended, Seen, Stillness
+from libs.node.seen import ByDriver, Ended, OnDevice, Seen, Stillness
 from libs.node.task import Order, Status, Task, apply_order, stop_all
 from libs.testing.builders import launch
 
@@ -126,7 +126,9 @@ def test_processes_without_the_harness_are_stopped_where_they_are():
     assert case.see(UP, 10.0).actions == [Action.ASK]
     step = case.see(UP, 10.5)
     assert step.actions == [Action.FREEZE]
-    assert step.facts == [JobSuspended(job_id="a", attempt=1, node_id="n1", parked=False, delay_s=0.5)]
+    [fact] = step.facts
+    assert fact == JobSuspended(job_id="a", attempt=1, node_id="n1", parked=False, delay_s=0.5, note=fact.note)
+    assert fact.note == "its processes do not listen at mini-batch boundaries"
     assert case.see(UP) == Step()
 
 
@@ -150,6 +152,26 @@ def test_a_process_that_reaches_no_boundary_is_stopped_in_the_end():
     assert case.see(listening(acknowledged=False), 9.9 + BOUNDARY_PATIENCE_S) == Step()
     [fact] = case.see(listening(acknowledged=False), 10.0 + BOUNDARY_PATIENCE_S).facts
     assert isinstance(fact, JobSuspended) and not fact.parked
+    assert fact.note == f"its processes came to no mini-batch boundary within {BOUNDARY_PATIENCE_S:.0f} s"
+
+
+@pytest.mark.parametrize(
+    ("memory", "note"), [(OnDevice.NONE, ""), (OnDevice.STUCK, "the driver could not take it off")]
+)
+def test_the_driver_is_asked_whether_the_gpu_is_free(memory: OnDevice, note: str):
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 10.0)
+    [fact] = case.see(msgspec.structs.replace(UP, by_driver=ByDriver(memory=memory)), 10.5).facts
+    assert isinstance(fact, JobSuspended) and (fact.parked, fact.note) == (not note, note)
+
+
+def test_processes_that_could_not_move_their_memory_say_where_the_cause_is():
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 10.0)
+    [fact] = case.see(listening(acknowledged=True, parked=0), 10.4).facts
+    assert isinstance(fact, JobSuspended) and not fact.parked and "no room" in fact.note
 
 
 def test_a_resumption_is_reported_when_the_memory_is_back():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from libs.contracts.admission import JobAdmitted, JobRejected
@@ -25,6 +27,8 @@ from libs.contracts.placement import (
     JobPreempted,
     JobQueued,
     JobSucceeded,
+    ResumedJob,
+    TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaDeferred
 from libs.contracts.read_models import AttemptRow, JobState, LabelRow, ProfileRow
@@ -159,6 +163,51 @@ def test_a_paused_job_is_suspended_when_all_of_it_is() -> None:
     story.says(JobResumeRequested(job_id="j", requested_by="bob"))
     story.says(*(JobResumed(job_id="j", attempt=1, node_id=n) for n in ("n1", "n2")))
     assert (job.state, job.held, job.reason) == (JobState.RUNNING, False, "Resumed")
+
+
+def test_a_paused_job_has_no_gpus_and_is_told_why_it_does_not_go_on() -> None:
+    story = Story().running().says(JobPauseRequested(job_id="j", requested_by="bob"))
+    story.says(*(JobSuspended(job_id="j", attempt=1, node_id=n, parked=True) for n in ("n1", "n2")))
+    job = story.job()
+    assert (job.state, job.message) == (JobState.SUSPENDED, "bob has paused it")
+    story.says(turn(suspended=["j"], reason=reason("OnHold", "its GPUs are given away")))
+    assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, "OnHold", "its GPUs are given away")
+    assert story.held_by() == []
+    story.says(
+        JobResumeRequested(job_id="j", requested_by="bob"),
+        JobQueued(job_id="j", attempt=1, reason=reason("InsufficientGpus", "0 are free")),
+    )
+    assert (job.state, job.held, job.reason, job.attempt) == (JobState.SUSPENDED, False, "InsufficientGpus", 1)
+    assert [row.outcome for row in story.rows.all(AttemptRow)] == [""]
+    story.says(turn(resumed=[ResumedJob(job_id="j", gang=placed().gang)], reason=reason("GpusBecameFree")))
+    story.says(*(JobResumed(job_id="j", attempt=1, node_id=n) for n in ("n1", "n2")))
+    assert (job.state, story.held_by()) == (JobState.RUNNING, ["n1:0", "n2:0"])
+
+
+def test_a_paused_job_that_could_not_be_parked_says_why_it_has_its_gpus_still() -> None:
+    still = JobSuspended(job_id="j", attempt=1, node_id="n1", note="no room")
+    story = Story().running().says(JobPauseRequested(job_id="j", requested_by="bob"), still)
+    assert story.job().reason == "OnHold"
+    assert story.job().message == (
+        "paused, and stands still with its memory on the GPUs of n1, which stay its own unless rounds or time slices "
+        "need them: no room"
+    )
+    story = Story().running().says(still)
+    assert story.job().reason == "Consolidated", "the end of a turn is no pause"
+
+
+def turn(*, reason: Reason, suspended: Sequence[str] = (), resumed: Sequence[ResumedJob] = ()) -> TimeSliceStarted:
+    return TimeSliceStarted(
+        server="n1",
+        nodes=["n1", "n2"],
+        number=1,
+        ends_s=0.0,
+        running=[],
+        resumed=list(resumed),
+        suspended=list(suspended),
+        started=[],
+        reason=reason,
+    )
 
 
 def test_a_drained_job_migrates_and_comes_back_with_the_next_attempt() -> None:

@@ -8,18 +8,20 @@ from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import resume_orders
-from services.placement.core.lifecycle.plan import carries_out
+from services.placement.core.lifecycle.plan import carries_out, carry_out
+from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
 from services.placement.core.lifecycle.table import machine
 
 DESTINATION_FAILED = "DestinationFailed"
 """Code of a move that was given up because its destination did not come up: an elastic job is not resized again."""
 
 
-def abandon(job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> None:
+def abandon(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> None:
     """End the job's move, if one is under way.
 
     Args:
-        goes_on: whether the job is to go on where it is, when it has been halted for the move.
+        goes_on: whether the job is to go on where it is, when it has been halted for the move; a paused one gives its
+            GPUs up instead.
     """
     move = job.move
     if move is None:
@@ -29,7 +31,11 @@ def abandon(job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> Non
         if task.node_id not in move.gone:
             order = StopTask(node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, grace_s=0.0, reason=reason)
             turn.emit(order)
-    if goes_on and move.halted and not job.suspended and not job.held:
+    if not goes_on or job.suspended:
+        return
+    if frees_gpus(job):
+        carry_out(cell, given_up(cell, job, turn.now_s), turn)
+    elif move.halted and not job.held:
         for resume in resume_orders(job):
             turn.emit(resume)
 
@@ -42,7 +48,7 @@ def abandoned(job: Job, move: Move, reason: Reason) -> MoveAbandoned:
 @carries_out(MoveAbandoned)
 def stay(cell: Cell, event: MoveAbandoned, turn: Turn[Cell]) -> None:
     """As a decision of its own: the job goes on where it is."""
-    abandon(cell.jobs[event.job_id], event.reason, turn, goes_on=True)
+    abandon(cell, cell.jobs[event.job_id], event.reason, turn, goes_on=True)
 
 
 @machine.evolves(MoveAbandoned)

@@ -18,8 +18,11 @@ from services.placement.core.lifecycle.moving.handing_over import (
     destination_ended,
     destination_failed,
     destination_started,
+    hand_over,
 )
-from services.placement.core.lifecycle.placing import clear_attempt, forget, stop_all, withdraw
+from services.placement.core.lifecycle.placing import clear_attempt, forget, leave_queue, stop_all, withdraw
+from services.placement.core.lifecycle.plan import carry_out
+from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 
@@ -49,10 +52,25 @@ def task_suspended(cell: Cell, event: JobSuspended, now_s: float) -> HandOver:
     job = active(cell, event.job_id, event.attempt)
     if job is not None:
         job.tasks.still[event.node_id] = None
+        if event.parked:
+            job.tasks.on_gpu.pop(event.node_id, None)
+        else:
+            job.tasks.on_gpu[event.node_id] = None
         if job.suspended:
             for listener in listeners:
                 listener.stands_still(cell, job, now_s)
     return advance(cell, event.job_id)
+
+
+@reacts(JobSuspended)
+def hand_over_or_give_up(cell: Cell, event: JobSuspended, turn: Turn[Cell]) -> Look | None:
+    """A job that moves hands its state over; a paused one gives its GPUs up."""
+    hand_over(cell, event, turn)
+    job = active(cell, event.job_id, event.attempt)
+    if job is None or not frees_gpus(job):
+        return None
+    carry_out(cell, given_up(cell, job, turn.now_s), turn)
+    return Look()
 
 
 @machine.evolves(JobResumed)
@@ -60,6 +78,7 @@ def task_resumed(cell: Cell, event: JobResumed, now_s: float) -> None:
     job = active(cell, event.job_id, event.attempt)
     if job is not None:
         job.tasks.still.pop(event.node_id, None)
+        job.tasks.on_gpu.pop(event.node_id, None)
         for listener in listeners:
             listener.begun(cell, job, now_s)
 
@@ -97,7 +116,7 @@ def end_or_stop_peers(cell: Cell, event: JobExited, turn: Turn[Cell]) -> Look | 
     job = active(cell, event.job_id, event.attempt)
     if job is None or event.node_id not in job.tasks.exits:
         return None
-    abandon(job, Reason(code="Ended", message="it has ended where it was"), turn, goes_on=False)
+    abandon(cell, job, Reason(code="Ended", message="it has ended where it was"), turn, goes_on=False)
     if not job.live_nodes():
         end_attempt(cell, job, turn)
         return Look()
@@ -138,6 +157,8 @@ def end_attempt(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
 
     A job that did all its work has succeeded, even when it was about to be cancelled or moved.
     """
+    if job.suspended:
+        leave_queue(cell, job, "Ended", turn)
     if all(task_exit.good for task_exit in job.tasks.exits.values()):
         turn.emit(JobSucceeded(job_id=job.job_id, attempt=job.attempt))
     elif job.cancellation is not None:

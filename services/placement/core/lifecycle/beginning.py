@@ -38,5 +38,5 @@ def give_up(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
     limit_s = cell.settings.start_limit_s
     message = f"the attempt was to have begun within {limit_s:g} s of its placement, and has not on {missing}"
     reason = Reason(code="StartTimedOut", message=message, numbers={"start_limit_s": limit_s})
-    abandon(job, reason, turn, goes_on=False)
+    abandon(cell, job, reason, turn, goes_on=False)
     stop_all(cell, job, 0.0, reason, turn)

@@ -51,7 +51,7 @@ class Listener:
         """The job does not want a place that may have been kept for it."""
 
     def unqueued(self, cell: Cell, job: Job, code: str) -> Plan:
-        """What follows when the job is about to leave the queue otherwise than by being placed; `code` says why."""
+        """What follows when the job is about to stop waiting otherwise than by getting GPUs; `code` says why."""
         yield from ()
 
     def time_passed(self, cell: Cell, now_s: float) -> None:

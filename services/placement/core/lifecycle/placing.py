@@ -13,7 +13,7 @@ from services.placement.core.jobs import Job, Phase, Tasks
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
-from services.placement.core.lifecycle.plan import Plan, carries_out, occupied, tries
+from services.placement.core.lifecycle.plan import Plan, carries_out, carry_out, occupied, tries
 from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.table import machine
 
@@ -58,6 +58,12 @@ def told(job: Job, reason: Reason) -> Plan:
         yield JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason)
 
 
+def leave_queue(cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
+    """Say what follows when the job does not wait for GPUs any more, and gets none; `code` says why."""
+    for listener in listeners:
+        carry_out(cell, listener.unqueued(cell, job, code), turn)
+
+
 def preempted(job: Job, reason: Reason) -> JobPreempted:
     """The decision to take the attempt off its GPUs; the job is queued again when its tasks have ended."""
     return JobPreempted(job_id=job.job_id, attempt=job.attempt, reason=reason)
@@ -67,7 +73,7 @@ def preempted(job: Job, reason: Reason) -> JobPreempted:
 def preempt(cell: Cell, event: JobPreempted, turn: Turn[Cell]) -> None:
     """End a move that is under way, and have the tasks stopped, unless they are being stopped already."""
     job = cell.jobs[event.job_id]
-    abandon(job, event.reason, turn, goes_on=False)
+    abandon(cell, job, event.reason, turn, goes_on=False)
     stopping = job.stopping
     turn.emit(event)
     if not stopping:

@@ -26,8 +26,7 @@ from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import resume_orders, suspend_orders
-from services.placement.core.lifecycle.placing import stop_all, withdraw
-from services.placement.core.lifecycle.plan import carry_out
+from services.placement.core.lifecycle.placing import leave_queue, stop_all, withdraw
 from services.placement.core.lifecycle.queue import dequeue, enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
@@ -54,19 +53,14 @@ def cancel(cell: Cell, event: JobCancelRequested, turn: Turn[Cell]) -> Look | No
     if job is None or job.cancellation is None:
         return None
     if job.phase in (Phase.WAITING, Phase.QUEUED):
-        _unqueue(cell, job, "Cancelled", turn)
+        leave_queue(cell, job, "Cancelled", turn)
         turn.emit(cancelled(job))
         return Look()
     if turn.changed:
         reason = Reason(code="CancelRequested", message=f"cancelled by {event.requested_by}")
-        abandon(job, reason, turn, goes_on=False)
+        abandon(cell, job, reason, turn, goes_on=False)
         stop_all(cell, job, event.grace_s, reason, turn)
     return None
-
-
-def _unqueue(cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
-    for listener in listeners:
-        carry_out(cell, listener.unqueued(cell, job, code), turn)
 
 
 @machine.evolves(JobPauseRequested)
@@ -87,11 +81,14 @@ def pause(cell: Cell, event: JobPauseRequested, turn: Turn[Cell]) -> Look | None
     if job is None:
         return None
     if job.phase is Phase.QUEUED:
-        _unqueue(cell, job, "Paused", turn)
+        leave_queue(cell, job, "Paused", turn)
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
         return Look()
     if job.phase is not Phase.ACTIVE or job.stopping:
         return None
+    if job.suspended:
+        leave_queue(cell, job, "Paused", turn)
+        return Look()
     for order in suspend_orders(job):
         turn.emit(order)
     return Look(gpus_kept=True)
@@ -108,8 +105,9 @@ def resume_requested(cell: Cell, event: JobResumeRequested, now_s: float) -> Non
         return
     job.held = False
     cell.affects(job)
-    if job.phase is Phase.QUEUED:
+    if job.phase is Phase.QUEUED or job.suspended:
         job.wait_code, job.queued_since_s = "", now_s
+    if job.phase is Phase.QUEUED:
         enqueue(cell, job)
 
 

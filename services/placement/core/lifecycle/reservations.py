@@ -19,6 +19,7 @@ from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.cluster.together import Together, without
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.suspending.returning import type_of
 from services.placement.core.lifecycle.table import machine
 
 
@@ -44,6 +45,16 @@ def servers_besides(cell: Cell, reservations: Iterable[Reservation]) -> Servers:
 def servers_open_to(cell: Cell, job: Job) -> Servers:
     """What this waiting job may use: no GPU that is kept for a gang that goes before it."""
     return servers_besides(cell, before(cell, job))
+
+
+def free_where_it_was(cell: Cell, job: Job) -> dict[str, list[int]]:
+    """{server: free GPUs of the type that it had} of a suspended job, without those that are kept for earlier gangs."""
+    earlier, found = _by_node(before(cell, job)), {}
+    for task in job.gang:
+        node = cell.nodes[task.node_id]
+        left = without(node, earlier.get(node.node_id, {}))
+        found[node.node_id] = left.free(type_of(node, task)) if node.usable else []
+    return found
 
 
 def unreserved(cell: Cell, nodes: Iterable[Node]) -> list[Node]:

@@ -22,7 +22,7 @@ class Look:
     newcomer: Job | None = None
     """A job that is to be told why it waits, if it does."""
     gpus_kept: bool = False
-    """A job was paused and keeps its GPUs: nothing has changed unless others may have them meanwhile."""
+    """A job was paused and has its GPUs still: nothing has changed unless others may have them already."""
 
 
 Reaction = Callable[[Cell, Any, Turn[Cell]], Look | None]

@@ -60,7 +60,7 @@ class Standing(StrEnum):
     RUNNING = "running"
     """Its attempt has been given GPUs, and nothing is ending it."""
     SUSPENDED = "suspended"
-    """Its attempt stands still between two of its turns."""
+    """Its attempt stands still between two of its turns, or because it is paused, and holds no GPUs."""
     MOVING = "moving"
     """Its next attempt is being made ready to take over the state of this one."""
     STOPPING = "stopping"
@@ -162,10 +162,16 @@ TABLE = (
     # What placement itself decides: a plan is held against these rows before anything of it is said.
     Row(events=(JobPlaced,), at=(Standing.QUEUED,), of=(Attempt.THIS,), because="a mechanism gives it GPUs"),
     Row(
-        events=(JobQueued, GangReserved, GangReleased),
-        at=(Standing.QUEUED,),
+        events=(JobQueued, GangReserved),
+        at=(Standing.QUEUED, Standing.SUSPENDED),
         of=(Attempt.THIS,),
         because="a mechanism says why it waits, or what is kept for it",
+    ),
+    Row(
+        events=(GangReleased,),
+        at=(Standing.QUEUED, *ACTIVE),
+        of=(Attempt.THIS,),
+        because="nothing is kept for it any more: it has GPUs, or does not wait for any",
     ),
     Row(events=(JobPreempted,), at=ACTIVE, of=(Attempt.THIS,), because="it is to leave its GPUs"),
     Row(

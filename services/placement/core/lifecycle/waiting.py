@@ -1,16 +1,21 @@
-"""Why a queued job is not placed now, in numbers."""
+"""Why a queued job is not placed now, and why a suspended one does not go on, in numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.words import counted, plural
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.placing import told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import before, kept
+from services.placement.core.lifecycle.suspending.returning import may_return, place_again, type_of
 
 
 def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Plan:
@@ -62,6 +67,32 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         within = f" on at most {counted(request.max_nodes, 'node')}" if request.max_nodes is not None else ""
         message = f"needs {counted(wanted, 'GPU')}{within}; {counted(free, 'is', 'are')} free, but on more"
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
+
+
+def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]]) -> Plan:
+    """The decision to tell a suspended job why it does not go on, if that is another cause than before.
+
+    Args:
+        free: {server: GPUs of those where it was that it might have}, not enough for it.
+    """
+    places = [(cell.nodes[task.node_id], task) for task in job.gang]
+    gpus, here = job.width, sum(map(len, free.values()))
+    cause, found = PendingReason.INSUFFICIENT_GPUS, f"{counted(here, 'is', 'are')} free"
+    if not all(may_return(node, task) for node, task in places):
+        cause, found = PendingReason.HEALTHY_GPUS_MISSING, "not all of them are up, healthy and not draining"
+    elif place_again(cell.nodes, job, {node.node_id: node.free(type_of(node, task)) for node, task in places}):
+        cause, found = PendingReason.FAIR_SHARE, f"they are kept for {_holders(cell, job)}"
+    wanted = " and ".join(_wanted(node, task) for node, task in places)
+    message = f"goes on where its memory is parked, and needs {wanted}; {found}"
+    yield from told(job, Reason(code=cause, message=message, numbers={"gpus": gpus, "free_gpus": here}))
+
+
+def _wanted(node: Node, task: TaskPlacement) -> str:
+    """What the task needs to go on."""
+    count = len(task.gpu_indices)
+    if node.remaps:
+        return f"{counted(count, 'GPU')} of {node.node_id}"
+    return f"{plural(count, 'GPU')} {', '.join(map(str, task.gpu_indices))} of {node.node_id}"
 
 
 def behind_others(job: Job, ahead: int) -> Reason:

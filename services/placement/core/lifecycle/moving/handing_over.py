@@ -34,7 +34,7 @@ def move_to(cell: Cell, job_id: str, attempt: int) -> Move | None:
 def give_up(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
     """The live move has failed: the job goes on where it is, or is stopped and queued if it must not stay."""
     leaving = job.must_leave if job.lasts and job.cancellation is None else None
-    abandon(job, reason, turn, goes_on=leaving is None)
+    abandon(cell, job, reason, turn, goes_on=leaving is None)
     if leaving is not None:
         preempt(cell, preempted(job, leaving), turn)
 
@@ -99,8 +99,9 @@ def destination_failed(cell: Cell, event: JobExited, turn: Turn[Cell]) -> bool:
     return True
 
 
-@machine.decides(JobReady, JobSuspended)
+@machine.decides(JobReady)
 def hand_over(cell: Cell, event: JobReady | JobSuspended, turn: Turn[Cell]) -> None:
+    """Give the orders that follow from what `advance` has found; of JobSuspended it is asked by `attempts.py`."""
     step: HandOver = turn.changed
     job = cell.jobs.get(event.job_id)
     if job is None or job.move is None:
@@ -122,7 +123,9 @@ def switch_over(cell: Cell, event: JobRestored, turn: Turn[Cell]) -> Look | None
     job = cell.jobs[event.job_id]
     before = job.attempt
     where = ", ".join(task.node_id for task in move.gang)
-    reason = Reason(code="StateTakenOver", message=f"goes on on {where} with the state of attempt {before}")
+    # A state is taken over into the memory of the GPUs, where a paused job's stays until it has gone on once.
+    does = "stays paused, with its memory on the GPUs of" if job.held else "goes on on"
+    reason = Reason(code="StateTakenOver", message=f"{does} {where} with the state of attempt {before}")
     stops = stop_orders(job, 0.0, reason)
     resized = JobResized(
         job_id=job.job_id, attempt=move.attempt, from_gpus=job.width, gpus=move.width, reason=move.reason
@@ -159,6 +162,7 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
     job.tasks = Tasks(
         started=dict.fromkeys(nodes),
         still=dict.fromkeys(nodes),
+        on_gpu=dict.fromkeys(nodes),
         movable=dict.fromkeys(nodes),
         resizable=dict.fromkeys(nodes) if job.tasks.resizable else {},
     )

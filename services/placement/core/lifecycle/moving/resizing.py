@@ -17,10 +17,10 @@ def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
     """What stands against so many GPUs; None: nothing."""
     if len(job.gang) != 1 or not job.tasks.resizable:
         return Reason(code="NotResizable", message="its processes do not go on in another number, or on other servers")
-    if job.suspended:
-        return Reason(code="Suspended", message="it waits for its turn")
     if job.held:
         return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
+    if job.suspended:
+        return Reason(code="Suspended", message="it waits for its turn")
     if gpus not in job.spec.widths:
         return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
     if gpus > job.width and (waiting := _waiting_job(cell, job)):

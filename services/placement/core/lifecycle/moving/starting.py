@@ -28,7 +28,7 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> No
     if job is None or not job.lasts or job.cancellation is not None:
         return
     if job.move is not None and event.must_leave:
-        abandon(job, event.reason, turn, goes_on=True)
+        abandon(cell, job, event.reason, turn, goes_on=True)
     obstacle = _obstacle(cell, job, event)
     gang = None if obstacle else _destination(cell, job, event)
     if gang is not None:

@@ -104,7 +104,8 @@ def change_places(cell: Cell, event: TimeSliceStarted, turn: Turn[Cell]) -> None
     """Have the tasks suspended and resumed."""
     turn.emit(event)
     for job_id in event.suspended:
-        for order in suspend_orders(cell.jobs[job_id]):
+        # A paused job was ordered to stand still when its user asked for it.
+        for order in () if cell.jobs[job_id].held else suspend_orders(cell.jobs[job_id]):
             turn.emit(order)
     for each in event.resumed:
         for task in each.gang:
@@ -139,6 +140,7 @@ def time_slice_started(cell: Cell, event: TimeSliceStarted, now_s: float) -> Non
             listener.moving(cell, job, now_s)
         cell.give(job, assignment.gang)
         cell.suspend(job, suspended=False)
+        job.wait_code = ""
         if job.move is not None:
             job.move.halted = False
         cell.hold(job, job.gang)

@@ -45,6 +45,15 @@ def can_return(nodes: Mapping[str, Node], job: Job, gang: Sequence[TaskPlacement
     )
 
 
+def may_return(node: Node, task: TaskPlacement) -> bool:
+    """Whether the server may give the task GPUs again, as soon as they are free."""
+    if not node.usable:
+        return False
+    if node.remaps:
+        return node.capacity(type_of(node, task)) >= len(task.gpu_indices)
+    return all(node.is_healthy(index) for index in task.gpu_indices)
+
+
 def _shape(nodes: Mapping[str, Node], task: TaskPlacement) -> tuple[str, str, int, int]:
     return task.node_id, type_of(nodes[task.node_id], task), task.first_rank, len(task.gpu_indices)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import GangReserved
 from libs.contracts.reasons import Number, Reason
 from libs.policies.policy import Kind
@@ -18,6 +20,7 @@ from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder, ahead_of
 from services.placement.core.lifecycle.reservations import (
     before,
+    free_where_it_was,
     in_order,
     overbooked,
     released,
@@ -26,36 +29,60 @@ from services.placement.core.lifecycle.reservations import (
     servers_open_to,
     width_kept,
 )
+from services.placement.core.lifecycle.suspending.changes import resumed
+from services.placement.core.lifecycle.suspending.domains import takes_part
+from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanism import Mechanism, Moment
+from services.placement.core.mechanisms.queueing.suspended import (
+    in_order_of_queue,
+    waiting_to_return,
+    where_it_was,
+    why_back,
+)
 
 
 class QueueingMechanism(Mechanism):
-    """A job that has been given GPUs keeps them to its end; the others are placed in order, where they fit."""
+    """A job that has been given GPUs keeps them to its end; the others are placed in order, where they fit.
+
+    A job that is suspended, because it was paused or took turns before, stands in the same order: it goes on in its
+    turn, on its servers.
+    """
 
     kind = Kind.ORDER
+    brings_back = True
 
     def step(self, cell: Cell, moment: Moment) -> Plan:
         """Place every queued job that the policy lets start now; tell the others why they wait."""
         policy, now_s = QUEUE_POLICIES[cell.policy], moment.now_s
         # 1. First what is kept in vain is given up, because what these nodes still have is free for others.
+        yield from _unneeded_released(cell)
         yield from _overbooked_released(cell)
         # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
         #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
         refused: dict[str, None] = {}
         heads = HeadsInOrder(cell)
-        for job in heads:
-            if job.shape not in refused:
+        for job in in_order_of_queue(heads, waiting_to_return(cell)):
+            if job.suspended:
+                free = free_where_it_was(cell, job)
+                gang = place_again(cell.nodes, job, free)
+                if gang is not None:
+                    yield from _given(cell, job, gang, resumed(cell, job, gang, [], ends_s=now_s, reason=why_back(job)))
+                    continue
+                yield from waiting.told_why_it_stands_still(cell, job, free)
+                if not policy.later_jobs_may_pass:
+                    break
+            elif job.shape not in refused:
                 servers = servers_open_to(cell, job)
                 fit = gangs.best_fit(job.spec.gpus, servers)
                 if fit is not None and _accepts(cell, job, fit, now_s):
-                    yield from _placed(cell, job, fit, now_s)
+                    yield from _given(cell, job, fit.gang, placed(job, fit.gang, _why_here(job, fit, now_s)))
                     continue
                 yield from waiting.told_why(cell, job, servers, fit, now_s)
                 refused[job.shape] = None
                 if not policy.later_jobs_may_pass:
                     break
             yield from _reserved_if_due(cell, job, policy.reservations, now_s)
-            if job.job_id in cell.reservations:
+            if job.job_id in cell.reservations and not job.suspended:
                 heads.go_on()
 
     def moments(self, cell: Cell) -> Iterator[float]:
@@ -68,6 +95,10 @@ class QueueingMechanism(Mechanism):
                 if policy.reservations:
                     rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
                     yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
+        if policy.reservations:
+            for job in waiting_to_return(cell):
+                if job.width > 1 and job.job_id not in cell.reservations:
+                    yield job.queued_since_s + cell.settings.reserve_after_s
 
     def newcomer(self, cell: Cell, job: Job) -> Plan:
         """A job that was not looked at, because it is behind others of its shape, is told so."""
@@ -93,13 +124,13 @@ def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     return ideal is None or fit.nodes <= ideal
 
 
-def _placed(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> Plan:
-    """Let the gang start; a gang behind it that loses GPUs by that looks for others in its turn."""
-    nodes = [task.node_id for task in fit.gang]
+def _given(cell: Cell, job: Job, gang: list[TaskPlacement], decision: Event) -> Plan:
+    """Let the gang start, or go on; a gang behind it that loses GPUs by that looks for others in its turn."""
+    nodes = [task.node_id for task in gang]
     behind = [other for other in in_order(cell) if cell.jobs[other.job_id].order > job.order]
     near = [(other, width_kept(cell, other)) for other in behind if any(node_id in other.parts for node_id in nodes)]
     yield from released(cell, job.job_id, Reason(code="Placed", message="the gang starts"))
-    yield placed(job, fit.gang, _why_here(job, fit, now_s))
+    yield decision
     for other, had in near:
         if width_kept(cell, other) < had:
             message = f"{job.job_id} goes first, and starts on GPUs that were kept for it"
@@ -128,10 +159,10 @@ def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
     many gangs have one, the first of the queue that have waited long enough.
     """
     has_waited = now_s >= job.queued_since_s + cell.settings.reserve_after_s
-    if job.job_id in cell.reservations or job.spec.gpus.count == 1 or not has_waited:
+    if job.job_id in cell.reservations or job.width == 1 or not has_waited:
         return
     first = before(cell, job)
-    chosen = gangs.to_collect(job.spec.gpus, servers_besides(cell, first)) if len(first) < most else None
+    chosen = _to_collect(cell, job, first) if len(first) < most else None
     if chosen is None:
         return
     reserved = GangReserved(
@@ -155,8 +186,14 @@ def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
     yield reserved
 
 
+def _to_collect(cell: Cell, job: Job, first: list[Reservation]) -> gangs.Collection | None:
+    """What is to be kept for the gang, of what those before it leave; a suspended one goes on where it was alone."""
+    left = servers_besides(cell, first)
+    return where_it_was(cell, job, left) if job.suspended else gangs.to_collect(job.spec.gpus, left)
+
+
 def _why_reserved(cell: Cell, job: Job, chosen: gangs.Collection, now_s: float) -> Reason:
-    waited_s, count = now_s - job.queued_since_s, job.spec.gpus.count
+    waited_s, count = now_s - job.queued_since_s, sum(part.gpus for part in chosen.parts)
     where = ", ".join(f"{part.gpus} of {part.node_id}" for part in chosen.parts)
     now = f"{sum(len(part.kept) for part in chosen.parts)} of {count} now"
     return Reason(
@@ -164,6 +201,15 @@ def _why_reserved(cell: Cell, job: Job, chosen: gangs.Collection, now_s: float) 
         message=f"has waited for {waited_s:.0f} s: GPUs are kept for it as they become free ({where}), {now}",
         numbers={"waited_s": waited_s, "reserve_after_s": cell.settings.reserve_after_s, "gpus": count},
     )
+
+
+def _unneeded_released(cell: Cell) -> Plan:
+    """A suspended job is ended, moved or paused by others, and may have GPUs kept for it then."""
+    for reservation in in_order(cell):
+        job = cell.jobs[reservation.job_id]
+        if job.phase is not Phase.QUEUED and not (job.suspended and takes_part(job)):
+            reason = Reason(code="NotWaiting", message="the gang does not wait any more")
+            yield from released(cell, job.job_id, reason)
 
 
 def _overbooked_released(cell: Cell) -> Plan:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.suspending.domains import takes_part
-from services.placement.core.lifecycle.suspending.returning import type_of
+from services.placement.core.lifecycle.suspending.returning import may_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.selection import Room, Rooms
 from services.placement.core.sharing.rates import rates
@@ -30,16 +29,7 @@ HostRooms = dict[str, int]
 
 def is_pinned(cell: Cell, job: Job) -> bool:
     """Whether the job has begun, and can go on where it is."""
-    return job.lasts and job.as_asked and all(_may_return(cell.nodes[task.node_id], task) for task in job.gang)
-
-
-def _may_return(node: Node, task: TaskPlacement) -> bool:
-    """Whether the server may give the task GPUs again."""
-    if not node.usable:
-        return False
-    if node.remaps:
-        return node.capacity(type_of(node, task)) >= len(task.gpu_indices)
-    return all(node.is_healthy(index) for index in task.gpu_indices)
+    return job.lasts and job.as_asked and all(may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
 
 def open_types(cell: Cell, job: Job, types: list[str]) -> list[str]:

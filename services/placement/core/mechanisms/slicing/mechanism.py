@@ -20,7 +20,7 @@ from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder
 from services.placement.core.lifecycle.suspending.changes import Assignment, places_changed, slice_of
-from services.placement.core.lifecycle.suspending.domains import Domain, up_to_date
+from services.placement.core.lifecycle.suspending.domains import Domain, domain_of, up_to_date
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.slicing.attention import Attention
 from services.placement.core.mechanisms.slicing.free_gpus import free_place
@@ -76,8 +76,13 @@ class SlicingMechanism(Mechanism):
             yield end_s
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
-        """Part packs, which would last for ever; let suspended jobs go on as soon as their GPUs are free."""
+        """Part packs, which would last for ever; let suspended jobs go on where no other mechanism does."""
+        packed = [cell.jobs[host] for host, _ in cell.book.packs()]
         yield from all_parted(cell)
+        # Of two that are parted one gives way at once: no other mechanism looks for jobs that share GPUs unasked.
+        for domain in [domain_of(cell, job) for job in packed if job.lasts]:
+            if crowded(cell, domain):
+                yield from _rearranged(cell, domain, [], moment.now_s, anew=False)
         if cell.slices and not in_force.brings_back:
             yield from _gone_on_where_possible(cell, moment.now_s)
 

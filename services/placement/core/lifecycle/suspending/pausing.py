@@ -1,0 +1,36 @@
+"""A paused job gives its GPUs up, once its memory is off them: under every policy.
+
+Placement waits for the agents here, other than between turns: what cannot be parked keeps its GPUs, because the next
+job would find their memory taken for as long as the user likes, not for a turn.
+"""
+
+from __future__ import annotations
+
+from libs.contracts.reasons import PendingReason, Reason
+from services.placement.core.cell import Cell
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.suspending.changes import places_changed, slice_of
+from services.placement.core.lifecycle.suspending.domains import domain_of
+
+
+def frees_gpus(job: Job) -> bool:
+    """Whether the job is paused, and all of its tasks stand still with their memory off the GPUs that it holds."""
+    tasks = job.tasks
+    waits = job.held and job.stays and job.move is None
+    return waits and all(node_id in tasks.still and node_id not in tasks.on_gpu for node_id in job.live_nodes())
+
+
+def given_up(cell: Cell, job: Job, now_s: float) -> Plan:
+    """The decision that others may have the job's GPUs; it goes on on its servers after its user has resumed it."""
+    domain = domain_of(cell, job)
+    where = ", ".join(task.node_id for task in job.gang)
+    message = f"paused: its memory is parked on {where}, and its GPUs are given away; goes on after `sanjaya resume`"
+    yield places_changed(
+        cell,
+        domain,
+        running=[other for other in domain.residents if other.stays and other is not job],
+        suspended=[job],
+        ends_s=max(slice_of(cell, domain).ends_s, now_s),
+        reason=Reason(code=PendingReason.ON_HOLD, message=message, numbers={"gpus": job.width}),
+    )
