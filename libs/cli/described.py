@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from libs.cli.output import age, count, duration, loss, rate
+from libs.cli.output import age, count, duration, loss, pace
 from libs.kernel.words import bytes_of, either, plural
 
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ def _progress(job: Row) -> str:
         return ""
     peak = f", memory {bytes_of(job['memory_peak_bytes'])}" if job["memory_peak_bytes"] else ""
     done = f"{count(job['minibatches'])} {plural(job['minibatches'], 'mini-batch', 'mini-batches')}"
-    return f"{done}, {rate(job['rate_per_s'])}, loss {loss(job['loss'])}{peak}"
+    return f"{done}, {pace(job)}, loss {loss(job)}{peak}"
 
 
 def attempt(row: Row) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from libs.cli.context import Gateway, client
+from libs.cli.context import FAILED, Gateway, client
 from libs.cli.described import description
-from libs.cli.following import seconds
+from libs.cli.following import seconds, tell
 from libs.cli.listing import AsJson, NoHeaders, Output, Sort, Watch, asked, listed
-from libs.cli.output import Column, Form, age, count, loss, rate, show_document, show_one
+from libs.cli.output import Column, Form, age, count, loss, pace, show_document, show_one
 from libs.cli.references import Job, resolve
 
 COLUMNS = (
@@ -24,8 +25,8 @@ COLUMNS = (
     Column("STATE", lambda j: f"{j['state']} #{j['queue_position']}" if j["queue_position"] else j["state"]),
     Column("WHY / WHERE", lambda j: place_or_reason(j)),
     Column("STEP", lambda j: count(j["minibatches"]), runs_on=True),
-    Column("RATE", lambda j: rate(j["rate_per_s"]), runs_on=True),
-    Column("LOSS", lambda j: loss(j["loss"]), runs_on=True),
+    Column("RATE", lambda j: pace(j), runs_on=True),
+    Column("LOSS", lambda j: loss(j), runs_on=True),
     Column("ATTEMPT", lambda j: str(j["attempt"]), wide=True),
     Column("PRIORITY", lambda j: str(j["priority"]), wide=True),
     Column("CLASS", lambda j: j["class"], wide=True),
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     for name, hidden in (("jobs", False), ("queue", True)):
         app.command(name, hidden=hidden)(jobs)
-    commands: dict[str, Callable[..., None]] = {"show": show_job, "why": why, "story": story}
+    commands: dict[str, Callable[..., None]] = {"show": show_job, "why": why, "story": story, "stacks": stacks}
     for name, command in commands.items():
         app.command(name)(command)
 
@@ -121,3 +122,25 @@ def story(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:
         show_document(told, Form.JSON)
     else:
         typer.echo("\n".join(told["lines"]))
+
+
+def stacks(
+    job: Job,
+    rank: Annotated[int | None, typer.Option(min=0, help="Of this rank alone; without it: of all.")] = None,
+    as_json: AsJson = False,
+    gateway: Gateway = None,
+) -> None:
+    """What the processes of a running job do just now: the stacks of their threads, the innermost call first."""
+    with client(gateway) as cell:
+        found = cell.stacks(resolve(cell, job), rank=rank)
+    if as_json:
+        show_document(found, Form.JSON)
+        return
+    for process in found["items"]:
+        whose = f"rank {process['rank']}" if process["rank"] is not None else "a process that has not trained yet"
+        typer.echo(f"{whose} on {process['node_id']}, pid {process['pid']}")
+        typer.echo(textwrap.indent(process["text"] or process["note"], "  ") + "\n")
+    for why_not in found["missing"]:
+        tell(f"not shown: {why_not}")
+    if not found["items"]:
+        raise typer.Exit(FAILED)

@@ -176,6 +176,23 @@ def rate(per_s: float | None) -> str:
     return "–" if per_s is None else f"{per_s:.1f}/s" if per_s < 100 else f"{per_s:.0f}/s"
 
 
-def loss(value: float | None) -> str:
-    """Four significant digits."""
-    return "–" if value is None else f"{value:.4g}"
+QUIET_S, QUIET_MINIBATCHES = 30.0, 8.0
+"""A rate is living until so many seconds after the last measured time, or so many mini-batches at that rate."""
+
+
+def pace(job: Row) -> str:
+    """The job's rate; of a running job whose last mini-batch is long ago: how long."""
+    per_s, until_s = job["rate_per_s"], job["measured_until_s"]
+    if job["state"] != "RUNNING" or not per_s or until_s is None:
+        return rate(per_s)
+    quiet_s = time.time() - until_s
+    if quiet_s <= max(QUIET_S, QUIET_MINIBATCHES / per_s):
+        return rate(per_s)
+    ago = f"{quiet_s:.0f} s" if quiet_s < 60 else f"{quiet_s / 60:.0f} min" if quiet_s < 7200 else duration(quiet_s)
+    return f"last mini-batch {ago} ago"
+
+
+def loss(job: Row) -> str:
+    """The job's loss with four significant digits, or `nan`, `inf`, `-inf`."""
+    value = job["loss"]
+    return job["loss_nonfinite"] or "–" if value is None else f"{value:.4g}"

@@ -159,6 +159,10 @@ class Client(Connection):
             digest=answer.headers.get("Content-Digest", ""),
         )
 
+    def stacks(self, job: str, *, rank: int | None = None) -> Json:
+        """What its processes do just now; of one rank, or of all."""
+        return self._ask("GET", _job(job, "stacks"), params={"rank": rank})
+
     def change_code(self, job: str, code_id: str) -> Json:
         """Have it start with another upload; refused once it was placed."""
         return self._ask("PUT", _job(job, "code"), json={"code_id": code_id})

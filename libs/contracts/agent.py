@@ -248,6 +248,8 @@ class MinibatchProfiled(Event, frozen=True, kw_only=True):
     memory_min_bytes: int
     gpu_utilisation_ratio: float | None = None
     """Of the rank's GPU, with everything that runs there; None where nothing is known."""
+    loss_nonfinite: str = ""
+    """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is None then."""
 
 
 @event("gpu.sampled.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)

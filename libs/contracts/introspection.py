@@ -28,6 +28,8 @@ class WindowClosed(Event, frozen=True, kw_only=True):
     memory_min_bytes: int
     gpu_utilisation_ratio: float | None = None
     """Mean over its GPUs, with everything that ran there; None where nothing is known."""
+    loss_nonfinite: str = ""
+    """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is None then."""
 
 
 @event("job.profiled.v1", owner=OWNER, subject="job_id")
@@ -46,6 +48,8 @@ class JobProfiled(Event, frozen=True, kw_only=True):
     memory_min_bytes: int
     gpu_utilisation_ratio: float | None = None
     """Mean over its GPUs, with everything that ran there; None where nothing is known."""
+    loss_nonfinite: str = ""
+    """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is None then."""
 
 
 @event("pack.succeeded.v1", owner=OWNER, subject="job_id")

@@ -127,8 +127,12 @@ class JobRow(Row, kw_only=True):
     rate_per_s: float | None = None
     """Mini-batches per second."""
     loss: float | None = None
+    loss_nonfinite: str = ""
+    """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is None then."""
     minibatches: int = 0
     """Mini-batches of the latest attempt."""
+    measured_until_s: float | None = None
+    """Up to when mini-batches of the latest attempt were seen; None: there were none."""
     memory_peak_bytes: int | None = None
     arrived_offset: int = 0
     version: int = 0

@@ -397,7 +397,7 @@ def _(e: agent.JobExited) -> str:
 
 @_on(introspection.JobProfiled)
 def _(e: introspection.JobProfiled) -> str:
-    loss = f", loss {e.loss:g}" if e.loss is not None else ""
+    loss = f", loss {e.loss:g}" if e.loss is not None else f", loss {e.loss_nonfinite}" if e.loss_nonfinite else ""
     return f"{_minibatches(e.minibatches_total)} done, {e.rate_per_s:.2f}/s{loss}"
 
 

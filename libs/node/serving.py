@@ -1,9 +1,10 @@
-"""What the gateway and an agent agree on about files of jobs: where they lie, and how a request is signed."""
+"""What services and an agent agree on about files and stacks of jobs: where they are, and how a request is signed."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 from libs.node.task import task_key
 
@@ -11,6 +12,16 @@ SIGNED = "Sanjaya-Signature"
 """Header of a request to an agent: `<end of validity, seconds since the epoch>:<signature>`."""
 VALID_S = 60.0
 """How long a signature is good for: clocks of a cell's machines may differ by nearly as much."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Where the agent of a node serves."""
+
+    node_id: str
+    address: str
+    port: int
+    """0: nowhere."""
 
 
 def work_folder(state_dir: str, job_id: str, attempt: int) -> str:

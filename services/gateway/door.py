@@ -14,9 +14,9 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.gateway import OWNER
 from libs.kernel.ids import request_id
+from libs.runtime.agents import Agents
 from libs.runtime.cell_key import read_key
 from libs.runtime.exits import StopRequested
-from services.gateway.adapters.agents import Agents
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters

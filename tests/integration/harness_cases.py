@@ -34,6 +34,10 @@ def workers_and_evaluation():
             loss_of(x, y)
 
 
+def diverges():
+    plain(forward=lambda x, y: loss_of(x, y) * float("nan"))
+
+
 def accumulation():
     for number, (x, y) in enumerate(DataLoader(data, 4)):
         (loss_of(x, y) / 5).backward()

@@ -39,7 +39,7 @@ while not os.path.exists(sys.argv[1]):
 """
 
 PAGE = {
-    'MAGIC, VERSION = b"SJHP", 5': 'MAGIC, VERSION = b"SJHP", 6',
+    'MAGIC, VERSION = b"SJHP", 6': 'MAGIC, VERSION = b"SJHP", 7',
     'BODY = struct.Struct("<IiiIQdddQQ")\nBODY_AT = 16': 'BODY = struct.Struct("<dQIiidddQQ")\nBODY_AT = 256',
     "ACKNOWLEDGED_AT = 512": "ACKNOWLEDGED_AT = 1536",
     "HANDOVER_AT = 1024": "HANDOVER_AT = 64",
@@ -57,7 +57,7 @@ PAGE = {
 }
 """What changes in harness/page.py."""
 PAGE_READER = """
-LAYOUTS[6] = Layout(
+LAYOUTS[7] = Layout(
     Part(256, struct.Struct("<dQIiidddQQ"), (
         "_", "minibatches_total", "pid", "rank", "world_size",
         "last_boundary_s", "minibatch_mean_s", "loss", "memory_peak_bytes", "memory_min_bytes",
@@ -65,6 +65,8 @@ LAYOUTS[6] = Layout(
     Part(1536, _ACKNOWLEDGED.values, _ACKNOWLEDGED.names),
     Part(64, _HANDOVER_4.values, _HANDOVER_4.names),
     _MEETING,
+    _RHYTHM,
+    _SIGNS,
 )
 """
 """What is added to pages.py."""
@@ -135,7 +137,7 @@ def versions(agent: AgentCase) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("starts", "adopts", "written"),
-    [("newer", "prepared", (6, 4)), ("today", "newer", (5, 3)), ("newer", "newer", (6, 4))],
+    [("newer", "prepared", (7, 4)), ("today", "newer", (6, 3)), ("newer", "newer", (7, 4))],
 )
 async def test_a_task_is_adopted_by_an_agent_of_another_version(
     agent: AgentCase, trees: dict[str, str], starts: str, adopts: str, written: tuple[int, int]
@@ -163,7 +165,7 @@ async def test_a_task_with_a_page_that_is_too_new_goes_on_and_says_less(agent: A
     await replaced(agent, trees["newer"])
     pid = await trains(agent)
     assert await replaced(agent, trees["today"]) == ["a"]
-    said = "a page of version 6; this code knows version 1, 2, 3, 4, 5: the task goes on"
+    said = "a page of version 7; this code knows version 1, 2, 3, 4, 5, 6: the task goes on"
     while said not in (agent.folder / "agent.log").read_text():
         await asyncio.sleep(0.01)
     [page] = agent.task_folder("a").glob("pages/*.page")
@@ -174,7 +176,7 @@ async def test_a_task_with_a_page_that_is_too_new_goes_on_and_says_less(agent: A
     await has_state(pid, "T")
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobResumed)
-    assert (page.parent / "control").read_bytes() == before and versions(agent) == (6, 4)
+    assert (page.parent / "control").read_bytes() == before and versions(agent) == (7, 4)
     (agent.folder / "go").touch()
     exited = await agent.fact(JobExited)
     assert (exited.outcome, exited.exit_code, exited.minibatches_total) == ("exited", 0, 0)

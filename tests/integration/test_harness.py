@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -45,6 +46,19 @@ def test_mini_batches_are_counted_right_and_the_loss_is_found(case: str, minibat
     assert page.memory_peak_bytes >= page.memory_min_bytes > 0
     if case == "plain":
         assert page.loss is not None and 0 < page.loss < 10
+
+
+def test_a_loss_that_is_no_number_is_on_the_page_and_so_is_the_rhythm(tmp_path: Path):
+    status, [page] = run(tmp_path, sys.executable, CASES, "diverges")
+    assert (status, page.minibatches_total, page.nonfinite) == (0, 20, 20)
+    assert page.loss is not None and math.isnan(page.loss)
+    assert 0 < page.p99_s < 600
+    assert page.signs > 3 * 20
+
+
+def test_losses_that_are_infinite_now_and_then_are_no_row(tmp_path: Path):
+    status, [page] = run(tmp_path, sys.executable, CASES, "skipped_steps")
+    assert (status, page.minibatches_total, page.nonfinite) == (0, 20, 1)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")

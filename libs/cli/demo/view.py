@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from libs.cli.jobs import place_or_reason
-from libs.cli.output import STATE_STYLES, count, loss, rate
+from libs.cli.output import STATE_STYLES, count, loss, pace
 from libs.client.client import FINAL
 from libs.kernel.words import counted
 
@@ -43,7 +43,7 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
         )
     for job in jobs:
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
-        numbers = (count(job["minibatches"]), rate(job["rate_per_s"]), loss(job["loss"]))
+        numbers = (count(job["minibatches"]), pace(job), loss(job))
         where = Text(place_or_reason(job), no_wrap=True, overflow="ellipsis")
         table.add_row(job["name"], job["tenant"], str(job["gpus"]), state, where, *numbers)
     return table
@@ -89,7 +89,7 @@ def summary(jobs: list[dict[str, Any]], elapsed_s: float) -> Table:
             _seconds(job["submitted_s"], job["first_started_s"]),
             _seconds(job["started_s"], job["finished_s"]),
             count(job["minibatches"]),
-            loss(job["loss"]),
+            loss(job),
         )
     return table
 

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.responses import StreamingResponse
 
 from libs.contracts.read_models import NodeRow, NodeState
+from libs.runtime.agents import AgentAway, JobPath
 from services.gateway.adapters import cluster_queries, job_queries
-from services.gateway.adapters.agents import AgentAway, JobPath
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import Door, JobReference, Reader, answer, media, responses
 from services.gateway.api.finding import own_job
-from services.gateway.core.whereabouts import holder_of
+from services.gateway.core.whereabouts import agent_of, holder_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import FileList, JobFile
 from services.gateway.problems import Problem, invalid, unavailable
@@ -120,7 +120,7 @@ async def _whereabouts(
     if node is None or not node.present:
         state = NodeState.LOST if node is None else node.state
         raise unavailable(f"the files of {job_id} are on node {holder.node_id}, which is {state}", 30)
-    if not gateway.agents.can_ask(node):
+    if not gateway.agents.can_ask(agent_of(node)):
         raise Problem(
             "conflict",
             f"node {node.id}, which has the files of {job_id}, does not serve them: its agent and the gateway need the "
@@ -138,7 +138,7 @@ async def _asked(
         Problem: the agent's own, or 503 when it does not answer.
     """
     try:
-        found = await gateway.agents.ask(node, what, wanted, headers)
+        found = await gateway.agents.ask(agent_of(node), what, wanted, headers)
     except AgentAway as error:
         raise unavailable(f"{error}; the files of {wanted.job_id} are there", 5) from None
     if not found.is_error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from libs.contracts.read_models import AttemptRow, NodeRow
-from libs.node.serving import output_folder, work_folder
+from libs.node.serving import Agent, output_folder, work_folder
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ def holder_of(attempts: Sequence[AttemptRow], rank: int = 0) -> Holder | None:
         if task["first_rank"] <= rank < task["first_rank"] + len(task["gpu_indices"]):
             return Holder(task["node_id"], latest.attempt)
     return None
+
+
+def agent_of(node: NodeRow) -> Agent:
+    """Where the node's agent serves."""
+    return Agent(node.id, node.address, node.files_port)
 
 
 def folders_on(

@@ -68,6 +68,10 @@ class Job(Answer):
     rate_per_s: float | None
     """Mini-batches per second."""
     loss: float | None
+    loss_nonfinite: str
+    """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is null then."""
+    measured_until_s: float | None
+    """Up to when mini-batches of the latest attempt were seen: a rate is that of this time."""
     memory_peak_bytes: int | None
     version: int
     """Offset of its last event; also its ETag."""
@@ -201,6 +205,30 @@ class ReportedPoint(Answer):
     step: float
     value: float
     time_s: float
+
+
+class ProcessStacks(Answer):
+    """What one process of a job does."""
+
+    node_id: str
+    rank: int | None
+    """Null for a process that has not trained yet."""
+    pid: int
+    text: str
+    """Of each thread, the innermost call first; empty when there are none."""
+    note: str
+    """Why there are none."""
+
+
+class Stacks(Answer):
+    """What the processes of a running job do."""
+
+    job_id: str
+    attempt: int
+    items: list[ProcessStacks]
+    """By node and rank."""
+    missing: list[str]
+    """Why there is nothing from a node."""
 
 
 class JobMetrics(Answer):
@@ -481,6 +509,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     Requested,
     SettingList,
     Setting,
+    Stacks,
     Status,
     Story,
     Submitted,

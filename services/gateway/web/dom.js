@@ -37,6 +37,20 @@ export function figure(value, digits = 3) {
   return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
+// A rate is living until so many seconds after the last measured time, or so many mini-batches at that rate.
+const QUIET_S = 30, QUIET_MINIBATCHES = 8;
+
+// A job's rate; of a running job whose last mini-batch is long ago: how long.
+export function pace(job, now) {
+  if (job.rate_per_s === null) return "–";
+  const quiet = job.state === "RUNNING" && job.rate_per_s && job.measured_until_s !== null ? now - job.measured_until_s : 0;
+  if (quiet <= Math.max(QUIET_S, QUIET_MINIBATCHES / (job.rate_per_s || 1))) return `${figure(job.rate_per_s)}/s`;
+  return `last mini-batch ${quiet < 60 ? `${Math.round(quiet)} s` : quiet < 7200 ? `${Math.round(quiet / 60)} min` : span(quiet)} ago`;
+}
+
+// A job's loss, or `nan`, `inf`, `-inf`.
+export function lossOf(job) { return job.loss === null && job.loss_nonfinite ? job.loss_nonfinite : figure(job.loss); }
+
 export function count(value) {
   if (value >= 10_000) return `${figure(value / 1000)}k`;
   return String(value ?? "–");

@@ -1,6 +1,6 @@
 // The table of jobs.
 
-import { colour, count, el, figure, span } from "/web/dom.js";
+import { colour, count, el, lossOf, pace, span } from "/web/dom.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"];
 const FILTERS = {
@@ -35,8 +35,8 @@ function row(job, now, chosen, open) {
   el("td", {}, el("span", { class: `chip ${job.state}` }, job.state + place)),
   el("td", { class: "why", title: job.message }, explain(job)),
   el("td", { class: "n" }, job.minibatches ? count(job.minibatches) : "–"),
-  el("td", { class: "n" }, job.rate_per_s === null || ENDED.includes(job.state) ? "–" : `${figure(job.rate_per_s)}/s`),
-  el("td", { class: "n" }, figure(job.loss)),
+  el("td", { class: "n" }, ENDED.includes(job.state) ? "–" : pace(job, now)),
+  el("td", { class: "n" }, lossOf(job)),
   el("td", { class: "n" }, span(since - job.submitted_s)));
 }
 

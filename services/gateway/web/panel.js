@@ -1,7 +1,7 @@
 // One job: why, curves, attempts, story, output.
 
 import { get } from "/web/api.js";
-import { clock, el, missing, span, top } from "/web/dom.js";
+import { clock, count, el, lossOf, missing, pace, span, top } from "/web/dom.js";
 import { chart } from "/web/chart.js";
 
 // Fill the drawer with what is known of a job.
@@ -40,6 +40,7 @@ function facts(job) {
     ["wants", `${job.gpus} GPU${job.gpus === 1 ? "" : "s"}${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
     ["command", job.spec.command.join(" ")],
     ["where", job.where || "–"],
+    ["progress", job.minibatches ? `${count(job.minibatches)} mini-batches, ${pace(job, Date.now() / 1000)}, loss ${lossOf(job)}` : null],
     ["folder on the node", job.folder],
     ["keeps", job.output_folder],
     ["attempt", `${job.attempt}, ${job.failed_attempts} failed of ${job.max_retries + 1} allowed, ${job.preemptions} times moved`],

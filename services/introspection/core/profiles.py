@@ -87,7 +87,7 @@ def envelope(profile: JobProfiled, cause: Envelope) -> Envelope:
 def _condense(windows: list[WindowClosed]) -> JobProfiled:
     first, last = windows[0], windows[-1]
     measured_s = sum(window.window_s for window in windows)
-    losses = [window.loss for window in windows if window.loss is not None]
+    known = [window for window in windows if window.loss is not None or window.loss_nonfinite]
     return JobProfiled(
         job_id=last.job_id,
         attempt=last.attempt,
@@ -95,7 +95,8 @@ def _condense(windows: list[WindowClosed]) -> JobProfiled:
         window_s=whole_microseconds(_end_s(last) - first.window_start_s),
         minibatches_total=last.minibatches_total,
         rate_per_s=sum(window.rate_per_s * window.window_s for window in windows) / measured_s,
-        loss=losses[-1] if losses else None,
+        loss=known[-1].loss if known else None,
+        loss_nonfinite=known[-1].loss_nonfinite if known else "",
         memory_peak_bytes=max(window.memory_peak_bytes for window in windows),
         memory_min_bytes=min(window.memory_min_bytes for window in windows),
         gpu_utilisation_ratio=_utilisation(windows),

@@ -33,6 +33,7 @@ class RankTally(msgspec.Struct, kw_only=True):
     """Mini-batches of the records that arrived, done in `measured_s`."""
     measured_s: float = 0.0
     loss: float | None = None
+    loss_nonfinite: str = ""
     memory_peak_bytes: int = 0
     memory_min_bytes: int = 0
     utilisation_s: float = 0.0
@@ -107,7 +108,8 @@ def _count(tally: RankTally, event: MinibatchProfiled, since: int) -> None:
     tally.total = event.minibatches_total
     tally.measured += event.minibatches
     tally.measured_s += event.interval_s
-    tally.loss = event.loss if event.loss is not None else tally.loss
+    if event.loss is not None or event.loss_nonfinite:
+        tally.loss, tally.loss_nonfinite = event.loss, event.loss_nonfinite
     tally.memory_peak_bytes = max(tally.memory_peak_bytes, event.memory_peak_bytes)
     if event.gpu_utilisation_ratio is not None:
         tally.utilisation_s += event.gpu_utilisation_ratio * event.interval_s
@@ -120,6 +122,9 @@ def _close(job: JobWindows, number: int, rules: Rules) -> WindowClosed:
     ranks = job.open.pop(number)
     job.closed_below = max(job.closed_below, number + 1)
     tallies = [ranks[rank] for rank in sorted(ranks)]
+    # The first rank that knows its loss speaks for all, unless one has a loss that is no number: that one has failed.
+    known = [tally for tally in tallies if tally.loss is not None or tally.loss_nonfinite]
+    spoken = next((tally for tally in known if tally.loss_nonfinite), known[0] if known else RankTally())
     return WindowClosed(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -129,7 +134,8 @@ def _close(job: JobWindows, number: int, rules: Rules) -> WindowClosed:
         minibatches=min(tally.progress for tally in tallies),
         minibatches_total=min(tally.total for tally in tallies),
         rate_per_s=min(_rate(tally, rules) for tally in tallies),
-        loss=next((tally.loss for tally in tallies if tally.loss is not None), None),
+        loss=spoken.loss,
+        loss_nonfinite=spoken.loss_nonfinite,
         memory_peak_bytes=max(tally.memory_peak_bytes for tally in tallies),
         memory_min_bytes=min(tally.memory_min_bytes for tally in tallies),
         gpu_utilisation_ratio=_utilisation(tallies),

@@ -20,8 +20,8 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
     if job is None or not take(rows, job, event, at):
         return
     job.reserved_nodes, job.placed_s = [], at.time_s
-    job.exit_code = job.signal = job.rate_per_s = job.loss = None
-    job.minibatches = 0
+    job.exit_code = job.signal = job.rate_per_s = job.loss = job.measured_until_s = None
+    job.minibatches, job.loss_nonfinite = 0, ""
     explain(job, event.reason, at)
     rows.put(_attempt_row(job, event.reason, at))
 
@@ -157,7 +157,9 @@ def profiled(rows: Rows, event: JobProfiled, at: At) -> None:
         return
     job.minibatches = max(job.minibatches, event.minibatches_total)
     job.rate_per_s = event.rate_per_s
-    job.loss = event.loss if event.loss is not None else job.loss
+    if event.loss is not None or event.loss_nonfinite:
+        job.loss, job.loss_nonfinite = event.loss, event.loss_nonfinite
+    job.measured_until_s = max(job.measured_until_s or 0.0, event.window_start_s + event.window_s)
     job.memory_peak_bytes = max(job.memory_peak_bytes or 0, event.memory_peak_bytes)
     job.version = at.offset
     rows.put(job)

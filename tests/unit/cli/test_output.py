@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ from libs.cli import listing
 from libs.cli.context import refused
 from libs.cli.following import exit_code, seconds
 from libs.cli.listing import Listing, arranged, listed
-from libs.cli.output import Column, Form, count, duration, rate
+from libs.cli.output import Column, Form, count, duration, loss, pace, rate
 from libs.client import ApiError
 from libs.kernel.words import bytes_of
 
@@ -124,6 +125,23 @@ def test_no_times(text: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         seconds(text)
     assert ended.value.code == 2 and "is no time" in capsys.readouterr().err
+
+
+def running(quiet_s: float, per_s: float = 2.0, **more: object) -> dict[str, object]:
+    return {"state": "RUNNING", "rate_per_s": per_s, "measured_until_s": time.time() - quiet_s, **more}
+
+
+def test_a_rate_is_that_of_its_time():
+    assert [pace(running(20.0)), pace(running(45.4))] == ["2.0/s", "last mini-batch 45 s ago"]
+    assert [pace(running(420.0)), pace(running(7300.0))] == ["last mini-batch 7 min ago", "last mini-batch 2h ago"]
+    assert pace(running(420.0, per_s=0.01)) == "0.0/s"  # eight mini-batches take 800 s
+    assert [pace(running(420.0, state=state)) for state in ("SUSPENDED", "SUCCEEDED")] == ["2.0/s", "2.0/s"]
+    assert pace({"state": "RUNNING", "rate_per_s": None, "measured_until_s": None}) == "–"
+
+
+def test_a_loss_that_is_no_number_is_said():
+    said = [loss({"loss": value, "loss_nonfinite": word}) for value, word in ((0.12345, ""), (None, "nan"), (None, ""))]
+    assert said == ["0.1235", "nan", "–"]
 
 
 def test_numbers_are_short():

@@ -107,3 +107,13 @@ def test_the_id_follows_from_what_was_measured(profiles: Profiles):
     first, again = envelope(profile, cause), envelope(profile, cause)
     assert first == again
     assert (first.causation_id, first.time_s, first.source) == (cause.id, 12.0, "introspection")
+
+
+def test_the_newest_known_loss_counts_and_may_be_no_number(profiles: Profiles):
+    running = Running(attempt=1)
+    first = profiles.take(window(10.0, 10, loss=None, loss_nonfinite="nan"), running)
+    assert first is not None and (first.loss, first.loss_nonfinite) == (None, "nan")
+    profiles.take(window(12.0, 20, loss=None, loss_nonfinite="inf"), running)
+    profiles.take(window(14.0, 30, loss=0.25), running)
+    later = profiles.take(window(16.0, 40, loss=None), running)
+    assert later is not None and (later.loss, later.loss_nonfinite) == (0.25, "")

@@ -154,3 +154,13 @@ def test_windows_tile_time(window_s: float):
         starts += [window.window_start_s for window in closed]
     gaps = {round(b - a, 5) for a, b in pairwise(starts)}
     assert gaps == {window_s}
+
+
+def test_a_loss_that_is_no_number_is_named_and_outweighs_those_of_other_ranks():
+    nan = record(10, loss=None, loss_nonfinite="nan")
+    [window] = all_windows((10.5, record(5)), (11.5, nan))
+    assert (window.loss, window.loss_nonfinite) == (None, "nan")
+    [window] = all_windows((10.5, nan), (11.5, record(15)))
+    assert (window.loss, window.loss_nonfinite) == (0.5, "")
+    [window] = all_windows((10.5, record(5)), (10.6, record(5, rank=1, loss=None, loss_nonfinite="inf")))
+    assert (window.loss, window.loss_nonfinite) == (None, "inf")

@@ -273,7 +273,7 @@ def test_nothing_changes_a_job_that_has_ended() -> None:
 
 def test_measurements_become_points_and_the_latest_figures() -> None:
     story = Story().running()
-    for total, loss in ((10, 2.0), (30, None)):
+    for total, loss, word in ((10, 2.0, ""), (30, None, ""), (50, None, "nan")):
         story.says(
             JobProfiled(
                 job_id="j",
@@ -283,13 +283,17 @@ def test_measurements_become_points_and_the_latest_figures() -> None:
                 minibatches_total=total,
                 rate_per_s=2.0,
                 loss=loss,
+                loss_nonfinite=word,
                 memory_peak_bytes=total,
                 memory_min_bytes=1,
             )
         )
+        if not word:
+            assert (story.job().loss, story.job().loss_nonfinite) == (2.0, "")
     job = story.job()
-    assert (job.minibatches, job.rate_per_s, job.loss, job.memory_peak_bytes) == (30, 2.0, 2.0, 30)
-    assert [(p.minibatches_total, p.loss) for p in story.rows.all(ProfileRow)] == [(10, 2.0), (30, None)]
+    assert (job.minibatches, job.rate_per_s, job.loss, job.memory_peak_bytes) == (50, 2.0, None, 50)
+    assert (job.loss_nonfinite, job.measured_until_s) == ("nan", 60.0)
+    assert [(p.minibatches_total, p.loss) for p in story.rows.all(ProfileRow)] == [(10, 2.0), (30, None), (50, None)]
 
 
 def test_a_reservation_is_shown_while_it_lasts() -> None:

@@ -35,6 +35,8 @@ def written(folder: Path) -> Path:
     writer.acknowledged(ACKNOWLEDGED)
     writer.handover(HANDOVER)
     writer.met(6)
+    writer.rhythm(1.25, 37)
+    writer.sign(43)
     [path] = folder.glob("*.page")
     return path
 
@@ -63,6 +65,9 @@ def test_what_the_harness_of_today_writes_is_read_as_it_was_written(tmp_path: Pa
         "handover": asdict(HANDOVER),
         "listens": True,
         "group_size": 6,
+        "p99_s": 1.25,
+        "nonfinite": 37,
+        "signs": 43,
     }
     assert max(LAYOUTS) == page.VERSION
 
@@ -73,7 +78,9 @@ def test_a_page_of_a_newer_version_is_named_once_and_its_task_has_no_facts(
     path = written(tmp_path)
     PageWriter(str(tmp_path), rank=3, world_size=4).write(19, 23.0, 0.125, 0.75, 29, 31)
     changed(path, 4, "<I", 99)
-    with pytest.raises(UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4, 5$"):
+    with pytest.raises(
+        UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4, 5, 6$"
+    ):
         read_page(path)
     with caplog.at_level(logging.WARNING):
         assert pages(tmp_path) == pages(tmp_path) == []

@@ -59,6 +59,8 @@ class Layout:
     acknowledged: Part | None = None
     handover: Part | None = None
     meeting: Part | None = None
+    rhythm: Part | None = None
+    signs: Part | None = None
 
 
 _BODY = Part(
@@ -89,6 +91,8 @@ _HANDOVER_3 = Part(
 )
 _HANDOVER_4 = Part(1024, struct.Struct("<???Q?iQdd?"), (*_HANDOVER_3.names, "resizable"))
 _MEETING = Part(2048, struct.Struct("<I"), ("group_size",))
+_RHYTHM = Part(2560, struct.Struct("<dI"), ("p99_s", "nonfinite"))
+_SIGNS = Part(3072, struct.Struct("<Q"), ("signs",))
 
 LAYOUTS: dict[int, Layout] = {
     1: Layout(_BODY),
@@ -96,6 +100,7 @@ LAYOUTS: dict[int, Layout] = {
     3: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_3),
     4: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4),
     5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),
+    6: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS),
 }
 """{version: layout}. A row never changes; a change to harness/page.py is a new version, and a row more."""
 
@@ -192,15 +197,16 @@ def _parse(path: Path, data: bytes) -> PageReading | None:
             Acknowledged(**layout.acknowledged.read(data)) if layout.acknowledged is not None else Acknowledged()
         )
         handover = Handover(**layout.handover.read(data)) if layout.handover is not None else Handover()
-        meeting = layout.meeting.read(data) if layout.meeting is not None else {}
+        parts = [part for part in (layout.meeting, layout.rhythm, layout.signs) if part is not None]
+        further = {name: value for part in parts for name, value in part.read(data).items()}
     except ValueError as error:
         warn_once(f"{path}: a page with an impossible value, {error}: it is not read")
         return None
     loss = body.pop("loss")
     return PageReading(
         **body,
-        **meeting,
-        loss=None if math.isnan(loss) else loss,
+        **further,
+        loss=None if math.isnan(loss) and not further.get("nonfinite") else loss,
         acknowledged=acknowledged,
         handover=handover,
         listens=layout.acknowledged is not None,

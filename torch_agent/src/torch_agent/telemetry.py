@@ -223,6 +223,7 @@ def _record(
     task: Task, reading: PageReading, minibatches: int, interval_s: float, utilisation_ratio: float | None
 ) -> MinibatchProfiled:
     order = task.order
+    nonfinite = "" if reading.loss is None or math.isfinite(reading.loss) else str(reading.loss)
     return MinibatchProfiled(
         job_id=order.job_id,
         attempt=order.attempt,
@@ -233,7 +234,8 @@ def _record(
         minibatches_total=reading.minibatches_total,
         interval_s=round(interval_s, 6),
         minibatch_mean_s=round(reading.minibatch_mean_s, 9),
-        loss=None if reading.loss is None or not math.isfinite(reading.loss) else reading.loss,
+        loss=None if nonfinite else reading.loss,
+        loss_nonfinite=nonfinite,
         memory_peak_bytes=reading.memory_peak_bytes,
         memory_min_bytes=reading.memory_min_bytes,
         gpu_utilisation_ratio=None if utilisation_ratio is None else round(utilisation_ratio, 4),

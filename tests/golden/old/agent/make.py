@@ -143,6 +143,9 @@ def full_page(folder: Path) -> None:
             )
     if hasattr(writer, "met"):
         writer.met(next(numbers))
+    if hasattr(writer, "rhythm"):
+        writer.rhythm(next(numbers), next(numbers))
+        writer.sign(next(numbers))
 
 
 def _another(value: float, number: int) -> float:

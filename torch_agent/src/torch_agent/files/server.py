@@ -1,7 +1,8 @@
-"""Where the gateway fetches files of this node's jobs: a small HTTP server that answers signed requests alone.
+"""Where services fetch files and stacks of this node's jobs: a small HTTP server that answers signed requests alone.
 
 GET /list?job=…&attempt=…&path=…    {"folder": …, "items": […]}
 GET /read?job=…&attempt=…&path=…    the content, or the range that is asked for
+GET /stacks?job=…&attempt=…         {"items": […]}: what the processes of a running task do just now
 
 A part of at most `CHECKED_BYTES` carries the checksum of exactly what it carries (Content-Digest, RFC 9530), so that a
 large file is fetched in parts, each of which is checked, and goes on where it was after a break. The ETag says which
@@ -25,8 +26,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from libs.node.serving import SIGNED, is_signed
+from libs.node.task import task_key
 from torch_agent.files.looking import JobFiles, NoSuchFile
+from torch_agent.folders import TaskFolder
 from torch_agent.moving.sending import LOOPBACK
+from torch_agent.stacks import stacks_of
 
 log = logging.getLogger(__name__)
 
@@ -99,10 +103,13 @@ class _Handler(BaseHTTPRequestHandler):
             if not is_signed(known.key, known.node_id, self.path, self.headers.get(SIGNED, ""), time.time()):
                 raise Refused(401, "the request is not signed with the key of this cell")
             asked = urlsplit(self.path)
-            if asked.path not in ("/list", "/read"):
+            if asked.path not in ("/list", "/read", "/stacks"):
                 raise Refused(404, f"there is no {asked.path}")
             job_id, attempt, path = _fields(asked.query)
             files = JobFiles.of(known.state_dir, job_id, attempt)
+            if asked.path == "/stacks":
+                self._json(200, {"items": _stacks(known.state_dir, job_id, attempt)})
+                return
             with files.opened(path) as descriptor:
                 if asked.path == "/list":
                     self._json(200, {"folder": str(files.root), "items": files.listing(descriptor)})
@@ -152,6 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Requests are logged by the gateway."""
+
+
+def _stacks(state_dir: Path, job_id: str, attempt: int) -> list[dict[str, Any]]:
+    found = stacks_of(TaskFolder(Path(state_dir) / "tasks" / task_key(job_id, attempt)).pages)
+    if not found:
+        raise Refused(404, f"no process of attempt {attempt} of {job_id} that could say what it does runs here")
+    return found
 
 
 def _fields(query: str) -> tuple[str, int, str]:

@@ -19,7 +19,7 @@ from typing import Any
 from .counting import Counter
 from .gradients import Gradients
 from .leaving import Leaving
-from .listening import listen_to_loaders, listen_to_training
+from .listening import listen_to_loaders, listen_to_saves, listen_to_training
 from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
@@ -123,26 +123,34 @@ class Harness:
 
     def batch_requested(self) -> None:
         """On entry to a DataLoader's `__next__`."""
+        self._recorder.sign()
         if self._on_training_thread():
             self._guarded(self._counter.batch_requested)
 
     def batch_drawn(self) -> None:
         """On return from it with a batch."""
+        self._recorder.sign()
         if self._on_training_thread():
             self._counter.batch_drawn()
 
     def exhausted(self) -> None:
         """On return from it without one."""
+        self._recorder.sign()
         if self._on_training_thread():
             self._counter.exhausted()
 
     def backward(self, loss: Any) -> None:
         """Before `loss.backward()`."""
+        self._recorder.sign()
         self._training_thread = self._training_thread or threading.get_ident()
         self.gradients.backward(loss)
         self._counter.backward()
         if loss.numel() == 1:
             self._recorder.last_loss = loss.detach()
+
+    def saving(self) -> None:
+        """Before and after `torch.save`."""
+        self._recorder.sign()
 
     def finish(self) -> None:
         """At the end of the process."""
@@ -187,6 +195,7 @@ def install() -> None:
     harness = Harness(torch, os.environ["SANJAYA_HARNESS_DIR"])
     listen_to_training(torch, harness)
     listen_to_loaders(harness)
+    listen_to_saves(torch, harness.saving)
     os.register_at_fork(after_in_child=harness.begin)
     atexit.register(harness.finish)
     skip_what_is_there()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -58,6 +59,20 @@ def listen_to_loaders(listener: LoaderListener) -> None:
         return batch
 
     setattr(_BaseDataLoaderIter, original.__name__, counted_next)
+
+
+def listen_to_saves(torch: Any, saving: Callable[[], None]) -> None:
+    """From now on, to the end of the process: told before and after `torch.save`."""
+    original = torch.save
+
+    @functools.wraps(original)
+    def noted_save(*args: Any, **kwargs: Any) -> Any:
+        saving()
+        result = original(*args, **kwargs)
+        saving()
+        return result
+
+    torch.save = torch.serialization.save = noted_save
 
 
 def _hook_optimizers(listener: TrainingListener) -> None:

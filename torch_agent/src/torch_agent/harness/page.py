@@ -15,7 +15,7 @@ import os
 import struct
 from dataclasses import astuple, dataclass
 
-MAGIC, VERSION = b"SJHP", 5
+MAGIC, VERSION = b"SJHP", 6
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
@@ -28,6 +28,10 @@ HANDOVER = struct.Struct("<???Q?iQdd?")
 HANDOVER_AT = 1024
 MEETING = struct.Struct("<I")
 MEETING_AT = 2048
+RHYTHM = struct.Struct("<dI")
+RHYTHM_AT = 2560
+SIGNS = struct.Struct("<Q")
+SIGNS_AT = 3072
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,12 @@ class PageReading:
     """Its harness looks at what the agent wants; the first one did not."""
     group_size: int = 0
     """Ranks of its process group; 1: it has none so far, 0: the harness has not said."""
+    p99_s: float = 0.0
+    """Seconds that 99 of 100 mini-batches have kept to; 0: there were none, or the harness does not say."""
+    nonfinite: int = 0
+    """Losses in a row, up to the newest one, that are NaN or infinite."""
+    signs: int = 0
+    """Counts what shows that the script goes on between mini-batches: batches, backward passes, files saved."""
 
 
 class PageWriter:
@@ -147,6 +157,14 @@ class PageWriter:
     def met(self, group_size: int) -> None:
         """Publish how many ranks have met; 1: this one has met no other."""
         self._put(MEETING, MEETING_AT, group_size)
+
+    def rhythm(self, p99_s: float, nonfinite: int) -> None:
+        """Publish how long mini-batches take, and how many of the newest losses are no finite numbers."""
+        self._put(RHYTHM, RHYTHM_AT, p99_s, nonfinite)
+
+    def sign(self, number: int) -> None:
+        """Publish that the script goes on; from any thread, hence one aligned word without a sequence number."""
+        SIGNS.pack_into(self._page, SIGNS_AT, number)
 
     def _put(self, layout: struct.Struct, at: int, *values: float) -> None:
         page = self._page

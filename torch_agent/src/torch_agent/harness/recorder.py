@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
 
 from .gang import group_size, place
 from .page import PageWriter
+from .rhythm import Rhythm
 
 SMOOTHING = 0.05
 """Weight of the newest mini-batch in the mean time."""
@@ -35,6 +37,8 @@ class Recorder:
         self._looked_at = 0.0
         self._loss = float("nan")
         self._peak = self._least = 0
+        self._rhythm = Rhythm()
+        self._nonfinite = self._signs = 0
         self._met = 0
         """How many ranks had met at the last boundary; 0 before the first."""
 
@@ -52,8 +56,11 @@ class Recorder:
         if self._total:
             elapsed_s = now - self._at
             self._mean_s = elapsed_s if self._total == 1 else self._mean_s + SMOOTHING * (elapsed_s - self._mean_s)
+            self._rhythm.took(elapsed_s)
         self._total += 1
         self._at, self._boundary_s = now, time.time()
+        if not self._cuda:  # there, each loss would have to be waited for
+            self._note_loss()
         if now - self._looked_at >= self._look_every_s:
             self._look(now)
         self._write(self.page)
@@ -61,6 +68,12 @@ class Recorder:
             self._met = met
             self.page.met(met)
         return self._total
+
+    def sign(self) -> None:
+        """The script goes on, whatever it does."""
+        self._signs += 1
+        if self._page is not None:
+            self._page.sign(self._signs)
 
     def has_stood_still(self) -> None:
         """The time since the boundary does not belong to the next mini-batch."""
@@ -77,11 +90,18 @@ class Recorder:
 
     def _look(self, now: float) -> None:
         self._looked_at = now
-        if self.last_loss is not None:
-            self._loss = float(self.last_loss)
+        self._note_loss()
+        self.page.rhythm(self._rhythm.p99_s(), self._nonfinite)
         current, peak = self._cuda_memory() if self._cuda else self._host_memory()
         self._peak = max(self._peak, peak)
         self._least = min(self._least or current, current)
+
+    def _note_loss(self) -> None:
+        """Each loss counts once: a mini-batch without a backward pass says nothing of it."""
+        if self.last_loss is None:
+            return
+        self._loss, self.last_loss = float(self.last_loss), None
+        self._nonfinite = 0 if math.isfinite(self._loss) else self._nonfinite + 1
 
     def _cuda_memory(self) -> tuple[int, int]:
         cuda = self._torch.cuda

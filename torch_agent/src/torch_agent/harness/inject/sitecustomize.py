@@ -27,5 +27,11 @@ if os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") !
         part("injection").when_torch_is_imported()
     except Exception as error:
         print(f"sanjaya: no mini-batches will be counted: {error!r}", file=sys.stderr)
+    try:
+        from sanjaya_harness import part
+
+        part("stacks").listen(os.environ["SANJAYA_HARNESS_DIR"])
+    except Exception as error:
+        print(f"sanjaya: the stacks of this process cannot be shown: {error!r}", file=sys.stderr)
 
 _run_the_next_sitecustomize()
