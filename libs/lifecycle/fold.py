@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from libs.contracts.admission import JobRejected
+from libs.contracts.admission import JobHeldBack, JobRejected
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
@@ -145,6 +145,11 @@ def _may_compete(life: Life, event: QuotaGranted | RetryScheduled, at: At) -> No
 @_on(QuotaDeferred, JobQueued, when=not_before)
 def _queued(life: Life, event: QuotaDeferred | JobQueued, at: At) -> None:
     _waits(life, event.attempt, event, at)
+    life.books.waits(event.reason.code, at.time_s)
+
+
+@_on(JobHeldBack)
+def _held_back(life: Life, event: JobHeldBack, at: At) -> None:
     life.books.waits(event.reason.code, at.time_s)
 
 
