@@ -1,6 +1,7 @@
 """Requests of users and operators, as accepted by the gateway.
 
-All are appended by the gateway alone, but for those that a sweep makes for its trials (`Service.requests`).
+All are appended by the gateway alone, but for those that the sweeps service makes for trials and for the jobs of
+arrays and DAGs (`Service.requests`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from libs.contracts.base import Event, Json, event
+from libs.contracts.groups import Dependency, GroupChange, GroupMember, GroupPlace
 from libs.contracts.jobs import JobSpec
 from libs.contracts.reasons import Number
 from libs.contracts.searching import SweepSpec
@@ -25,6 +27,58 @@ class JobArrived(Event, frozen=True, kw_only=True):
     submitted_by: str
     request_digest: str = ""
     """Hash of the request body: a repeated idempotency key with another body is refused."""
+    after: list[Dependency] = []
+    """It may start when all of these are met."""
+    group: GroupPlace | None = None
+    """Its place in an array or a DAG; None: it was submitted alone."""
+
+
+@event("array.arrived.v1", owner=OWNER, subject="group_id")
+class ArrayArrived(Event, frozen=True, kw_only=True):
+    """A valid array was accepted. A job per index arrives with this event as its cause."""
+
+    group_id: str
+    spec: JobSpec
+    """Of every job, but for its name and the variables that tell its index."""
+    indices: list[int]
+    """Ascending, each once, at least one."""
+    at_once: int | None = None
+    """Most of its jobs that admission lets through and that have not ended; None: no limit."""
+    after: list[Dependency] = []
+    """Each of its jobs may start when all of these are met."""
+    submitted_by: str
+    request_digest: str = ""
+    """As in JobArrived."""
+
+
+@event("dag.arrived.v1", owner=OWNER, subject="group_id")
+class DagArrived(Event, frozen=True, kw_only=True):
+    """A valid DAG of jobs was accepted as a whole. Its jobs arrive with this event as their cause."""
+
+    group_id: str
+    name: str
+    jobs: list[GroupMember]
+    """Each behind those of them that it waits for."""
+    submitted_by: str
+    request_digest: str = ""
+    """As in JobArrived."""
+
+
+@event("group.change_requested.v1", owner=OWNER, subject="group_id")
+class GroupChangeRequested(Event, frozen=True, kw_only=True):
+    """A user asks the same of every job of an array or a DAG that has not ended.
+
+    The requests to the jobs follow as events of theirs, with this event as their cause.
+    """
+
+    group_id: str
+    change: GroupChange
+    requested_by: str
+    priority: int = 0
+    """With `priority`: the jobs' new one."""
+    grace_s: float = 10.0
+    """With `cancel`: as in JobCancelRequested."""
+    note: str = ""
 
 
 @event("job.cancel_requested.v1", owner=OWNER, subject="job_id")

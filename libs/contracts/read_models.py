@@ -134,6 +134,14 @@ class JobRow(Row, kw_only=True):
     measured_until_s: float | None = None
     """Up to when mini-batches of the latest attempt were seen; None: there were none."""
     memory_peak_bytes: int | None = None
+    group_id: str | None = None
+    """Its array or DAG; None: it was submitted alone."""
+    group_index: int | None = None
+    """Its place there (`GroupPlace.index`)."""
+    leads_group: bool = False
+    """It is the first of its array or DAG: in lists its row stands for the whole."""
+    after: list[dict[str, Any]] = []
+    """What it had to wait for (`Dependency`)."""
     arrived_offset: int = 0
     version: int = 0
 
@@ -344,6 +352,30 @@ class ReportRow(Row, kw_only=True):
     log_offset: int
 
 
+class GroupRow(Row, kw_only=True):
+    """An array or a DAG, as it was submitted. How its jobs are is in their rows."""
+
+    table = "job_groups"
+    key = ("id",)
+
+    id: str
+    kind: str
+    """`array` or `dag`."""
+    name: str
+    tenant: str
+    """Of an array; of a DAG: of its first job."""
+    user_name: str
+    size: int
+    """Its jobs."""
+    first_index: int = 0
+    """The least of its indices."""
+    at_once: int | None = None
+    """Most jobs of an array that are let through together."""
+    submitted_by: str = ""
+    submitted_s: float = 0.0
+    arrived_offset: int = 0
+
+
 class SweepState(StrEnum):
     """The one state of a sweep, as users see it."""
 
@@ -439,6 +471,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     ReportRow,
     SweepRow,
     TrialRow,
+    GroupRow,
 )
 for _row_type in ROW_TYPES:
     learned(_row_type)

@@ -32,6 +32,10 @@ class PendingReason:
     """Why a job waits, in order of precedence (the first that holds is reported)."""
 
     ON_HOLD = "OnHold"
+    DEPENDENCY_NOT_MET = "DependencyNotMet"
+    """It waits for other jobs to end."""
+    ARRAY_LIMIT = "ArrayLimit"
+    """As many jobs of its array as the user allows at once have been let through and have not ended."""
     EXCEEDS_QUOTA = "ExceedsQuota"
     BACKOFF = "Backoff"
     NEVER_FITS = "NeverFits"
@@ -45,3 +49,7 @@ class PendingReason:
     INSUFFICIENT_GPUS = "InsufficientGpus"
     """Fewer GPUs are free than it needs."""
     NOT_YET_EVALUATED = "NotYetEvaluated"
+
+
+DEPENDENCY_NEVER_MET = "DependencyNeverMet"
+"""Why a job is rejected: what it waits for has ended otherwise than it must have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import JobRanksApart, JobResumed, JobSuspended
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
@@ -131,6 +131,7 @@ def _succeeded(event: JobSucceeded) -> Reason:
 _LAST_WORDS = (JobCancelRequested, AttemptFailed, JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
 _REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     JobAdmitted: _admitted,
+    JobHeldBack: _its_own,
     JobRejected: _its_own,
     QuotaGranted: _granted,
     QuotaDeferred: _its_own,

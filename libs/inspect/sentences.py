@@ -19,6 +19,7 @@ from libs.contracts import (
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.groups import GroupChange
 from libs.kernel.words import counted, plural
 
 Say = Callable[[Any], str]
@@ -110,6 +111,23 @@ def _(e: gateway.JobCodeChanged) -> str:
     return f"{e.requested_by or 'a user'} adds files: it starts with upload {e.code_id}"
 
 
+@_on(gateway.ArrayArrived)
+def _(e: gateway.ArrayArrived) -> str:
+    jobs, limit = counted(len(e.indices), "job"), "" if e.at_once is None else f", at most {e.at_once} at once"
+    return f"{e.submitted_by or 'a user'} submits the array {e.spec.name!r} for tenant {e.spec.tenant}: {jobs}{limit}"
+
+
+@_on(gateway.DagArrived)
+def _(e: gateway.DagArrived) -> str:
+    return f"{e.submitted_by or 'a user'} submits the DAG {e.name!r}: {counted(len(e.jobs), 'job')}"
+
+
+@_on(gateway.GroupChangeRequested)
+def _(e: gateway.GroupChangeRequested) -> str:
+    asked = f"priority {e.priority}" if e.change is GroupChange.PRIORITY else e.change.value
+    return f"{e.requested_by or 'a user'} asks for all of its jobs: {asked}{f' ({e.note})' if e.note else ''}"
+
+
 @_on(gateway.SweepArrived)
 def _(e: gateway.SweepArrived) -> str:
     spec, best = e.spec, "highest" if e.spec.objective.maximize else "lowest"
@@ -151,6 +169,11 @@ def _(e: gateway.NodeUndrainRequested) -> str:
 @_on(admission.JobAdmitted)
 def _(e: admission.JobAdmitted) -> str:
     return f"admitted: {e.reason.message}"
+
+
+@_on(admission.JobHeldBack)
+def _(e: admission.JobHeldBack) -> str:
+    return f"must wait ({e.reason.code}): {e.reason.message}"
 
 
 @_on(admission.JobRejected)

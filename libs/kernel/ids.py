@@ -30,11 +30,18 @@ def request_id(source: str, key: str) -> str:
 
 
 def short_id(prefix: str, key: str) -> str:
-    """A copyable id like `j-7f3akq2m5c3xw4np`, for jobs and sweeps: 80 bits of the key's hash in lower-case base 32.
+    """A copyable id like `j-7f3akq2m5c3xw4np`, for jobs, arrays, DAGs and sweeps.
+
+    It has 80 bits of the key's hash, in lower-case base 32.
 
     Earlier versions gave 50 bits (10 letters). Such ids stay on the logs that have them: no reader may assume a length.
     """
     return f"{prefix}-{_letters(key)}"
+
+
+def member_id(group_id: str, member: str) -> str:
+    """Id of a job of an array or a DAG, by the id of the whole and what names the job in it: its index or its name."""
+    return short_id("j", f"{group_id}/{member}")
 
 
 def code_id(sha256: bytes) -> str:

@@ -60,14 +60,16 @@ class Turn(Generic[S]):
         self.refused: list[str] = []
         """Decisions that were not said, because they cannot be carried out; each with why."""
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event) -> Any:
         """Decide `event`: it is appended to the log after the turn.
 
         It takes effect on the state at once, or when it is read if the service hears events of its type.
+
+        Returns:
+            What its evolve has returned, as `changed` is of the input's; None for an event that takes effect later.
         """
         self.outputs.append(event)
-        if type(event) not in self._heard:
-            self._evolve(self._state, event, self.now_s)
+        return None if type(event) in self._heard else self._evolve(self._state, event, self.now_s)
 
     def refuse(self, event: Event, why: str) -> None:
         """Say that `event` was about to be decided and cannot be, with the cause as a sentence: nothing happens."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from libs.contracts.admission import JobRejected
+from libs.contracts.admission import JobHeldBack, JobRejected
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
@@ -147,6 +147,11 @@ def _queued(life: Life, event: QuotaDeferred | JobQueued, at: At) -> None:
     if event.attempt == life.attempt and has_live_task(life):
         return  # it is suspended, and is told why it does not go on: its attempt lasts, and its tasks with it
     _waits(life, event.attempt, event, at)
+    life.books.waits(event.reason.code, at.time_s)
+
+
+@_on(JobHeldBack)
+def _held_back(life: Life, event: JobHeldBack, at: At) -> None:
     life.books.waits(event.reason.code, at.time_s)
 
 

@@ -17,6 +17,9 @@ from libs.contracts.agent import (
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import (
+    ArrayArrived,
+    DagArrived,
+    GroupChangeRequested,
     JobCodeChanged,
     JobPriorityChanged,
     NodeDrainRequested,
@@ -47,16 +50,20 @@ from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
 _NO_JOB = "is about no job"
+_OF_GROUPS = "is about an array or a DAG; what becomes of its jobs is said by events of the jobs"
 _OF_SWEEPS = "is about a sweep; what becomes of the jobs of its trials is said by events of the jobs"
 
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: "promises time; a placement or a lease that follows is told by JobPlaced",
     AllocationRequested: _NO_JOB,
+    ArrayArrived: _OF_GROUPS,
+    DagArrived: _OF_GROUPS,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
     GangReleased: "ends what GangReserved has begun",
     GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
     GpuRecovered: _NO_JOB,
+    GroupChangeRequested: _OF_GROUPS,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
     JobAdmitted: "leaves the job waiting, for quota",
     JobCodeChanged: "changes what the next attempt starts with, not the job's state",

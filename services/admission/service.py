@@ -5,11 +5,12 @@ from __future__ import annotations
 from libs.contracts.admission import OWNER
 from libs.kernel.service import Service
 from services.admission.core.machine import machine
-from services.admission.core.state import State
+from services.admission.core.state import State, check
 
 SERVICE = Service(
     name=OWNER,
-    question="Can this job ever run here?",
+    question="Can this job ever run here, and what has to end before it?",
     machine=machine,
     state_type=State,
+    check=check,
 )

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPriorityChanged
+from libs.contracts.gateway import (
+    JobArrived,
+    JobCancelRequested,
+    JobPauseRequested,
+    JobPriorityChanged,
+    JobResumeRequested,
+)
 from libs.contracts.sweeps import (
     OWNER,
 )
@@ -15,6 +21,6 @@ SERVICE = Service(
     question="Which trial is next, which promises most, and which is hopeless?",
     machine=machine,
     state_type=State,
-    requests=(JobArrived, JobPriorityChanged, JobCancelRequested),
+    requests=(JobArrived, JobPriorityChanged, JobCancelRequested, JobPauseRequested, JobResumeRequested),
     check=check,
 )

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from libs.contracts.admission import OWNER, JobAdmitted, JobRejected
+from collections import deque
+from collections.abc import Iterable
+
+from libs.contracts.admission import OWNER, JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import NodeJoined, NodeLeft
-from libs.contracts.gateway import JobArrived, TenantConfigured
-from libs.contracts.jobs import JobSpec
+from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.gateway import (
+    ArrayArrived,
+    DagArrived,
+    JobArrived,
+    JobCancelRequested,
+    JobPauseRequested,
+    JobResumeRequested,
+    TenantConfigured,
+)
+from libs.contracts.placement import JobCancelled, JobSucceeded
+from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Machine, Turn
 from services.admission.core.fit import NeverFits, judge
-from services.admission.core.state import State
+from services.admission.core.order import array_limit, never_met, not_met
+from services.admission.core.state import Group, Pending, State
 
 machine: Machine[State] = Machine(OWNER)
 
@@ -33,33 +47,143 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
         state.limits[event.tenant] = event.gpu_limit
 
 
+@machine.evolves(ArrayArrived)
+def array_arrived(state: State, event: ArrayArrived, now_s: float) -> None:
+    """Known before its jobs: something may wait for it that arrives between it and them."""
+    state.groups[event.group_id] = Group(size=len(event.indices), at_once=event.at_once)
+
+
+@machine.evolves(DagArrived)
+def dag_arrived(state: State, event: DagArrived, now_s: float) -> None:
+    state.groups[event.group_id] = Group(size=len(event.jobs))
+
+
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
-    if not state.nodes:
-        state.unjudged.setdefault(event.job_id, event.spec)  # the first arrival of an id counts
+    if event.job_id in state.pending:  # the first arrival of an id counts
+        return
+    pending = state.pending[event.job_id] = Pending(spec=event.spec, group=event.group)
+    for dependency in event.after:
+        state.wait_for(event.job_id, pending, dependency)
+    state.jobs[event.job_id] = event.group.group_id if event.group is not None else ""
+    state.put_off([event.job_id])
 
 
 @machine.decides(JobArrived)
 def judge_arrival(state: State, event: JobArrived, turn: Turn[State]) -> None:
-    if state.nodes:
-        _judge(state, event.job_id, event.spec, turn)
+    _look_at(state, [event.job_id], turn)
 
 
 @machine.decides(NodeJoined)
 def judge_the_unjudged(state: State, event: NodeJoined, turn: Turn[State]) -> None:
-    """The first node has joined: what arrived earlier can be judged now."""
-    for job_id, spec in list(state.unjudged.items()):
-        _judge(state, job_id, spec, turn)
+    """The first node has joined: what came earlier can be judged now."""
+    _look_at(state, list(state.unjudged), turn)
 
 
-@machine.evolves(JobAdmitted, JobRejected)
-def judged(state: State, event: JobAdmitted | JobRejected, now_s: float) -> None:
+@machine.evolves(JobAdmitted)
+def admitted(state: State, event: JobAdmitted, now_s: float) -> list[str]:
+    """The job of its array that may go next, where there is room for one more."""
+    pending = state.pending.get(event.job_id)
+    if pending is None:
+        return []
+    group = state.group_of(pending)
+    state.forget_pending(event.job_id)
+    if group is None:
+        return []
+    if not pending.cancelled:
+        group.through[event.job_id] = None
+    return group.next_in_turn()
+
+
+@machine.evolves(JobHeldBack)
+def held_back(state: State, event: JobHeldBack, now_s: float) -> None:
     state.unjudged.pop(event.job_id, None)
+    pending = state.pending.get(event.job_id)
+    if pending is not None and event.reason.code == PendingReason.ARRAY_LIMIT:
+        state.join_turnstile(event.job_id, pending)
 
 
-def _judge(state: State, job_id: str, spec: JobSpec, turn: Turn[State]) -> None:
-    verdict = judge(spec, state.nodes, state.limits.get(spec.tenant))
-    if isinstance(verdict, NeverFits):
-        turn.emit(JobRejected(job_id=job_id, reason=verdict.reason))
-    else:
-        turn.emit(JobAdmitted(job_id=job_id, reason=verdict))
+@machine.evolves(JobPauseRequested)
+def pause_requested(state: State, event: JobPauseRequested, now_s: float) -> None:
+    pending = state.pending.get(event.job_id)
+    if pending is not None:
+        pending.paused = True
+        state.leave_turnstile(event.job_id, pending)
+
+
+@machine.evolves(JobResumeRequested)
+def resume_requested(state: State, event: JobResumeRequested, now_s: float) -> None:
+    pending = state.pending.get(event.job_id)
+    if pending is not None:
+        pending.paused = False
+        state.put_off([event.job_id])
+
+
+@machine.evolves(JobCancelRequested)
+def cancel_requested(state: State, event: JobCancelRequested, now_s: float) -> None:
+    pending = state.pending.get(event.job_id)
+    if pending is not None:
+        pending.cancelled = True
+        state.put_off([event.job_id])
+
+
+@machine.decides(JobResumeRequested, JobCancelRequested)
+def say_again(state: State, event: JobResumeRequested | JobCancelRequested, turn: Turn[State]) -> None:
+    """A job that is held back has to hear for what it still waits, or is let go, to be cancelled."""
+    _look_at(state, [event.job_id], turn)
+
+
+@machine.evolves(JobSucceeded)
+def succeeded(state: State, event: JobSucceeded, now_s: float) -> list[str]:
+    """The jobs for which something has changed."""
+    return state.end(event.job_id, succeeded=True)
+
+
+@machine.evolves(JobCancelled, JobAbandoned, JobRejected)
+def ended_without_success(state: State, event: JobCancelled | JobAbandoned | JobRejected, now_s: float) -> list[str]:
+    """The jobs for which something has changed."""
+    return state.end(event.job_id, succeeded=False)
+
+
+@machine.decides(JobSucceeded, JobCancelled, JobAbandoned)
+def let_others_go(state: State, event: JobSucceeded | JobCancelled | JobAbandoned, turn: Turn[State]) -> None:
+    _look_at(state, turn.changed, turn)
+
+
+def _look_at(state: State, job_ids: Iterable[str], turn: Turn[State]) -> None:
+    """Say what follows for each of these jobs, and for those for which that changes something in turn.
+
+    Nothing while there is no node: they are looked at when one has joined.
+    """
+    due = deque(job_ids if state.nodes else ())
+    while due:
+        job_id = due.popleft()
+        pending = state.pending.get(job_id)
+        if pending is not None:
+            due.extend(_verdict(state, job_id, pending, turn))
+
+
+def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> list[str]:
+    """Reject the job, hold it back or let it go.
+
+    Whether it fits is judged when it arrives, so that nothing waits in vain, and by the cluster of then when it is let
+    go.
+
+    Returns:
+        The jobs for which that changes something.
+    """
+    fit = judge(pending.spec, state.nodes, state.limits.get(pending.spec.tenant))
+    touched: list[str] = []
+    if isinstance(fit, NeverFits):
+        touched = turn.emit(JobRejected(job_id=job_id, reason=fit.reason))
+    elif pending.cancelled:
+        touched = turn.emit(JobAdmitted(job_id=job_id, reason=fit))
+    elif pending.broken:
+        touched = turn.emit(JobRejected(job_id=job_id, reason=never_met(pending)))
+    elif pending.missing:
+        turn.emit(JobHeldBack(job_id=job_id, reason=not_met(pending)))
+    elif (group := state.group_of(pending)) is None or not group.is_full:
+        touched = turn.emit(JobAdmitted(job_id=job_id, reason=fit))
+    elif not pending.paused:
+        turn.emit(JobHeldBack(job_id=job_id, reason=array_limit(pending, group)))
+    return touched

@@ -1,10 +1,58 @@
-"""What admission knows: the cluster as it could be, the tenants' limits, and jobs that cannot be judged yet."""
+"""What admission knows: the cluster as it could be, the tenants' limits, and the jobs that were not let through yet."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
 import msgspec
 
+from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobSpec
+from libs.kernel.service import InvariantViolated
+
+REMEMBERED_ENDS = 10_000
+"""Ends of jobs, arrays and DAGs that are kept. Who names an older one has its end in the request
+(`Dependency.succeeded`): only what ends while a request is on its way to the log has to be found here."""
+
+
+class Pending(msgspec.Struct, kw_only=True):
+    """A job that has arrived and was neither admitted nor rejected."""
+
+    spec: JobSpec
+    missing: dict[str, Condition] = {}
+    """{id of a job, an array or a DAG: how it must end} of what it still waits for."""
+    broken: str = ""
+    """Why what it waits for can never be, as a sentence; empty: it can."""
+    group: GroupPlace | None = None
+    paused: bool = False
+    """Its user has paused it: in an array it lets others go first."""
+    cancelled: bool = False
+    """Its user wants it cancelled: placement does that once it is let through, so that it waits for nothing else."""
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """An array or a DAG with jobs that have not ended."""
+
+    size: int
+    at_once: int | None = None
+    """Most jobs let through together."""
+    through: dict[str, None] = {}
+    """Jobs that were let through to run, and have not ended."""
+    ended: int = 0
+    failed: int = 0
+    """Ended otherwise than with success."""
+    turnstile: list[tuple[int, str]] = []
+    """(index, job id) of the jobs that wait for nothing but their turn, and are not paused; ascending."""
+
+    def next_in_turn(self) -> list[str]:
+        """The job that may be let through now, if there is room for it."""
+        return [self.turnstile[0][1]] if self.turnstile and not self.is_full else []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more of its jobs may be let through now."""
+        return self.at_once is not None and len(self.through) >= self.at_once
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -14,5 +62,152 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back."""
     limits: dict[str, int] = {}
     """{tenant: most GPUs of its jobs together}, only where there is a limit."""
-    unjudged: dict[str, JobSpec] = {}
-    """{job id: spec} of jobs that arrived before any node, in order of arrival."""
+    jobs: dict[str, str] = {}
+    """{job id: its array or DAG, or ""} of the jobs that have not ended."""
+    pending: dict[str, Pending] = {}
+    """{job id: job} of those among them that have not been let through, in order of arrival."""
+    unjudged: dict[str, None] = {}
+    """Those among these that something has happened to while there was no node, in order."""
+    groups: dict[str, Group] = {}
+    """{id of an array or a DAG: what is known of it}."""
+    waiters: dict[str, dict[str, None]] = {}
+    """{id: the pending jobs that wait for its end, in order of arrival}."""
+    ends: dict[str, bool] = {}
+    """{id: whether it succeeded} of the latest ends of jobs, arrays and DAGs, the oldest first."""
+
+    def wait_for(self, job_id: str, pending: Pending, dependency: Dependency) -> None:
+        """The job waits for what has not ended; the end of anything else is compared at once."""
+        on = dependency.on
+        if on in self.jobs or on in self.groups:
+            pending.missing[on] = dependency.condition
+            self.waiters.setdefault(on, {})[job_id] = None
+            group = self.groups.get(on)
+            if group is not None and group.failed and dependency.condition is Condition.OK:
+                pending.broken = pending.broken or _partly_failed(on)
+            return
+        succeeded = self.ends.get(on, dependency.succeeded)
+        if succeeded is None:
+            pending.broken = pending.broken or f"it was to run after {on}, which is not known"
+        elif not _meets(dependency.condition, succeeded):
+            pending.broken = pending.broken or _broken_by(on, dependency.condition)
+
+    def forget_pending(self, job_id: str) -> None:
+        """The job is let through, or ends."""
+        pending = self.pending.pop(job_id, None)
+        self.unjudged.pop(job_id, None)
+        if pending is None:
+            return
+        for on in pending.missing:
+            del self.waiters[on][job_id]
+            if not self.waiters[on]:
+                del self.waiters[on]
+        self.leave_turnstile(job_id, pending)
+
+    def join_turnstile(self, job_id: str, pending: Pending) -> None:
+        """The job waits for nothing but its turn in its array."""
+        group = self.group_of(pending)
+        if group is not None and pending.group is not None:
+            place = (pending.group.index, job_id)
+            if place not in group.turnstile[bisect_left(group.turnstile, place) :][:1]:
+                insort(group.turnstile, place)
+
+    def leave_turnstile(self, job_id: str, pending: Pending) -> None:
+        """The job does not wait for its turn any more, if it did."""
+        group = self.group_of(pending)
+        if group is None or pending.group is None:
+            return
+        place = (pending.group.index, job_id)
+        found = bisect_left(group.turnstile, place)
+        if group.turnstile[found : found + 1] == [place]:
+            del group.turnstile[found]
+
+    def group_of(self, pending: Pending) -> Group | None:
+        """The array or DAG that the job is of."""
+        return self.groups.get(pending.group.group_id) if pending.group is not None else None
+
+    def end(self, job_id: str, *, succeeded: bool) -> list[str]:
+        """A job has ended.
+
+        Returns:
+            The pending jobs for which something has changed, in the order in which they are to be looked at.
+        """
+        group_id = self.jobs.pop(job_id, None)
+        if group_id is None:
+            return []
+        self.forget_pending(job_id)
+        touched = self._tell(job_id, succeeded)
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.through.pop(job_id, None)
+            touched |= self._count(group_id, group, succeeded=succeeded)
+        self.put_off(touched)
+        return list(touched)
+
+    def put_off(self, job_ids: Iterable[str]) -> None:
+        """While there is no node these are not judged: they are looked at when one has joined."""
+        if not self.nodes:
+            self.unjudged.update(dict.fromkeys(job_ids))
+
+    def _count(self, group_id: str, group: Group, *, succeeded: bool) -> dict[str, None]:
+        group.ended += 1
+        group.failed += not succeeded
+        if group.ended == group.size:
+            del self.groups[group_id]
+            return self._tell(group_id, not group.failed)
+        touched: dict[str, None] = {}
+        if group.failed == 1 and not succeeded:
+            for job_id in self.waiters.get(group_id, ()):
+                pending = self.pending[job_id]
+                if pending.missing[group_id] is Condition.OK:
+                    pending.broken = pending.broken or _partly_failed(group_id)
+                    touched[job_id] = None
+        return touched | dict.fromkeys(group.next_in_turn())
+
+    def _tell(self, on: str, succeeded: bool) -> dict[str, None]:
+        """What waits for the end of `on` waits for it no more."""
+        self.ends[on] = succeeded
+        if len(self.ends) >= 2 * REMEMBERED_ENDS:  # many at once: the oldest of a dict is not found at once
+            for old in list(self.ends)[:REMEMBERED_ENDS]:
+                del self.ends[old]
+        waiters = self.waiters.pop(on, {})
+        for job_id in waiters:
+            pending = self.pending[job_id]
+            condition = pending.missing.pop(on)
+            if not _meets(condition, succeeded):
+                pending.broken = pending.broken or _broken_by(on, condition)
+        return dict(waiters)
+
+
+def _meets(condition: Condition, succeeded: bool) -> bool:
+    """Whether an end is as it must be."""
+    return condition is Condition.ANY or succeeded is (condition is Condition.OK)
+
+
+def _broken_by(on: str, condition: Condition) -> str:
+    """A sentence for an end that is not as it must be."""
+    if condition is Condition.OK:
+        return f"it was to run after the success of {on}, which did not succeed"
+    return f"it was to run after a failure of {on}, which succeeded"
+
+
+def _partly_failed(group_id: str) -> str:
+    return f"it was to run after the success of {group_id}, of which a job did not succeed"
+
+
+def check(state: State) -> None:
+    """Raises InvariantViolated when what waits and what is waited for disagree, or an array lets too many through."""
+    waiters = {(on, job_id) for on, jobs in state.waiters.items() for job_id in jobs}
+    missing = {(on, job_id) for job_id, pending in state.pending.items() for on in pending.missing}
+    if waiters != missing:
+        on, job_id = sorted(waiters ^ missing)[0]
+        raise InvariantViolated(f"job {job_id} and what it waits for, {on}, disagree")
+    for group_id, group in state.groups.items():
+        gone = [job_id for job_id in group.through if job_id not in state.jobs or job_id in state.pending]
+        if gone:
+            raise InvariantViolated(f"{group_id} has let job {gone[0]} through, which has ended or was not admitted")
+        if group.at_once is not None and len(group.through) > group.at_once:
+            raise InvariantViolated(
+                f"{group_id} has let {len(group.through)} jobs through, at most {group.at_once} are allowed"
+            )
+        if group.next_in_turn() and state.nodes:
+            raise InvariantViolated(f"{group_id} has room for job {group.turnstile[0][1]}, which waits for its turn")

@@ -34,6 +34,8 @@ class JobFilter:
     names: Sequence[str] = ()
     labels: Sequence[tuple[str, str]] = ()
     submitted_after_s: float | None = None
+    groups: Sequence[str] = ()
+    """Ids of arrays and DAGs."""
 
 
 def job(connection: sa.Connection, job_id: str) -> JobRow | None:
@@ -42,32 +44,53 @@ def job(connection: sa.Connection, job_id: str) -> JobRow | None:
 
 
 def page(
-    connection: sa.Connection, wanted: JobFilter, *, limit: int, after: int | None, newest_first: bool
+    connection: sa.Connection,
+    wanted: JobFilter,
+    *,
+    limit: int,
+    after: int | None,
+    newest_first: bool,
+    grouped: bool = False,
 ) -> list[JobRow]:
-    """One page of jobs in order of arrival, from behind the arrival offset `after` on."""
+    """One page of jobs in order of arrival, from behind the arrival offset `after` on.
+
+    Args:
+        grouped: of each array and DAG with a job that is wanted only its first job, which stands for the whole.
+    """
     key = jobs.c.arrived_offset
-    query = sa.select(jobs).where(*_conditions(wanted))
+    query = sa.select(jobs).where(_stands_for_one(wanted) if grouped else sa.and_(*_conditions(jobs, wanted)))
     if after is not None:
         query = query.where(key < after if newest_first else key > after)
     query = query.order_by(key.desc() if newest_first else key.asc()).limit(limit)
     return rows_of(JobRow, connection.execute(query))
 
 
-def _conditions(wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
+def _stands_for_one(wanted: JobFilter) -> sa.ColumnElement[bool]:
+    """A wanted job that was submitted alone, or the first of an array or a DAG that has one."""
+    members = jobs.alias("members")
+    of_group = (members.c.group_id == jobs.c.group_id) & sa.and_(*_conditions(members, wanted))
+    has_one = sa.exists(sa.select(sa.literal(1)).select_from(members).where(of_group))
+    alone = jobs.c.group_id.is_(None) & sa.and_(*_conditions(jobs, wanted))
+    return alone | (jobs.c.leads_group & has_one)
+
+
+def _conditions(of: sa.FromClause, wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
+    """What holds for wanted rows of `of`: the jobs, or an alias of them."""
+    conditions: list[sa.ColumnElement[bool]] = [sa.true()]
     for column, values in (
-        (jobs.c.state, [state.value for state in wanted.states]),
-        (jobs.c.tenant, wanted.tenants),
-        (jobs.c.user_name, wanted.users),
-        (jobs.c.name, wanted.names),
+        (of.c.state, [state.value for state in wanted.states]),
+        (of.c.tenant, wanted.tenants),
+        (of.c.user_name, wanted.users),
+        (of.c.name, wanted.names),
+        (of.c.group_id, wanted.groups),
     ):
         if values:
             conditions.append(column.in_(values))
     for name, value in wanted.labels:
-        has = (job_labels.c.job_id == jobs.c.id) & (job_labels.c.name == name) & (job_labels.c.value == value)
+        has = (job_labels.c.job_id == of.c.id) & (job_labels.c.name == name) & (job_labels.c.value == value)
         conditions.append(sa.exists(sa.select(sa.literal(1)).select_from(job_labels).where(has)))
     if wanted.submitted_after_s is not None:
-        conditions.append(jobs.c.submitted_s >= wanted.submitted_after_s)
+        conditions.append(of.c.submitted_s >= wanted.submitted_after_s)
     return conditions
 
 

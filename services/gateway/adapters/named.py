@@ -1,4 +1,4 @@
-"""What users refer to by its id, the beginning of its id, or its name: jobs and sweeps."""
+"""What users refer to by its id, the beginning of its id, or its name: jobs, arrays, DAGs and sweeps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
-from libs.contracts.read_models import JobRow, SweepRow
-from services.gateway.adapters.tables import jobs, rows_of, sweeps
+from libs.contracts.read_models import GroupRow, JobRow, SweepRow
+from services.gateway.adapters.tables import job_groups, jobs, rows_of, sweeps
 
-N = TypeVar("N", JobRow, SweepRow)
+N = TypeVar("N", JobRow, GroupRow, SweepRow)
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Kind(Generic[N]):
 
 
 JOB = Kind("job", JobRow, jobs)
+GROUP = Kind("array or DAG", GroupRow, job_groups)
 SWEEP = Kind("sweep", SweepRow, sweeps)
 
 

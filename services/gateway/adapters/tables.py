@@ -49,6 +49,7 @@ settings = table_of(read_models.SettingRow)
 reports = table_of(read_models.ReportRow)
 sweeps = table_of(read_models.SweepRow)
 trials = table_of(read_models.TrialRow)
+job_groups = table_of(read_models.GroupRow)
 checkpoint = sa.table(
     CHECKPOINT_TABLE,
     sa.column("cell"),

@@ -22,7 +22,10 @@ from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, no_
 T = TypeVar("T")
 
 OFFSET_HEADER = "Sanjaya-Offset"
+_CATCH_UP_S = 5.0
 REFERENCE = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$"
+OR_MEMBER = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}(\[[0-9]{1,9}\])?$"
+"""A reference, or `ARRAY[INDEX]`."""
 
 
 def _gateway(request: Request) -> Gateway:
@@ -98,7 +101,17 @@ IdempotencyKey = Annotated[
 JobReference = Annotated[
     str,
     Path(
-        pattern=REFERENCE, description="A job's id, the beginning of one, or its name.", examples=["j-7f3akq2m5c3xw4np"]
+        pattern=OR_MEMBER,
+        description="A job's id, the beginning of one, or its name; `ARRAY[7]`: of an array.",
+        examples=["j-7f3akq2m5c3xw4np"],
+    ),
+]
+GroupReference = Annotated[
+    str,
+    Path(
+        pattern=REFERENCE,
+        description="The id of an array or a DAG, the beginning of one, or its name.",
+        examples=["a-3k7q2m5c7fab4npx"],
     ),
 ]
 SweepReference = Annotated[
@@ -257,6 +270,18 @@ async def is_accepted(gateway: Gateway, key: str, event: Event) -> bool:
         return await gateway.intake.known(gateway.envelope(key, event).id) is not None
     except NotTaken as error:
         raise unavailable(f"{error}; nothing was appended") from None
+
+
+async def caught_up(gateway: Gateway, next_offset: int) -> None:
+    """Wait until the read models include what is on the log.
+
+    Raises:
+        Problem: 503: they are too far behind to tell.
+    """
+    try:
+        await gateway.database.wait_for(next_offset, _CATCH_UP_S)
+    except TooFarBehind as error:
+        raise unavailable(str(error), 1) from None
 
 
 def said_of(taken: Taken, location: str | None = None) -> dict[str, str]:

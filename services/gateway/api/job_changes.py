@@ -16,7 +16,6 @@ from libs.contracts.gateway import (
     JobResumeRequested,
 )
 from libs.contracts.read_models import FINAL_STATES, JobRow
-from services.gateway.adapters.database import TooFarBehind
 from services.gateway.adapters.intake import CONTROL, Taken
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import (
@@ -26,6 +25,7 @@ from services.gateway.api.common import (
     Submitter,
     answer,
     append,
+    caught_up,
     is_accepted,
     require_code,
     responses,
@@ -37,7 +37,7 @@ from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested
 from services.gateway.models.requests import CancelRequest, CodeChange, JobPatch
-from services.gateway.problems import Problem, unavailable
+from services.gateway.problems import Problem
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
@@ -45,7 +45,6 @@ router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRou
 IfMatch = Annotated[
     str | None, Header(alias="If-Match", description="The ETag that the change was decided on; another one: 412.")
 ]
-_CATCH_UP_S = 5.0
 
 Needless = Callable[[JobRow], bool]
 
@@ -134,7 +133,7 @@ async def change(
     async with gateway.lock(row.id):
         taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
         if taken is not None:
-            await _caught_up(gateway, taken.offset + 1)
+            await caught_up(gateway, taken.offset + 1)
     return await detail(gateway, row.id)
 
 
@@ -156,7 +155,7 @@ async def change_code(
     row = await own_job(gateway, caller, job)
     event = JobCodeChanged(job_id=row.id, code_id=body.code_id, requested_by=caller.name)
     async with gateway.lock(row.id):
-        await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))
+        await caught_up(gateway, await gateway.bus.end_offset(CONTROL))
         row = await find_job(gateway, row.id)
         if row.placed_s is not None:
             raise Problem("conflict", f"job {row.id} was placed before: files can be added to jobs that have not begun")
@@ -165,7 +164,7 @@ async def change_code(
         unchanged = row.spec.get("code_id") == body.code_id
         taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: unchanged)
         if taken is not None:
-            await _caught_up(gateway, taken.offset + 1)
+            await caught_up(gateway, taken.offset + 1)
     return await detail(gateway, row.id)
 
 
@@ -190,7 +189,7 @@ async def _append_once(
     """
     if not await is_accepted(gateway, key, event):
         if if_match is not None:
-            await _caught_up(gateway, await gateway.bus.end_offset(CONTROL))
+            await caught_up(gateway, await gateway.bus.end_offset(CONTROL))
             row = await find_job(gateway, row.id)
             _require_match(row, if_match)
         if row.state in FINAL_STATES:
@@ -207,15 +206,3 @@ def _require_match(row: JobRow, if_match: str) -> None:
     if etag(row) not in tags and "*" not in tags:
         detail = f"job {row.id} is at version {etag(row)}, the change was decided on {if_match[:100]}"
         raise Problem("changed", detail, headers={"ETag": etag(row)})
-
-
-async def _caught_up(gateway: Gateway, next_offset: int) -> None:
-    """Wait until the read models include what is on the log.
-
-    Raises:
-        Problem: 503: they are too far behind to tell.
-    """
-    try:
-        await gateway.database.wait_for(next_offset, _CATCH_UP_S)
-    except TooFarBehind as error:
-        raise unavailable(str(error), 1) from None

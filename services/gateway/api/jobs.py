@@ -8,11 +8,12 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
 
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import ArrayArrived, JobArrived
+from libs.contracts.groups import ARRAY_PREFIX
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import AttemptRow, JobRow, JobState
 from libs.kernel.ids import short_id
-from services.gateway.adapters import cluster_queries, job_queries
+from services.gateway.adapters import cluster_queries, group_queries, job_queries
 from services.gateway.adapters.job_queries import JobFilter
 from services.gateway.api.common import (
     REFERENCE,
@@ -27,6 +28,7 @@ from services.gateway.api.common import (
     answer,
     append,
     cursor_of,
+    is_accepted,
     look,
     next_page,
     offset_of,
@@ -37,14 +39,15 @@ from services.gateway.api.common import (
     said_of,
     scoped,
 )
-from services.gateway.api.finding import find_job
-from services.gateway.core import views
+from services.gateway.api.dependencies import resolved
+from services.gateway.api.finding import find_group, find_job
+from services.gateway.core import group_views, views
 from services.gateway.core.fit import Forecast, forecast
 from services.gateway.core.idempotency import request_digest
 from services.gateway.core.whereabouts import folders_on, holder_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import DryRun, Job, JobDetail, JobList, Submitted
-from services.gateway.models.job_request import JobRequest
+from services.gateway.models.group_request import SubmitRequest
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
@@ -61,13 +64,14 @@ _FIELDS = tuple(Job.__struct_encode_fields__)
 async def submit(
     gateway: Door,
     caller: Submitter,
-    body: JobRequest,
+    body: SubmitRequest,
     key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="Say what would become of it; append nothing.")] = False,
 ) -> Response:
-    """Accept a job. From the answer on it is never lost; what becomes of it is decided by the services.
+    """Accept a job, or an array of jobs. From the answer on it is never lost; what becomes of it is decided by the
+    services.
 
-    With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`.
+    With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`: of an array, of one of its jobs.
     """
     require_code(gateway, body.code_id, "/code_id")
     spec = body.spec(caller.name)
@@ -76,7 +80,9 @@ async def submit(
         return await _dry_run(gateway, spec)
     key = scoped(key, caller)
     digest = request_digest(body.canonical())
-    event = JobArrived(job_id=short_id("j", key), spec=spec, submitted_by=caller.name, request_digest=digest)
+    event = _arrival(key, body, spec, caller.name, digest)
+    if body.after and not await is_accepted(gateway, key, event):
+        event = msgspec.structs.replace(event, after=await resolved(gateway, body.after, "/after"))
     taken = await append(gateway, key, event)
     accepted = Submitted(
         id=taken.subject,
@@ -85,9 +91,24 @@ async def submit(
         gpus=spec.gpus.count,
         state=JobState.QUEUED,
         offset=taken.offset,
-        url=f"/v1/jobs/{taken.subject}",
+        url=f"/v1/{'jobs' if body.array is None else 'groups'}/{taken.subject}",
+        jobs=1 if body.array is None else len(body.array.indices),
     )
     return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
+
+
+def _arrival(key: str, body: SubmitRequest, spec: JobSpec, submitted_by: str, digest: str) -> JobArrived | ArrayArrived:
+    """The event by which what is asked for arrives; what it waits for is not looked up yet."""
+    if body.array is None:
+        return JobArrived(job_id=short_id("j", key), spec=spec, submitted_by=submitted_by, request_digest=digest)
+    return ArrayArrived(
+        group_id=short_id(ARRAY_PREFIX, key),
+        spec=spec,
+        indices=body.array.indices,
+        at_once=body.array.at_once,
+        submitted_by=submitted_by,
+        request_digest=digest,
+    )
 
 
 async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
@@ -109,7 +130,7 @@ async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
     return answer(plan, offset=offset)
 
 
-@router.get("", operation_id="listJobs", dependencies=[Fresh], responses=responses("JobList"))
+@router.get("", operation_id="listJobs", dependencies=[Fresh], responses=responses("JobList", 404, 409))
 async def list_jobs(
     gateway: Door,
     caller: Reader,
@@ -123,6 +144,15 @@ async def list_jobs(
         list[Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,256}$")]],
         Query(description="`name=value`; all must hold.", examples=[["project=imagenet"]]),
     ] = [],  # noqa: B006
+    array: Annotated[
+        list[Annotated[str, Query(pattern=REFERENCE)]], Query(description="Of these arrays, by id or name.")
+    ] = [],  # noqa: B006
+    dag: Annotated[
+        list[Annotated[str, Query(pattern=REFERENCE)]], Query(description="Of these DAGs, by id or name.")
+    ] = [],  # noqa: B006
+    grouped: Annotated[
+        bool, Query(description="Of each array and DAG only its first job, with a `group` that tells of the whole.")
+    ] = False,
     submitted_after_s: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
     fields: Annotated[list[str], Query(description="Only these members, by name, separated by commas.")] = [],  # noqa: B006
     order: Annotated[str, Query(pattern="^(newest|oldest)$")] = "newest",
@@ -138,22 +168,35 @@ async def list_jobs(
         names=name,
         labels=[(part[0], part[2]) for part in (item.partition("=") for item in label)],
         submitted_after_s=submitted_after_s,
+        groups=[(await find_group(gateway, reference)).id for reference in (*array, *dag)],
     )
+    newest = order == "newest"
 
-    def query(connection: sa.Connection) -> tuple[list[JobRow], dict[str, int]]:
-        rows = job_queries.page(connection, wanted, limit=limit + 1, after=after, newest_first=order == "newest")
+    def query(connection: sa.Connection) -> tuple[list[JobRow], dict[str, int], dict[str, dict[str, Any]]]:
+        rows = job_queries.page(connection, wanted, limit=limit + 1, after=after, newest_first=newest, grouped=grouped)
         waits = any(row.state is JobState.QUEUED for row in rows)
-        return rows, job_queries.queue_positions(connection) if waits else {}
+        places = job_queries.queue_positions(connection) if waits else {}
+        return rows, places, _groups_of(connection, rows) if grouped else {}
 
-    (rows, places), offset = await look(gateway, query)
+    (rows, places, groups), offset = await look(gateway, query)
     more = len(rows) > limit
     rows = rows[:limit]
     items = [msgspec.to_builtins(Job(**views.job(row, places.get(row.id)))) for row in rows]
+    if grouped:
+        items = [item | {"group": groups.get(item["group_id"])} for item in items]
     if names:
-        items = [{field: item[field] for field in names} for item in items]
+        items = [{field: item[field] for field in (*names, *(["group"] if grouped else []))} for item in items]
     next_cursor = cursor_of(rows[-1].arrived_offset) if more else None
     headers = next_page("/v1/jobs", next_cursor, limit)
     return answer(JobList(items=items, next_cursor=next_cursor), offset=offset, headers=headers)
+
+
+def _groups_of(connection: sa.Connection, rows: list[JobRow]) -> dict[str, dict[str, Any]]:
+    """{id: `Group`} of the arrays and DAGs of these jobs."""
+    ids = list(dict.fromkeys(row.group_id for row in rows if row.group_id is not None))
+    counts = group_queries.counts(connection, ids)
+    known = group_queries.with_ids(connection, ids)
+    return {key: group_views.group(row, counts[key]) for key, row in known.items()}
 
 
 @router.get("/{job}", operation_id="getJob", dependencies=[Fresh], responses=responses("JobDetail", 404, 409))

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import JobArrived, SweepArrived
+from libs.contracts.gateway import ArrayArrived, DagArrived, JobArrived, SweepArrived
 from libs.contracts.wire import encode_data
+
+_ARRIVALS = (JobArrived, ArrayArrived, DagArrived, SweepArrived)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Accepted:
     digest: bytes
     """Of the request that it was made of: a repeated key must come with the same request."""
     arrival: str | None
-    """Id of the job or the sweep that arrived by it; the log's word, whatever id the key would give today."""
+    """Id of the job, array, DAG or sweep that arrived by it; the log's word, whatever id the key would give today."""
     time_s: float
     """The envelope's time, in seconds since the epoch."""
 
@@ -33,8 +35,8 @@ def accepted(envelope: Envelope, offset: int) -> Accepted:
 
 
 def arrives(event: Event) -> str | None:
-    """Id of the job or the sweep that an event brings into the cell; None for every other event."""
-    return event.subject if isinstance(event, JobArrived | SweepArrived) else None
+    """Id of the job, array, DAG or sweep that an event brings into the cell; None for every other event."""
+    return event.subject if isinstance(event, _ARRIVALS) else None
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Recent:
 
 def digest_of(event: Event) -> bytes:
     """What two requests with the same key are compared by (16 bytes)."""
-    if isinstance(event, JobArrived | SweepArrived) and event.request_digest:
+    if isinstance(event, _ARRIVALS) and event.request_digest:
         return bytes.fromhex(event.request_digest)
     return hashlib.blake2b(event.wire_type.encode() + b"\0" + encode_data(event), digest_size=16).digest()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import JobRanksApart
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
@@ -49,7 +49,7 @@ class Check:
 
 
 _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
-    ("admission", (JobAdmitted, JobRejected)),
+    ("admission", (JobAdmitted, JobHeldBack, JobRejected)),
     ("quota", (QuotaGranted, QuotaDeferred)),
     (
         "placement",

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from libs.contracts.groups import Dependency
 from libs.contracts.read_models import AttemptRow, JobState, NodeState
 from libs.contracts.reasons import Number
 
@@ -73,8 +74,40 @@ class Job(Answer):
     measured_until_s: float | None
     """Up to when mini-batches of the latest attempt were seen: a rate is that of this time."""
     memory_peak_bytes: int | None
+    group_id: str | None
+    """Its array or DAG."""
+    group_index: int | None
+    """Its index in the array, or its place in the DAG from 0."""
+    after: list[Dependency]
+    """What had to end before it."""
     version: int
     """Offset of its last event; also its ETag."""
+
+
+class Group(Answer):
+    """An array or a DAG, and how its jobs are."""
+
+    id: str
+    kind: str
+    """`array` or `dag`."""
+    name: str
+    tenant: str
+    user: str
+    jobs: int
+    at_once: int | None
+    """Most jobs of an array that are let through together; null: all."""
+    state: JobState
+    """QUEUED until a job has begun, RUNNING until all have ended, then the worst end of a job."""
+    counts: dict[str, int]
+    """{state: jobs} of its jobs that have arrived."""
+    submitted_s: float
+
+
+class GroupList(Answer):
+    """One page of arrays and DAGs."""
+
+    items: list[Group]
+    next_cursor: str | None
 
 
 class JobDetail(Job):
@@ -98,21 +131,25 @@ class JobList(Answer):
     """One page of jobs."""
 
     items: list[dict[str, Any]]
-    """Jobs (`Job`), or of each the asked-for fields."""
+    """Jobs (`Job`), or of each the asked-for fields; with `grouped`, each has a `group` (`Group`) as well, or null."""
     next_cursor: str | None
 
 
 class Submitted(Answer):
-    """A job that was accepted. The same for a repeated request."""
+    """A job, an array or a DAG that was accepted. The same for a repeated request."""
 
     id: str
     name: str
     tenant: str
     gpus: int
+    """Of each job; of a DAG: of its largest."""
     state: JobState
     offset: int
-    """Of its JobArrived on the control topic."""
+    """Of its JobArrived, ArrayArrived or DagArrived on the control topic."""
     url: str
+    jobs: int = 1
+    members: dict[str, str] = {}
+    """Of a DAG: {name: id of the job}."""
 
 
 class Requested(Answer):
@@ -498,6 +535,8 @@ ANSWERS: tuple[type[Answer], ...] = (
     EventList,
     FileList,
     GpuList,
+    GroupList,
+    Group,
     Health,
     JobDetail,
     JobList,

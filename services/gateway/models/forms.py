@@ -58,6 +58,61 @@ def elastic(value: Any) -> Any:
     return {"min_gpus": int(found[1]), "max_gpus": int(found[2])}
 
 
+MOST_INDICES = 10_000
+"""Of one array."""
+_INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
+
+
+def array(value: Any) -> Any:
+    """`"0-99"`, `"1,3,7"`, `"0-99:10"` (every tenth), each perhaps with `%4` (four at once), or the object.
+
+    Raises:
+        ValueError: none of these, or more than 10,000 indices.
+    """
+    if isinstance(value, dict | BaseModel):
+        return value
+    expected = 'indices such as "0-99", "1,3,7" or "0-99:10", and perhaps "%4" behind them for four at once'
+    if not isinstance(value, str):
+        raise _unexpected(expected, value)
+    text, percent, at_once = value.replace(" ", "").partition("%")
+    if percent and not re.fullmatch(r"[1-9][0-9]{0,8}", at_once):
+        raise _unexpected(expected, value)
+    indices: dict[int, None] = {}
+    for part in text.split(","):
+        found = _INDICES.fullmatch(part)
+        if found is None:
+            raise _unexpected(expected, value)
+        first = int(found[1])
+        last = int(found[2]) if found[2] else first
+        if last < first:
+            raise ValueError(f"{part} ends before it begins")
+        wanted = range(first, last + 1, int(found[3] or 1))
+        if len(indices) + len(wanted) > MOST_INDICES:
+            raise ValueError(f"an array has at most {MOST_INDICES} jobs")
+        indices.update(dict.fromkeys(wanted))
+    return {"indices": list(indices), "at_once": int(at_once) if percent else None}
+
+
+def after(value: Any) -> Any:
+    """`"prepare"`, `"prepare:any,j-7f3a:fail"`, a list of such texts, or of objects.
+
+    Raises:
+        ValueError: something between that is neither.
+    """
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        raise _unexpected("JOB, JOB:any or JOB:fail, several with commas between or as a list", value)
+    return [_dependency(part) for part in value]
+
+
+def _dependency(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    on, colon, condition = value.strip().partition(":")
+    return {"on": on, **({"condition": condition} if colon else {})}
+
+
 def launcher(value: Any) -> Any:
     """`"per-gpu"` and `"per-node"` are what a specification calls `ranks` and `command`."""
     return {"per-gpu": PER_GPU, "per-node": PER_NODE}.get(value, value) if isinstance(value, str) else value

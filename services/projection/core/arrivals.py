@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
@@ -15,7 +15,7 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.placement import GangReleased, GangReserved, JobQueued
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
-from libs.contracts.read_models import JobRow, LabelRow
+from libs.contracts.read_models import GroupRow, JobRow, LabelRow
 from libs.contracts.reasons import PendingReason
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
@@ -42,8 +42,13 @@ def arrived(rows: Rows, event: JobArrived, at: At) -> None:
         submitted_by=event.submitted_by,
         submitted_s=at.time_s,
         queued_s=at.time_s,
+        after=[msgspec.to_builtins(dependency) for dependency in event.after],
         arrived_offset=at.offset,
     )
+    if event.group is not None:
+        job.group_id, job.group_index = event.group.group_id, event.group.index
+        group = rows.get(GroupRow, event.group.group_id)
+        job.leads_group = group is not None and group.first_index == event.group.index
     note(job, PendingReason.NOT_YET_EVALUATED, "accepted; admission looks at it next", at)
     for name, value in spec.labels.items():
         rows.put(LabelRow(job_id=job.id, name=name, value=value))
@@ -58,6 +63,13 @@ def admitted(rows: Rows, event: JobAdmitted, at: At) -> None:
     if job is not None and not job.cancel_requested:
         note(job, PendingReason.NOT_YET_EVALUATED, "admitted; quota looks at it next", at)
         keep(rows, job, at)
+
+
+@on(JobHeldBack)
+def held_back(rows: Rows, event: JobHeldBack, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and take(rows, job, event, at) and not job.cancel_requested:
+        explain(job, event.reason, at)
 
 
 @on(JobRejected)

@@ -1,8 +1,8 @@
 """The fold: one control record, applied to the rows.
 
 `apply` keeps the event itself and then asks the handler of its type, if there is one, to change what the
-event is about. Handlers are in `arrivals`, `attempts`, `outcomes`, `cluster` and `sweeps`, by subject; what becomes of
-a job they leave to `libs.lifecycle` (`states.take`).
+event is about. Handlers are in `arrivals`, `attempts`, `groups`, `outcomes`, `cluster` and `sweeps`, by subject; what
+becomes of a job they leave to `libs.lifecycle` (`states.take`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ import msgspec
 from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
 from libs.contracts.envelope import Record
-from libs.contracts.read_models import EventCountRow, EventRow, JobRow, NodeRow, ReportRow, SweepRow, TrialRow
+from libs.contracts.gateway import JobArrived
+from libs.contracts.read_models import (
+    EventCountRow,
+    EventRow,
+    GroupRow,
+    JobRow,
+    NodeRow,
+    ReportRow,
+    SweepRow,
+    TrialRow,
+)
 from libs.contracts.reasons import Reason
 from services.projection.core.rows import Rows
 
@@ -95,6 +105,8 @@ def prefetch(rows: Rows, records: Sequence[Record]) -> None:
     trials = rows.fetch(TrialRow, jobs)
     sweeps = [event.sweep_id for event in events if hasattr(event, "sweep_id")]
     rows.fetch(SweepRow, [(sweep_id,) for sweep_id in [*sweeps, *(trial.sweep_id for trial in trials)]])
+    places = [event.group for event in events if isinstance(event, JobArrived) and event.group is not None]
+    rows.fetch(GroupRow, [(place.group_id,) for place in places])
     reports = [event for event in events if isinstance(event, MetricsReported)]
     rows.fetch(ReportRow, [key for event in reports for key in report_keys(event)])
     rows.fetch(NodeRow, [(event.node_id,) for event in events if hasattr(event, "node_id")])

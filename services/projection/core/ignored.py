@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.agent import JobMovable, JobReady, JobRestored, NodeLeaving
 from libs.contracts.base import Event
-from libs.contracts.gateway import ThroughputsProvided
+from libs.contracts.gateway import GroupChangeRequested, ThroughputsProvided
 from libs.contracts.introspection import PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationAssessed
 from libs.contracts.placement import (
@@ -27,6 +27,7 @@ IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
     DestinationReserved: _BEFORE_THE_MOVE,
+    GroupChangeRequested: "asks for what the requests to its jobs tell",
     JobMovable: "tells an ability of a task, which no column has",
     JobPacked: _BOOKS_OF_PLACEMENT,
     JobReady: _BEFORE_THE_MOVE,

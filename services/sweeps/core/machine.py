@@ -5,7 +5,15 @@ from __future__ import annotations
 from libs.contracts.admission import JobRejected
 from libs.contracts.agent import MetricsReported
 from libs.contracts.failure_analysis import JobAbandoned
-from libs.contracts.gateway import JobCancelRequested, SweepArrived, SweepCancelRequested
+from libs.contracts.gateway import (
+    ArrayArrived,
+    DagArrived,
+    GroupChangeRequested,
+    JobArrived,
+    JobCancelRequested,
+    SweepArrived,
+    SweepCancelRequested,
+)
 from libs.contracts.placement import JobCancelled, JobSucceeded
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.sweeps import (
@@ -18,7 +26,7 @@ from libs.contracts.sweeps import (
     TrialStarted,
 )
 from libs.kernel.machine import Machine, Turn
-from services.sweeps.core import favouring, proposing, pruning
+from services.sweeps.core import favouring, groups, proposing, pruning
 from services.sweeps.core.state import Place, Report, State, Sweep, Trial
 
 machine: Machine[State] = Machine(OWNER)
@@ -77,6 +85,38 @@ def trial_ranked(state: State, event: TrialPromoted | TrialDemoted, now_s: float
 def trial_pruned(state: State, event: TrialPruned, now_s: float) -> None:
     trial = state.sweeps[event.sweep_id].trials[event.number]
     trial.pruned, trial.favourite = True, False
+
+
+@machine.decides(ArrayArrived)
+def submit_array(state: State, event: ArrayArrived, turn: Turn[State]) -> None:
+    groups.submit_array(event, turn)
+
+
+@machine.decides(DagArrived)
+def submit_dag(state: State, event: DagArrived, turn: Turn[State]) -> None:
+    groups.submit_dag(event, turn)
+
+
+@machine.evolves(JobArrived)
+def member_arrived(state: State, event: JobArrived, now_s: float) -> None:
+    """It takes effect at once as the service says it, and changes nothing when it comes back from the log."""
+    if event.group is not None and event.job_id not in state.group_of:
+        state.groups.setdefault(event.group.group_id, {})[event.job_id] = None
+        state.group_of[event.job_id] = event.group.group_id
+
+
+@machine.decides(GroupChangeRequested)
+def ask_all(state: State, event: GroupChangeRequested, turn: Turn[State]) -> None:
+    groups.ask_all(state, event, turn)
+
+
+@machine.evolves(JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
+def member_over(state: State, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected, now_s: float) -> None:
+    group_id = state.group_of.pop(event.job_id, None)
+    if group_id is not None:
+        del state.groups[group_id][event.job_id]
+        if not state.groups[group_id]:
+            del state.groups[group_id]
 
 
 @machine.decides(JobSucceeded, JobCancelled, JobAbandoned, JobRejected)

@@ -95,6 +95,10 @@ class State(msgspec.Struct, kw_only=True):
     """{sweep id: sweep}, until it has ended and its last trial is over."""
     jobs: dict[str, Place] = {}
     """{job id: its place} of the trials under way."""
+    groups: dict[str, dict[str, None]] = {}
+    """{id of an array or a DAG: ids of its jobs that have not ended, in order of arrival}, while there are any."""
+    group_of: dict[str, str] = {}
+    """{job id: id of its array or DAG}, of the jobs that have not ended."""
 
     def trial_of(self, job_id: str) -> tuple[Sweep, Trial] | None:
         """The trial under way that the job is, None for a job of no sweep."""
@@ -106,7 +110,11 @@ class State(msgspec.Struct, kw_only=True):
 
 
 def check(state: State) -> None:
-    """Raises InvariantViolated when trials and jobs do not belong together."""
+    """Raises InvariantViolated when trials or groups and their jobs do not belong together."""
+    members = {job_id: group_id for group_id, jobs in state.groups.items() for job_id in jobs}
+    if members != state.group_of:
+        job_id, group_id = sorted(members.items() ^ state.group_of.items())[0]
+        raise InvariantViolated(f"job {job_id} and its array or DAG {group_id} disagree")
     under_way = {
         trial.job_id: Place(sweep.sweep_id, trial.number)
         for sweep in state.sweeps.values()
