@@ -81,8 +81,31 @@ def openapi_document() -> dict[str, Any]:
     return _document(_routed())
 
 
+_ROOMS = (
+    jobs,
+    job_changes,
+    job_views,
+    job_files,
+    job_stacks,
+    job_logs,
+    groups,
+    sweeps,
+    cluster,
+    events,
+    log_export,
+    code,
+    status,
+    dead_letters,
+    page,
+)
+_ROUTES = [route for room in _ROOMS for route in room.router.routes]
+"""In this order: the first one that matches answers."""
+
+
 def _routed() -> FastAPI:
+    # As they are, and not by include_router, which would work out the dependencies of each route a second time.
     app = FastAPI(
+        routes=_ROUTES,
         title="Sanjaya",
         version=status.VERSION,
         description=DESCRIPTION,
@@ -90,24 +113,6 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (
-        jobs,
-        job_changes,
-        job_views,
-        job_files,
-        job_stacks,
-        job_logs,
-        groups,
-        sweeps,
-        cluster,
-        events,
-        log_export,
-        code,
-        status,
-        dead_letters,
-        page,
-    ):
-        app.include_router(module.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

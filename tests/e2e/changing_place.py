@@ -21,9 +21,8 @@ WIDEST = 2
 """GPUs of the job that grows, afterwards."""
 SCRIPT = """
 import itertools, os, sys, time
+import libs.testing.quick_torch
 import torch
-from libs.testing.quick_torch import without_compiler
-from libs.testing.thorough import THOROUGH
 from pathlib import Path
 from sanjaya_job import Job
 
@@ -39,8 +38,6 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 if int(os.environ.get("WORLD_SIZE", "1")) > 1:
     torch.distributed.init_process_group("gloo")
-    if not THOROUGH:
-        without_compiler()  # only before the processes have met they would miss it
 model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.2), torch.nn.Linear(64, 1))
 optimizer = torch.optim.Adam(model.parameters())
 job = Job(elastic=True, model=model, optimizer=optimizer)

@@ -12,6 +12,7 @@ from typing import Any
 from torch_agent.harness import inject_path
 
 from libs.client import Client
+from libs.testing import quick_torch
 from tests.e2e.test_rounds import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "torch_agent" / "examples" / "elastic.py"
@@ -40,7 +41,8 @@ class Growing:
         wait_until(lambda: self._state(self.others[0]) == "RUNNING")
         command = [sys.executable, str(EXAMPLE), "--batches", "100000", "--pause", str(pause_s)]
         command += ["--losses", str(self.losses), "--stop", str(self.stop)]
-        job = {"name": "grows", "command": command, "gpus": 1, "elastic": f"1:{MOST}"}
+        job: dict[str, Any] = {"name": "grows", "command": command, "gpus": 1, "elastic": f"1:{MOST}"}
+        job["env"] = quick_torch.environment()
         self.job_id = str(client.submit(job)["id"])
 
     def goes_up_and_down(self, at_each_width: Callable[[], None], during_growth: Callable[[], None]) -> None:
@@ -96,7 +98,12 @@ def undisturbed(folder: Path, batches: int) -> list[str]:
     """The job by hand on one GPU, for so many batches. Returns its lines."""
     losses = folder / "undisturbed"
     command = [sys.executable, str(EXAMPLE), "--batches", str(batches), "--losses", str(losses)]
-    given = {"PYTHONPATH": inject_path(), "OMP_NUM_THREADS": "1", "SANJAYA_VIRTUAL_RANKS": str(MOST)}
+    quick = quick_torch.environment().get("PYTHONPATH", "")
+    given = {
+        "PYTHONPATH": f"{inject_path()}{os.pathsep}{quick}",
+        "OMP_NUM_THREADS": "1",
+        "SANJAYA_VIRTUAL_RANKS": str(MOST),
+    }
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("SANJAYA_")}
     subprocess.run(command, env={**inherited, **given}, check=True, timeout=600)
     return losses.read_text().splitlines()

@@ -14,9 +14,9 @@ from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived
 from libs.inspect.sources import open_log
+from libs.testing import quick_torch
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.quick_torch import inject_path
-from libs.testing.thorough import THOROUGH, cases
+from libs.testing.thorough import cases
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]  # on both logs in one run, to compare their ends
 
@@ -27,9 +27,7 @@ SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
     """(bus, exported log, what it printed) of one run."""
     folder = tmp_path_factory.mktemp(f"demo-{request.param}")
-    environment = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP_SERVERS"}
-    if not THOROUGH:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (inject_path(), os.environ.get("PYTHONPATH"))))
+    environment = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP_SERVERS"} | quick_torch.environment()
     with (folder / "printed").open("wb") as out:
         status = subprocess.run(
             [SANJAYA, "demo", "--bus", request.param, "--steps", "20", "--keep", str(folder / "state")],

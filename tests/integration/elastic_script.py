@@ -6,6 +6,9 @@ STOP_AFTER: batches (1-based, over all attempts) after which it says so (FOLDER/
 it may go on (FOLDER/go-<n>).
 """
 
+import libs.testing.quick_torch  # noqa: F401 - before torch
+
+# isort: split
 import random
 import sys
 from pathlib import Path
@@ -16,8 +19,6 @@ from sanjaya_job import Job
 from stopping import RANK, WORLD_SIZE, stop_after
 from torch import distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
-
-import libs.testing.quick_torch  # noqa: F401
 
 EPOCHS, SAMPLES, BATCH = 2, 110, 16
 

@@ -2,12 +2,13 @@
 
 import sys
 
+if sys.argv[1] not in ("plain", "compiled"):  # those meet torch as it is
+    import libs.testing.quick_torch  # noqa: F401
+
+# isort: split
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-if sys.argv[1] not in ("plain", "compiled"):  # those meet torch as it is
-    import libs.testing.quick_torch  # noqa: F401
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -161,6 +161,7 @@ def start_by_hand(
 ) -> subprocess.Popen[bytes]:
     """The script with no agent around it, unless the environment says that there is one."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("SANJAYA_")}
-    given = {"PYTHONPATH": inject_path(), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    path = os.pathsep.join((inject_path(), os.environ.get("PYTHONPATH", "")))
+    given = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
     command = [sys.executable, str(Path(__file__).with_name(script)), str(folder)]
     return subprocess.Popen(command, env={**inherited, **given}, stderr=stderr, start_new_session=True)

@@ -7,6 +7,9 @@ it may go on (FOLDER/go-<n>). ACCUMULATE: batches per step. CHECKPOINT_EVERY: ba
 epoch. KEEP_WORKERS: over all epochs. STUCK: as `stuck` has it.
 """
 
+import libs.testing.quick_torch  # noqa: F401 - before torch
+
+# isort: split
 import os
 import random
 import sys
@@ -19,8 +22,6 @@ from stopping import RANK, WORLD_SIZE, stop_after
 from stuck import stick_in_the_middle
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
-
-import libs.testing.quick_torch  # noqa: F401
 
 EPOCHS, SAMPLES, BATCH = 3, int(os.environ.get("SAMPLES", "40")), 4
 ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))

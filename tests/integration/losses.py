@@ -6,6 +6,9 @@ Each is written at once: a process that takes over from another goes on in the s
 PAUSE_S: seconds between two. GATE: a file with the number of losses that it may come to for now.
 """
 
+import libs.testing.quick_torch  # noqa: F401 - before torch
+
+# isort: split
 import os
 import runpy
 import sys
@@ -13,8 +16,6 @@ import time
 from pathlib import Path
 
 import torch
-
-import libs.testing.quick_torch  # noqa: F401
 
 backward = torch.Tensor.backward
 

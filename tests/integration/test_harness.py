@@ -22,7 +22,8 @@ def run(folder: Path, *command: str, **environment: str) -> tuple[int, list[Page
     """Run a process with the harness injected; its exit code and what it has left on its pages."""
     pages = folder / "pages"
     pages.mkdir()
-    injected = {"SANJAYA_HARNESS_DIR": str(pages), "PYTHONPATH": inject_path(), "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join((inject_path(), os.environ.get("PYTHONPATH", "")))
+    injected = {"SANJAYA_HARNESS_DIR": str(pages), "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     status = subprocess.run(command, env={**os.environ, **injected, **environment}, check=False).returncode
     return status, [reading for path in pages.glob("*.page") if (reading := read_page(path)) is not None]
 
@@ -73,12 +74,12 @@ def test_the_exit_code_is_the_scripts_own(tmp_path: Path):
 
 
 def test_it_can_be_switched_off(tmp_path: Path):
-    assert run(tmp_path, sys.executable, CASES, "plain", SANJAYA_HARNESS="0") == (0, [])
+    assert run(tmp_path, sys.executable, CASES, "no_loader", SANJAYA_HARNESS="0") == (0, [])
 
 
 def test_torchruns_workers_are_reached(tmp_path: Path):
     torchrun = str(Path(sys.executable).with_name("torchrun"))
-    status, pages = run(tmp_path, torchrun, "--standalone", "--nproc-per-node", "2", CASES, "plain")
+    status, pages = run(tmp_path, torchrun, "--standalone", "--nproc-per-node", "2", CASES, "no_loader")
     assert status == 0
     assert sorted((page.rank, page.world_size, page.minibatches_total) for page in pages) == [(0, 2, 20), (1, 2, 20)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import os
 import sys
 import tarfile
 from collections.abc import AsyncIterator
@@ -28,6 +29,7 @@ from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel import ids
 from libs.kernel.launchers import PER_NODE
+from libs.testing import quick_torch
 from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, has_state
@@ -38,7 +40,7 @@ STEPS = 6
 
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
-    async with AgentCase(tmp_path) as case:
+    async with AgentCase(tmp_path, environment=quick_torch.environment()) as case:
         await case.fact(NodeJoined)
         yield case
     assert nothing_left_of(tmp_path) == []
@@ -91,7 +93,8 @@ async def test_a_launcher_is_started_once_and_its_ranks_are_seen(agent: AgentCas
 
 
 async def test_ddp_as_plain_python_is_started_once_per_gpu(agent: AgentCase):
-    await agent.order(launch("a", "python", SCRIPT, "--ddp", gpus=2))
+    torch_as_it_is = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    await agent.order(launch("a", "python", SCRIPT, "--ddp", gpus=2, env=torch_as_it_is))
     await agent.fact(JobStarted)
     assert await places(agent, "a", ranks=2) == ["0 2 0 0 0 2", "1 2 1 1 1 2"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import httpcore2
 import httpx2
 import pytest
 
@@ -134,3 +135,13 @@ def test_names_are_quoted():
 
     client_of(answer).why("a/b?c")
     assert paths == [b"/v1/jobs/a%2Fb%3Fc/why"]
+
+
+def test_a_gateway_without_tls_is_asked_without_reading_certificates(monkeypatch: pytest.MonkeyPatch):
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("certificates are read")
+
+    monkeypatch.setattr(httpcore2, "default_ssl_context", read)
+    Client("http://gateway").close()
+    with pytest.raises(AssertionError):
+        Client("https://gateway")
