@@ -30,11 +30,14 @@ class Topic(StrEnum):
     """Records of the other topics that a consumer could not read, or that are impossible for a core, with the error."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An immutable fact or request. Subclasses are declared with `@event`.
 
     Field names carry their unit (`_s`, `_bytes`, `_ratio`). Every field added after the first release
     of a version has a default, so that older records still decode.
+
+    Events, and the values that they are made of, are trees: none can be part of a cycle. So the collector of cycles
+    does not look at them (`gc=False`), which else it does again and again while a decision is made of many events.
     """
 
     wire_type: ClassVar[str] = ""

@@ -26,7 +26,7 @@ class PortRange(msgspec.Struct, frozen=True, kw_only=True):
     last: int
 
 
-class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The part of a gang that runs on one node: one task."""
 
     node_id: str

@@ -9,7 +9,7 @@ import msgspec
 from libs.contracts.base import Event
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event as it stands on the log.
 
     The time is logical: a decision carries the time of the event that caused it. When a record was really
@@ -40,7 +40,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         return f"00-{trace}-{span_id(self.id)}-01"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An envelope at its place on the log."""
 
     topic: str

@@ -15,7 +15,7 @@ class JobClass(StrEnum):
     OPPORTUNISTIC = "opportunistic"
 
 
-class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many GPUs a job needs, and of which types."""
 
     count: int
@@ -35,14 +35,14 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [t for t in gpu_types if self.accepts(t)] if self.types or self.excluded_types else gpu_types
 
 
-class ElasticRange(msgspec.Struct, frozen=True, kw_only=True):
+class ElasticRange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 3)."""
 
     min_gpus: int
     max_gpus: int
 
 
-class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a simulated node needs to play the job: the columns of the `traces/1` format."""
 
     model: str = ""
@@ -52,7 +52,7 @@ class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Run time on dedicated GPUs of the reference type; used when no rate for the model is known."""
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as its user described it. Valid by construction: the gateway checks before it appends."""
 
     name: str

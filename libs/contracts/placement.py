@@ -23,7 +23,7 @@ class JobQueued(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
-class ReservedPart(msgspec.Struct, frozen=True, kw_only=True):
+class ReservedPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reservation keeps of one node."""
 
     node_id: str
@@ -86,7 +86,7 @@ class JobPreempted(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of an allocation matrix X (Gavel, OSDI'20, section 3.1): a job alone, or two that share GPUs."""
 
     jobs: tuple[str, ...]
@@ -161,7 +161,7 @@ class ThroughputEstimated(Event, frozen=True, kw_only=True):
         return asked == answered and abs(self.distance - recorded.distance) <= 1e-3
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job's place for one round."""
 
     job_id: str
@@ -191,7 +191,7 @@ class RoundStarted(Event, frozen=True, kw_only=True):
     """Of both, those that use GPUs which no share claims; not charged to their shares."""
 
 
-class ResumedJob(msgspec.Struct, frozen=True, kw_only=True):
+class ResumedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a suspended job goes on."""
 
     job_id: str
@@ -370,7 +370,7 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Folder below the working directory that is kept beyond the job's end."""
 
 
-class StateSource(msgspec.Struct, frozen=True, kw_only=True):
+class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where the states of some ranks are."""
 
     node_id: str

@@ -7,7 +7,7 @@ import msgspec
 Number = int | float | str | bool
 
 
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+class Rejected(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One alternative that was looked at and not taken."""
 
     what: str
@@ -17,7 +17,7 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     numbers: dict[str, Number] = {}
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The cause of a decision: a stable token for machines, a sentence for people, and the numbers compared."""
 
     code: str

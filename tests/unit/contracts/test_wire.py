@@ -1,5 +1,7 @@
 """Events on the wire are CloudEvents, and what was altered is noticed."""
 
+import gc
+
 import msgspec
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
@@ -20,6 +22,12 @@ ENVELOPE = Envelope(
 
 def test_round_trip():
     assert wire.decode(*wire.encode(ENVELOPE)) == ENVELOPE
+
+
+def test_the_collector_of_cycles_looks_at_no_event():
+    assert not gc.is_tracked(ENVELOPE)
+    assert not gc.is_tracked(ENVELOPE.event)
+    assert [cls for cls in event_classes() if cls.__struct_config__.gc] == []
 
 
 def test_the_cloudevents_sdk_reads_what_we_write():

@@ -28,6 +28,7 @@ from libs.contracts.placement import (
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
 from services.placement.core.mechanisms.rounds.claims import LAG_PART, claims
+from services.placement.core.mechanisms.rounds.places import Present
 from services.placement.core.mechanisms.rounds.selection import NOTHING, Assignment, Backfill, Claim, fill, select
 from services.placement.core.sharing.pairs import together
 from tests.unit.placement.placement_case import PlacementCase
@@ -246,7 +247,7 @@ def test_of_several_rows_each_has_its_part_of_the_lag():
     rounds.rows = {"a": [0, 1], "b": [1]}
     rounds.credit = {"a": {"v100": 0.0}, "a+b": {"v100": 0.0}}
     a.account.attained_s = b.account.attained_s = 1000 * ROUND_S
-    alone, packed = claims(state, rounds, [a, b], {})
+    alone, packed = claims(state, rounds, [a, b], Present(running={}, suspended={}, pinned={}))
     assert alone.priority == pytest.approx(0.6 / (LAG_PART * 0.75 * 1000))
     assert packed.priority == pytest.approx(0.2 / (LAG_PART * 0.25 * 1000))  # b has all of its time in this row
 

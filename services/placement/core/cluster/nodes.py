@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 
 import msgspec
 
@@ -54,6 +55,17 @@ class Node(msgspec.Struct, kw_only=True):
     def is_healthy(self, index: int) -> bool:
         """Whether this GPU works."""
         return index in self.healthy.get(self.gpus[index].gpu_type, ())
+
+    def are_healthy(self, indices: Iterable[int]) -> bool:
+        """Whether all of these GPUs work."""
+        gpu_type, working = "", list[int]()
+        for index in indices:
+            if self.gpus[index].gpu_type != gpu_type:
+                gpu_type = self.gpus[index].gpu_type
+                working = self.healthy.get(gpu_type, [])
+            if index not in working:
+                return False
+        return True
 
     def set_health(self, index: int, *, healthy: bool) -> None:
         """A GPU fails or recovers."""

@@ -120,7 +120,10 @@ class ByFree(dict[int, list[Entry]]):
 
     def add(self, server: Entry, free: int) -> None:
         """The server has so many."""
-        insort(self.setdefault(free, []), server)
+        if (same := self.get(free)) is None:
+            self[free] = [server]
+        else:
+            insort(same, server)
 
     def remove(self, server: Entry, free: int) -> None:
         """It has not any more."""

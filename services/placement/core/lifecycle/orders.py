@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from libs.contracts.cluster import TaskPlacement, width_of
@@ -14,6 +15,7 @@ from services.placement.core.jobs import Job, Move
 
 AS_DESCRIBED = tuple(field for field in LaunchTask.__struct_fields__ if field in JobSpec.__struct_fields__)
 """What a task is told of its job as its user described it: fields that have the same name in both."""
+_described = attrgetter(*AS_DESCRIBED)
 
 
 def launch_orders(
@@ -32,8 +34,8 @@ def launch_orders(
         restores: the tasks are to wait for the state of an earlier attempt.
     """
     first = cell.nodes[gang[0].node_id]
-    spread = len(gang) > 1
-    as_described: dict[str, Any] = {name: getattr(job.spec, name) for name in AS_DESCRIBED}
+    spread, width = len(gang) > 1, width_of(gang)
+    as_described: dict[str, Any] = dict(zip(AS_DESCRIBED, _described(job.spec), strict=True))
     return [
         LaunchTask(
             node_id=task.node_id,
@@ -41,7 +43,7 @@ def launch_orders(
             attempt=attempt,
             gpu_indices=task.gpu_indices,
             first_rank=task.first_rank,
-            world_size=width_of(gang),
+            world_size=width,
             node_rank=node_rank,
             node_count=len(gang),
             rendezvous_host=first.address if spread else None,

@@ -37,9 +37,9 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
         node = cell.nodes[task.node_id]
         if not node.usable:
             return f"node {task.node_id} takes no new job"
-        sick = [index for index in task.gpu_indices if not node.is_healthy(index)]
-        if sick:
-            return f"GPU {task.node_id}:{sick[0]} is not healthy"
+        if not node.are_healthy(task.gpu_indices):
+            sick = next(index for index in task.gpu_indices if not node.is_healthy(index))
+            return f"GPU {task.node_id}:{sick} is not healthy"
     return None
 
 

@@ -103,7 +103,7 @@ def occupied(cell: Cell, gang: Sequence[TaskPlacement], beside: Sequence[str]) -
         for index in task.gpu_indices:
             if index >= len(node.gpus):
                 return f"node {task.node_id} has no GPU {index}"
-            others = [holder for holder in node.gpus[index].holders if holder not in beside]
-            if others:
+            holders = node.gpus[index].holders
+            if holders and (others := [holder for holder in holders if holder not in beside]):
                 return f"GPU {task.node_id}:{index} is held by {' and '.join(others)}"
     return None

@@ -22,24 +22,28 @@ def enqueue(cell: Cell, job: Job) -> None:
 
 def dequeue(cell: Cell, job: Job) -> None:
     """Take a job off the queue; nothing happens when it is not there."""
-    orders = cell.queue.get(job.shape, [])
-    place = bisect_left(orders, job.order)
-    if place < len(orders) and orders[place] == job.order:
+    shape, order = job.shape, job.order
+    orders = cell.queue.get(shape)
+    if orders is None:
+        return
+    place = bisect_left(orders, order)
+    if place < len(orders) and orders[place] == order:
         del orders[place]
         if not orders:
-            del cell.queue[job.shape]
+            del cell.queue[shape]
         if "told" in cell.__dict__:
-            _drop(cell, job)
+            _drop(cell, job, shape)
         for listener in listeners:
             listener.dequeued(cell, job)
 
 
 def knows(cell: Cell, job: Job, cause: str) -> None:
     """The job knows why it waits, on the queue or because it is held."""
-    queued = "told" in cell.__dict__ and job.job_id in cell.told.get(job.shape, {}).get(job.wait_code, ())
+    shape = job.shape
+    queued = "told" in cell.__dict__ and job.job_id in cell.told.get(shape, {}).get(job.wait_code, ())
     if queued:
-        _drop(cell, job)
-        cell.told.setdefault(job.shape, {}).setdefault(cause, {})[job.job_id] = None
+        _drop(cell, job, shape)
+        cell.told.setdefault(shape, {}).setdefault(cause, {})[job.job_id] = None
     job.wait_code = cause
 
 
@@ -48,14 +52,15 @@ def untold(cell: Cell) -> list[Job]:
     return [cell.jobs[job_id] for by_cause in cell.told.values() for job_id in by_cause.get("", ())]
 
 
-def _drop(cell: Cell, job: Job) -> None:
-    """Forget what the queued job was told."""
-    by_cause = cell.told[job.shape]
-    del by_cause[job.wait_code][job.job_id]
-    if not by_cause[job.wait_code]:
+def _drop(cell: Cell, job: Job, shape: str) -> None:
+    """Forget what the queued job of this shape was told."""
+    by_cause = cell.told[shape]
+    jobs = by_cause[job.wait_code]
+    del jobs[job.job_id]
+    if not jobs:
         del by_cause[job.wait_code]
-    if not by_cause:
-        del cell.told[job.shape]
+        if not by_cause:
+            del cell.told[shape]
 
 
 def ahead_of(cell: Cell, job: Job) -> int:

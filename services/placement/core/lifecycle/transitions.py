@@ -45,6 +45,7 @@ from libs.contracts.placement import (
 from libs.contracts.quota import QuotaGranted
 from libs.contracts.runtime import TimerFired
 from services.placement.core.cell import Cell
+from services.placement.core.jobs import ACTIVE as HOLDS
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.table import machine
 
@@ -242,29 +243,36 @@ JUDGED: dict[type[Event], None] = dict.fromkeys(cls for row in TABLE for cls in 
 """The event types that the table is about."""
 
 
+# Asked of every input and of every decision: Python 3.11 runs a descriptor for each look at a member of an enum.
+_UNKNOWN, _RUNNING, _SUSPENDED = Standing.UNKNOWN, Standing.RUNNING, Standing.SUSPENDED
+_MOVING, _STOPPING = Standing.MOVING, Standing.STOPPING
+_BY_PHASE: dict[Phase, Standing] = {phase: Standing(phase.value) for phase in Phase if phase is not Phase.ACTIVE}
+_NONE, _OLDER, _THIS, _PREPARED, _NEWER = Attempt
+
+
 def standing(job: Job | None) -> Standing:
     """Where the job is; None: it is not known."""
     if job is None:
-        return Standing.UNKNOWN
-    if job.phase is not Phase.ACTIVE:
-        return Standing(job.phase.value)
+        return _UNKNOWN
+    if job.phase is not HOLDS:
+        return _BY_PHASE[job.phase]
     if job.stopping:
-        return Standing.STOPPING
+        return _STOPPING
     if job.move is not None:
-        return Standing.MOVING
-    return Standing.SUSPENDED if job.suspended else Standing.RUNNING
+        return _MOVING
+    return _SUSPENDED if job.suspended else _RUNNING
 
 
 def attempt_of(job: Job | None, event: Event) -> Attempt:
     """Which attempt of the job the event is about. Of an unknown job nothing is known."""
     number: int | None = getattr(event, "attempt", None)
     if number is None or job is None:
-        return Attempt.NONE
+        return _NONE
     if number == job.attempt:
-        return Attempt.THIS
+        return _THIS
     if number < job.attempt:
-        return Attempt.OLDER
-    return Attempt.PREPARED if number <= job.last_attempt else Attempt.NEWER
+        return _OLDER
+    return _PREPARED if number <= job.last_attempt else _NEWER
 
 
 @machine.judges

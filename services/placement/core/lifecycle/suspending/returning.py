@@ -51,7 +51,7 @@ def may_return(node: Node, task: TaskPlacement) -> bool:
         return False
     if node.remaps:
         return node.capacity(type_of(node, task)) >= len(task.gpu_indices)
-    return all(node.is_healthy(index) for index in task.gpu_indices)
+    return node.are_healthy(task.gpu_indices)
 
 
 def _shape(nodes: Mapping[str, Node], task: TaskPlacement) -> tuple[str, str, int, int]:

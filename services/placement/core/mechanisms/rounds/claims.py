@@ -8,8 +8,9 @@ from libs.contracts.placement import Share
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.mechanisms.rounds.memory import Rounds
-from services.placement.core.mechanisms.rounds.pinning import needs, open_rates, open_types
-from services.placement.core.mechanisms.rounds.selection import NOTHING, Backfill, Claim
+from services.placement.core.mechanisms.rounds.pinning import needs, open_rates, open_to_pinned
+from services.placement.core.mechanisms.rounds.places import Present
+from services.placement.core.mechanisms.rounds.selection import NOTHING, Backfill, Claim, Room
 
 NO_CREDIT: Mapping[str, float] = {}
 
@@ -19,35 +20,45 @@ has had. To a young job a round matters, and to one with a deadline; an old one 
 the same fractions of its time."""
 
 
-def claims(cell: Cell, rounds: Rounds, jobs: list[Job], staying: Mapping[str, Job]) -> list[Claim]:
+def claims(cell: Cell, rounds: Rounds, jobs: list[Job], present: Present) -> list[Claim]:
     """The rows with a deficit of time on a type, and those that run there and have not had too much yet.
 
     A row's priority is its deficit at the end of the round, in units of its lag; one more where it runs.
-
-    Args:
-        staying: those of the jobs that hold GPUs and may keep them, by id.
     """
     competing = {job.job_id: job for job in jobs}
-    round_s = cell.settings.round_s
+    round_s, staying, crowded = cell.settings.round_s, present.running, rounds.crowded
+    begins: dict[tuple[str, int], Mapping[Room, int]] = {}
+    """{(GPU type, GPUs): what a job needs that begins there}: the same for all such jobs."""
     found = []
     for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
-        row = share.jobs
-        first, last = competing.get(row[0]), competing.get(row[-1])
+        row, time = share.jobs, share.time
+        first = competing.get(row[0])
+        last = first if len(row) == 1 else competing.get(row[-1])
         if first is None or last is None:
             continue
         both_stay = row[0] in staying and row[-1] in staying and first.gpu_type == last.gpu_type
         lag_s = _lag_s(rounds, share, first, round_s)
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
-        coming_s = round_s * rounds.crowded.get(row[0], 1.0)
-        possible = share.time if first.spec.restartable else open_types(cell, first, list(share.time))
-        for gpu_type, fraction in share.time.items():
+        coming_s = round_s * crowded.get(row[0], 1.0)
+        spec, pinned = first.spec, row[0] in present.pinned
+        width = spec.gpus.count
+        possible = open_to_pinned(cell, first, list(time)) if pinned else time
+        for gpu_type, fraction in time.items():
             priority = (credit[gpu_type] + fraction * coming_s) / lag_s
             if both_stay and gpu_type == first.gpu_type:
                 priority += 1.0
-            if priority > 0 and gpu_type in possible:
-                rooms = NOTHING if first.spec.restartable else needs(cell, first, gpu_type)
-                found.append(Claim(row, gpu_type, first.spec.gpus.count, rooms, priority, first.seq))
+            if priority <= 0 or gpu_type not in possible:
+                continue
+            rooms = NOTHING
+            if pinned:
+                rooms = needs(cell, first, gpu_type, pinned=True)
+            elif not spec.restartable:
+                place = gpu_type, width
+                if (known := begins.get(place)) is None:
+                    known = begins[place] = needs(cell, first, gpu_type, pinned=False)
+                rooms = known
+            found.append(Claim(row, gpu_type, width, rooms, priority, first.seq))
     return found
 
 
@@ -74,15 +85,15 @@ def deficit_order(rounds: Rounds, job: Job) -> tuple[float, tuple[int, int, str]
     return -sum(rounds.credit.get(job.job_id, NO_CREDIT).values()), job.order
 
 
-def backfill(cell: Cell, job: Job, types: list[str]) -> Backfill:
-    """What the job does with a GPU that is left."""
+def backfill(cell: Cell, job: Job, types: list[str], *, pinned: bool) -> Backfill:
+    """What the job, which is pinned or not, does with a GPU that is left."""
     known = seen(cell, job, types)
     return Backfill(
         job_id=job.job_id,
         width=job.spec.gpus.count,
         rates=known,
         running_on=job.gpu_type if job.stays else "",
-        needs={} if job.spec.restartable else {t: needs(cell, job, t) for t in known},
+        needs={} if job.spec.restartable else {t: needs(cell, job, t, pinned=pinned) for t in known},
     )
 
 

@@ -11,7 +11,7 @@ from services.placement.core.lifecycle.suspending.changes import places_changed
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
-from services.placement.core.mechanisms.rounds.pinning import gives_way, is_pinned
+from services.placement.core.mechanisms.rounds.pinning import gives_way
 from services.placement.core.mechanisms.rounds.places import Places, Present
 from services.placement.core.mechanisms.rounds.why import why_it_leaves, why_it_moves, why_some_leave
 
@@ -24,7 +24,7 @@ def way_made(cell: Cell, rounds: Rounds, present: Present, places: Places) -> Pl
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue
-        if job.spec.restartable or not is_pinned(cell, job) or _goes_elsewhere(cell, job, leases.get(job_id)):
+        if job_id not in present.pinned or _goes_elsewhere(cell, job, leases.get(job_id)):
             yield _stopped(rounds, job, leases.get(job_id))
         else:
             suspended[job_id] = job

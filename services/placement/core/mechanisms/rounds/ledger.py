@@ -76,7 +76,10 @@ def keep_credit(memory: Memory, rounds: Rounds, shares: list[Share]) -> None:
     forget(memory)
     kept: dict[str, dict[str, float]] = {}
     for share in shares:
-        key = row_key(share.jobs)
-        before = rounds.credit.get(key, {})
-        kept[key] = {gpu_type: before.get(gpu_type, 0.0) for gpu_type in share.time}
+        key = share.jobs[0] if len(share.jobs) == 1 else row_key(share.jobs)
+        before = rounds.credit.get(key)
+        if before is None:
+            kept[key] = dict.fromkeys(share.time, 0.0)
+        else:
+            kept[key] = {gpu_type: before.get(gpu_type, 0.0) for gpu_type in share.time}
     rounds.credit = kept

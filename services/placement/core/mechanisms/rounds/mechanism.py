@@ -22,7 +22,7 @@ from services.placement.core.mechanisms.rounds.claims import backfill, by_defici
 from services.placement.core.mechanisms.rounds.leaving import way_made
 from services.placement.core.mechanisms.rounds.ledger import book, booked, keep_credit, pay
 from services.placement.core.mechanisms.rounds.memory import Rounds, of
-from services.placement.core.mechanisms.rounds.pinning import crowded, host_rooms, resting, rooms
+from services.placement.core.mechanisms.rounds.pinning import crowded, host_rooms, pinned_ones, resting, rooms
 from services.placement.core.mechanisms.rounds.places import Places, Present, assign
 from services.placement.core.mechanisms.rounds.question import (
     Offered,
@@ -165,6 +165,7 @@ def _round_begun(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, now
     present = Present(
         running={job.job_id: job for job in jobs if job.stays},
         suspended={job.job_id: job for job in resting(cell)},
+        pinned=pinned_ones(cell, jobs),
     )
     chosen, beyond, places = _planned(cell, rounds, jobs, present, gpus)
     yield RoundStarted(
@@ -186,15 +187,20 @@ def _planned(
 
     A job that was to begin where no server takes it gives its assignment back, before others have left for it.
     """
-    types, claimed = list(gpus), claims(cell, rounds, jobs, present.running)
+    types, claimed = list(gpus), claims(cell, rounds, jobs, present)
     hosts = host_rooms(cell, rounds.plan)
     most: dict[str, int] = {}
     while True:
         left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if hosts else {}
         chosen = select(claimed, left, left_rooms)
         assigned = {job_id: None for assignment in chosen for job_id in assignment.jobs}
-        others = by_deficit(rounds, [job for job in jobs if job.job_id not in assigned])
-        beyond = fill([backfill(cell, job, types) for job in others], left, left_rooms)
+        # Of the others only those that what is left may be enough for: mostly nothing is, and many wait.
+        at_most = max(left.values(), default=0)
+        others = [job for job in jobs if job.spec.gpus.count <= at_most and job.job_id not in assigned]
+        requests = [
+            backfill(cell, job, types, pinned=job.job_id in present.pinned) for job in by_deficit(rounds, others)
+        ]
+        beyond = fill(requests, left, left_rooms)
         places = assign(cell, [*chosen, *beyond], present, gpus, hosts)
         if not places.refused:
             return chosen, beyond, places
@@ -220,7 +226,10 @@ def allocation_computed(cell: Cell, event: AllocationComputed, now_s: float) -> 
     rounds.rows = {}
     for row, share in enumerate(event.shares):
         for job_id in share.jobs:
-            rounds.rows.setdefault(job_id, []).append(row)
+            if (rows := rounds.rows.get(job_id)) is None:
+                rounds.rows[job_id] = [row]
+            else:
+                rows.append(row)
     keep_credit(memory, rounds, event.shares)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
-from services.placement.core.jobs import Job, Phase
+from services.placement.core.jobs import ACTIVE, Job, Phase
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import may_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
@@ -32,9 +32,20 @@ def is_pinned(cell: Cell, job: Job) -> bool:
     return job.lasts and job.as_asked and all(may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
 
+def pinned_ones(cell: Cell, jobs: Iterable[Job]) -> dict[str, None]:
+    """The jobs of these that are pinned."""
+    begun = (job for job in jobs if job.phase is ACTIVE and not job.spec.restartable)
+    return {job.job_id: None for job in begun if is_pinned(cell, job)}
+
+
 def open_types(cell: Cell, job: Job, types: list[str]) -> list[str]:
     """Of these GPU types, those on which the job may get its next round."""
-    if not is_pinned(cell, job):
+    return open_to_pinned(cell, job, types) if is_pinned(cell, job) else types
+
+
+def open_to_pinned(cell: Cell, job: Job, types: list[str]) -> list[str]:
+    """The same of a job that is known to be pinned."""
+    if types == [job.gpu_type]:
         return types
     known = rates(cell, job, types)
     here = rates(cell, job, [job.gpu_type]).get(job.gpu_type, 0.0)
@@ -82,9 +93,9 @@ def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, i
     return found
 
 
-def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
-    """The rooms that the job needs beside GPUs of the type."""
-    if job.gpu_type != gpu_type or not is_pinned(cell, job):
+def needs(cell: Cell, job: Job, gpu_type: str, *, pinned: bool) -> Rooms:
+    """The rooms that the job, which is pinned or not, needs beside GPUs of the type."""
+    if job.gpu_type != gpu_type or not pinned:
         return {("", gpu_type): job.spec.gpus.count}
     found: Rooms = {}
     for task in job.gang:
@@ -92,7 +103,8 @@ def needs(cell: Cell, job: Job, gpu_type: str) -> Rooms:
         if node.remaps:
             found[node.node_id, gpu_type] = len(task.gpu_indices)
         else:
-            found.update({(node.node_id, index): 1 for index in task.gpu_indices})
+            for index in task.gpu_indices:
+                found[node.node_id, index] = 1
     return found
 
 
@@ -102,17 +114,18 @@ def crowded(cell: Cell, rounds: Rounds) -> dict[str, float]:
     The policy knows GPU types, not servers. What no job could be given is no deficit either: else deficits would grow
     for as long as it is crowded, and be collected from others afterwards.
     """
-    jobs = [job for job in cell.jobs.values() if not job.spec.restartable and job.job_id in rounds.rows]
-    pinned = {job.job_id: needs(cell, job, job.gpu_type) for job in jobs if is_pinned(cell, job)}
+    jobs = [cell.jobs[job_id] for job_id in pinned_ones(cell, cell.jobs.values()) if job_id in rounds.rows]
+    pinned = {job.job_id: needs(cell, job, job.gpu_type, pinned=True) for job in jobs}
     promised: dict[Room, float] = {}
     for job_id, needed in pinned.items():
-        time = sum(rounds.shares[row].time.get(cell.jobs[job_id].gpu_type, 0.0) for row in rounds.rows[job_id])
+        gpu_type = cell.jobs[job_id].gpu_type
+        time = sum([rounds.shares[row].time.get(gpu_type, 0.0) for row in rounds.rows[job_id]])
         for room, gpus in needed.items():
             promised[room] = promised.get(room, 0.0) + time * gpus
-    parts = {
-        job_id: min((_size(cell, room) / max(promised[room], 1e-12) for room in needed), default=1.0)
-        for job_id, needed in pinned.items()
-    }
+    given = {room: _size(cell, room) / max(time, 1e-12) for room, time in promised.items()}
+    if min(given.values(), default=1.0) >= 1.0:
+        return {}
+    parts = {job_id: min([given[room] for room in needed], default=1.0) for job_id, needed in pinned.items()}
     return {job_id: part for job_id, part in parts.items() if part < 1.0}
 
 

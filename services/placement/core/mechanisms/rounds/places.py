@@ -14,7 +14,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import ByFree, entry
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.pinning import HostRooms, is_pinned, with_host_room
+from services.placement.core.mechanisms.rounds.pinning import HostRooms, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
 from services.placement.core.mechanisms.rounds.selection import Assignment
 
@@ -37,6 +37,8 @@ class Present:
 
     running: Mapping[str, Job]
     suspended: Mapping[str, Job]
+    pinned: Mapping[str, None]
+    """Those that are pinned to their servers."""
 
 
 class Board:
@@ -60,22 +62,29 @@ class Board:
 
     def has(self, gang: list[TaskPlacement]) -> bool:
         """Whether all GPUs of the gang are still to be given."""
-        return all(index in self.left.get(task.node_id, ()) for task in gang for index in task.gpu_indices)
+        for task in gang:
+            left = self.left.get(task.node_id, ())
+            for index in task.gpu_indices:
+                if index not in left:
+                    return False
+        return True
 
     def take(self, gang: list[TaskPlacement], *, pins: bool = False) -> None:
         """Give these GPUs away; `pins`: to a job that begins, and is pinned there from now on."""
         for task in gang:
-            before = {kind: self._free(task.node_id, pins=kind) for kind in self._by_free}
-            left = [index for index in self.left[task.node_id] if index not in task.gpu_indices]
+            node_id, given = task.node_id, task.gpu_indices
+            before = [(kind, by_free, self._free(node_id, pins=kind)) for kind, by_free in self._by_free.items()]
+            left = [index for index in self.left[node_id] if index not in given]
             if left:
-                self.left[task.node_id] = left
+                self.left[node_id] = left
             else:
-                del self.left[task.node_id]
+                del self.left[node_id]
             if pins:
-                self._hosts[task.node_id] -= len(task.gpu_indices)
-            for kind, free in before.items():
-                self._by_free[kind].remove(entry(task.node_id), free)
-                self._by_free[kind].add(entry(task.node_id), self._free(task.node_id, pins=kind))
+                self._hosts[node_id] -= len(given)
+            for kind, by_free, free in before:
+                server = entry(node_id)
+                by_free.remove(server, free)
+                by_free.add(server, self._free(node_id, pins=kind))
 
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
@@ -142,7 +151,7 @@ def _assign_pinned(
     suspended: list[tuple[Assignment, Job]] = []
     for assignment in assignments:
         job = cell.jobs[assignment.jobs[0]]
-        if not assignment.needs or job.gpu_type != assignment.gpu_type or not is_pinned(cell, job):
+        if not assignment.needs or job.gpu_type != assignment.gpu_type or job.job_id not in present.pinned:
             others.append(assignment)
         elif job.job_id in present.running and board.has(job.gang):
             _assign_row(places, assignment, job.gang, board, present)

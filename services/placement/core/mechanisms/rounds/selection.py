@@ -15,7 +15,7 @@ Rooms = dict[Room, int]
 NOTHING: Mapping[Room, int] = {}
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A row that runs on a GPU type."""
 
     jobs: tuple[str, ...]
@@ -35,7 +35,7 @@ class Claim(Assignment, frozen=True):
     """Decides between equals: order of arrival."""
 
 
-class Backfill(msgspec.Struct, frozen=True):
+class Backfill(msgspec.Struct, frozen=True, gc=False):
     """A backfill request: a job that takes what no row claims."""
 
     job_id: str
@@ -63,6 +63,8 @@ def select(claims: Iterable[Claim], free: dict[str, int], rooms: Rooms) -> list[
             free[claim.gpu_type] -= claim.width
             taken.update(claim.jobs)
             assignments.append(claim)
+            if free[claim.gpu_type] == 0 and not any(free.values()):
+                break
     return assignments
 
 
@@ -99,8 +101,9 @@ def _fill_one(
 
 def _take(rooms: Rooms, needs: Mapping[Room, int]) -> bool:
     """Subtract what is needed, if there is as much of each room."""
-    if any(rooms.get(room, 0) < gpus for room, gpus in needs.items()):
-        return False
+    for room, gpus in needs.items():
+        if rooms.get(room, 0) < gpus:
+            return False
     for room, gpus in needs.items():
         rooms[room] -= gpus
     return True

@@ -53,9 +53,11 @@ def _is_free(cell: Cell, lease: Lease) -> bool:
         if not node.usable:
             return False
         for index in task.gpu_indices:
-            strangers = [holder for holder in node.gpus[index].holders if holder not in lease.packed_with]
-            if strangers or not node.is_healthy(index):
-                return False
+            for holder in node.gpus[index].holders:
+                if holder not in lease.packed_with:
+                    return False
+        if not node.are_healthy(task.gpu_indices):
+            return False
     return True
 
 
