@@ -13,8 +13,8 @@ from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.servers import ByFree, entry
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.suspending.returning import place_again
-from services.placement.core.mechanisms.rounds.pinning import HostRooms, is_pinned, with_host_room
+from services.placement.core.lifecycle.suspending.returning import is_pinned, place_again
+from services.placement.core.mechanisms.rounds.pinning import HostRooms, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
 from services.placement.core.mechanisms.rounds.selection import Assignment
 
