@@ -49,15 +49,18 @@ def cancel(
 
 
 def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
-    """Hold jobs: a waiting one is not placed, a running one is suspended."""
+    """Pause jobs: a waiting one is not placed, a running one is suspended and gives its GPUs to others.
+
+    A job whose memory cannot be brought to the host keeps its GPUs; `sanjaya why JOB` says so.
+    """
     with client(gateway) as cell:
-        _each(cell, jobs, lambda job: f"{cell.pause(job)['id']} is held")
+        _each(cell, jobs, lambda job: f"{cell.pause(job)['id']} is asked to pause")
 
 
 def resume(jobs: SomeJobs, gateway: Gateway = None) -> None:
-    """Let held jobs go on."""
+    """Let paused jobs go on, in their turn: a suspended one where its memory is, as soon as GPUs are free there."""
     with client(gateway) as cell:
-        _each(cell, jobs, lambda job: f"{cell.resume(job)['id']} goes on")
+        _each(cell, jobs, lambda job: f"{cell.resume(job)['id']} goes on in its turn")
 
 
 def change(

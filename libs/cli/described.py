@@ -36,7 +36,7 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     if len(job["widths"]) > 1:
         yield "elastic", f"may have {either(job['widths'], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
-    yield "class", f"{job['class']}, priority {job['priority']}{', held' if job['held'] else ''}"
+    yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
     yield "on the node", job["folder"] or ""

@@ -44,12 +44,14 @@ def register(app: typer.Typer) -> None:
 
 
 def place_or_reason(job: dict[str, Any]) -> str:
-    """Where it runs, or in a few words why it does not."""
+    """Where it runs, or in a few words why it does not; of a paused job, whether it has its GPUs still."""
+    if job["held"]:
+        return str(job["message"])
     if job["state"] in ("RUNNING", "STARTING", "SUSPENDED") and job["where"]:
         return str(job["where"])
     if job["state"] == "FAILED" and job.get("deciding_line"):
         return f"{job['failure']}: {job['deciding_line']}"
-    return str(job["message"] if job["state"] in ("QUEUED", "REJECTED", "FAILED") else job["reason"])
+    return str(job["message"] if job["state"] in ("QUEUED", "SUSPENDED", "REJECTED", "FAILED") else job["reason"])
 
 
 def jobs(

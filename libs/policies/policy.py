@@ -17,6 +17,19 @@ class Kind(StrEnum):
     """Which jobs take turns on which servers; time slices realise it."""
 
 
+class Way(StrEnum):
+    """How a job that holds GPUs is made to give some up for others. Placement says which are open to a job."""
+
+    SHRINK = "shrink"
+    """An elastic job goes on with fewer GPUs (Gandiva, section 3)."""
+    RESTART = "restart"
+    """A job that keeps its work is stopped and queued again (Gavel, section 5)."""
+    SUSPEND = "suspend"
+    """A job stands still on its servers, with its memory off the GPUs (Gandiva, section 4.1)."""
+    PREEMPT = "preempt"
+    """Any job is stopped and queued again, and does again what it has not saved."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """One policy."""
@@ -26,6 +39,8 @@ class Policy:
     """A `Kind`, or the kind of another mechanism."""
     describes: str
     """One sentence for people."""
+    ways: tuple[Way, ...] = ()
+    """How a job is made to give GPUs up for others: the first of these that is open to it; none: it keeps them."""
     moves_live: bool = True
     """Whether jobs may be moved to other nodes while they run."""
     moves_to_improve: bool = False

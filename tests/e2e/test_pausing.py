@@ -5,6 +5,7 @@ Not a bit of its result changes, and nothing is left over.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -71,6 +72,46 @@ def test_whatever_is_killed_during_a_pause_the_job_ends_once_with_the_right_resu
         job.ends()
         log = job.log()
     check_log(log, victims)
+    assert nothing_left_of(tmp_path) == []
+
+
+WAITS = """
+import sys, time
+from pathlib import Path
+
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+"""
+
+
+def test_another_job_has_the_gpu_of_a_paused_one_and_all_services_are_killed_meanwhile(tmp_path: Path):
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port())
+    with Cell(plan) as cell, Client(plan.gateway_url) as client:
+        job = PausedJob(cell, client, tmp_path)
+        end = tmp_path / "end of the other"
+        other = str(client.submit({"name": "other", "command": [sys.executable, "-c", WAITS, str(end)]})["id"])
+        client.pause(job.job_id)
+        job.until(lambda: client.job(other)["state"] == "RUNNING")
+        paused = client.job(job.job_id)
+        assert (paused["state"], paused["held"], paused["reason"]) == ("SUSPENDED", True, "OnHold")
+        assert "its memory is parked on n1, and its GPUs are given away" in paused["message"]
+        written = job.losses.read_bytes()
+        for name in cell.pids():
+            cell.kill(name)
+        job.until(lambda: client.pause(other))
+        job.until(lambda: "which stay its own" in client.job(other)["message"])
+        assert "do not listen at mini-batch boundaries" in client.job(other)["message"]
+        job.until(lambda: client.resume(other))
+        job.until(lambda: client.resume(job.job_id))
+        job.until(lambda: client.job(job.job_id)["reason"] == "InsufficientGpus")
+        assert client.job(job.job_id)["state"] == "SUSPENDED" and job.losses.read_bytes() == written
+        end.touch()
+        job.until(lambda: client.job(job.job_id)["state"] == "RUNNING")
+        job.ends()
+        assert client.job(other)["state"] == "SUCCEEDED"
+        log = job.log()
+    kinds = Counter((type(envelope.event), envelope.event.subject) for envelope in checked(log))
+    assert kinds[JobPlaced, job.job_id] == kinds[JobPlaced, other] == 1, "neither was restarted"
     assert nothing_left_of(tmp_path) == []
 
 

@@ -97,7 +97,7 @@ async def _cancel(
 async def pause(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
-    """Hold a job: one that waits is not placed, one that runs is suspended where it is."""
+    """Pause a job: one that waits is not placed; one that runs is suspended and gives its GPUs up, if it can."""
     row = await own_job(gateway, caller, job)
     event = JobPauseRequested(job_id=row.id, requested_by=caller.name)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: now.held)
@@ -112,7 +112,7 @@ async def pause(
 async def resume(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
-    """Let a held job go on."""
+    """Let a paused job go on in its turn, as soon as there are GPUs for it."""
     row = await own_job(gateway, caller, job)
     event = JobResumeRequested(job_id=row.id, requested_by=caller.name)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: not now.held)

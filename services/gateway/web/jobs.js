@@ -41,7 +41,7 @@ function row(job, now, chosen, open) {
 }
 
 function explain(job) {
-  if (["RUNNING", "STARTING", "SUSPENDED"].includes(job.state) && job.where) return job.where;
+  if (["RUNNING", "STARTING", "SUSPENDED"].includes(job.state) && job.where && !job.held) return job.where;
   if (job.state === "SUCCEEDED") return job.where;
   const line = job.state === "FAILED" && job.deciding_line ? job.deciding_line : job.message;
   return line.length > 110 ? `${line.slice(0, 110)}…` : line;

@@ -10,6 +10,7 @@ import pytest
 from libs.cli import listing
 from libs.cli.context import refused
 from libs.cli.following import exit_code, seconds
+from libs.cli.jobs import place_or_reason
 from libs.cli.listing import Listing, arranged, listed
 from libs.cli.output import Column, Form, count, duration, loss, pace, rate
 from libs.client import ApiError
@@ -150,3 +151,18 @@ def test_numbers_are_short():
     assert [duration(59), duration(61), duration(7300), duration(200_000)] == ["59s", "1m", "2h", "2d"]
     sizes = [bytes_of(17), bytes_of(3 << 10), bytes_of(12 << 20), bytes_of(3 << 29)]
     assert sizes == ["17 B", "3 KiB", "12 MiB", "1.5 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("state", "where", "held", "shown"),
+    [
+        ("RUNNING", "n1:0", False, "n1:0"),
+        ("SUSPENDED", "n1:0", True, "its memory stays"),
+        ("SUSPENDED", "", True, "its memory stays"),
+        ("SUSPENDED", "", False, "its memory stays"),
+        ("STOPPING", "", False, "Code"),
+    ],
+)
+def test_a_job_that_does_not_run_says_why(state: str, where: str, held: bool, shown: str):
+    job = {"state": state, "where": where, "held": held, "message": "its memory stays", "reason": "Code"}
+    assert place_or_reason(job) == shown

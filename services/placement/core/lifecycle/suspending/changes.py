@@ -71,6 +71,12 @@ def places_changed(
     )
 
 
+def suspended(cell: Cell, domain: Domain, jobs: Sequence[Job], *, ends_s: float, reason: Reason) -> TimeSliceStarted:
+    """The decision that jobs of these servers stand still there, and others may have their GPUs."""
+    running = [other for other in domain.residents if other.stays and other not in jobs]
+    return places_changed(cell, domain, running=running, suspended=jobs, ends_s=ends_s, reason=reason)
+
+
 def resumed(
     cell: Cell, job: Job, gang: list[TaskPlacement], packed_with: list[str], *, ends_s: float, reason: Reason
 ) -> TimeSliceStarted:

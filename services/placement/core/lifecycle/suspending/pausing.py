@@ -10,7 +10,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.suspending.changes import places_changed, slice_of
+from services.placement.core.lifecycle.suspending.changes import slice_of, suspended
 from services.placement.core.lifecycle.suspending.domains import domain_of
 
 
@@ -26,11 +26,5 @@ def given_up(cell: Cell, job: Job, now_s: float) -> Plan:
     domain = domain_of(cell, job)
     where = ", ".join(task.node_id for task in job.gang)
     message = f"paused: its memory is parked on {where}, and its GPUs are given away; goes on after `sanjaya resume`"
-    yield places_changed(
-        cell,
-        domain,
-        running=[other for other in domain.residents if other.stays and other is not job],
-        suspended=[job],
-        ends_s=max(slice_of(cell, domain).ends_s, now_s),
-        reason=Reason(code=PendingReason.ON_HOLD, message=message, numbers={"gpus": job.width}),
-    )
+    reason = Reason(code=PendingReason.ON_HOLD, message=message, numbers={"gpus": job.width})
+    yield suspended(cell, domain, [job], ends_s=max(slice_of(cell, domain).ends_s, now_s), reason=reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job
 
@@ -52,6 +53,11 @@ def may_return(node: Node, task: TaskPlacement) -> bool:
     if node.remaps:
         return node.capacity(type_of(node, task)) >= len(task.gpu_indices)
     return node.are_healthy(task.gpu_indices)
+
+
+def is_pinned(cell: Cell, job: Job) -> bool:
+    """Whether the job has begun, and can go on where it is."""
+    return job.lasts and job.as_asked and all(may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
 
 def _shape(nodes: Mapping[str, Node], task: TaskPlacement) -> tuple[str, str, int, int]:

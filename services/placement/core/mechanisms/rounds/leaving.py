@@ -1,13 +1,15 @@
-"""A job without a lease leaves its GPUs: stopped if it is restartable, else suspended where it is."""
+"""A job without a lease leaves its GPUs, in the first of the policy's ways that is open to it."""
 
 from __future__ import annotations
 
 from libs.contracts.placement import JobPreempted, Lease
+from libs.policies.policy import Way
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.giving_way import way_of
 from services.placement.core.lifecycle.placing import preempted
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.suspending.changes import places_changed
+from services.placement.core.lifecycle.suspending.changes import suspended
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
@@ -20,19 +22,26 @@ def way_made(cell: Cell, rounds: Rounds, present: Present, places: Places) -> Pl
     """Free the GPUs of all jobs without a renewed lease, and end the processes of those that go on elsewhere."""
     renewed = dict.fromkeys(places.renewed)
     leases = {lease.job_id: lease for lease in places.leases}
-    suspended = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
+    standing = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue
-        if job_id not in present.pinned or _goes_elsewhere(cell, job, leases.get(job_id)):
+        way = _way(cell, job, leases.get(job_id))
+        if way is Way.SUSPEND:
+            standing[job_id] = job
+        elif way is not None:
             yield _stopped(rounds, job, leases.get(job_id))
-        else:
-            suspended[job_id] = job
     for job_id, job in present.suspended.items():
-        if _goes_elsewhere(cell, job, leases.get(job_id)):
-            yield _stopped(rounds, job, leases[job_id])
-    if suspended:
-        yield from _suspended(cell, rounds, suspended)
+        lease = leases.get(job_id)
+        if _goes_elsewhere(cell, job, lease) and _way(cell, job, lease) is not None:
+            yield _stopped(rounds, job, lease)
+    if standing:
+        yield from _suspended(cell, rounds, standing)
+
+
+def _way(cell: Cell, job: Job, lease: Lease | None) -> Way | None:
+    """How the job leaves its GPUs; processes that stand still cannot go to another server."""
+    return way_of(cell, job, but=Way.SUSPEND if _goes_elsewhere(cell, job, lease) else None)
 
 
 def _goes_elsewhere(cell: Cell, job: Job, lease: Lease | None) -> bool:
@@ -46,13 +55,6 @@ def _stopped(rounds: Rounds, job: Job, lease: Lease | None) -> JobPreempted:
 
 def _suspended(cell: Cell, rounds: Rounds, leaving: dict[str, Job]) -> Plan:
     for domain in domains(cell):
-        suspended = [job for job in domain.residents if job.job_id in leaving]
-        if suspended:
-            yield places_changed(
-                cell,
-                domain,
-                running=[job for job in domain.residents if job.stays and job not in suspended],
-                suspended=suspended,
-                ends_s=rounds.ends_s,
-                reason=why_some_leave(rounds, suspended),
-            )
+        jobs = [job for job in domain.residents if job.job_id in leaving]
+        if jobs:
+            yield suspended(cell, domain, jobs, ends_s=rounds.ends_s, reason=why_some_leave(rounds, jobs))

@@ -14,22 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from libs.contracts.placement import Lease
+from libs.policies.policy import Way
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import ACTIVE, Job, Phase
+from services.placement.core.lifecycle.giving_way import way_of
 from services.placement.core.lifecycle.suspending.domains import takes_part
-from services.placement.core.lifecycle.suspending.returning import may_return
+from services.placement.core.lifecycle.suspending.returning import is_pinned
 from services.placement.core.mechanisms.rounds.memory import Rounds
 from services.placement.core.mechanisms.rounds.selection import Room, Rooms
 from services.placement.core.sharing.rates import rates
 
 HostRooms = dict[str, int]
 """{server: GPUs' worth of jobs that its memory still takes; suspended processes are kept there}."""
-
-
-def is_pinned(cell: Cell, job: Job) -> bool:
-    """Whether the job has begun, and can go on where it is."""
-    return job.lasts and job.as_asked and all(may_return(cell.nodes[task.node_id], task) for task in job.gang)
 
 
 def pinned_ones(cell: Cell, jobs: Iterable[Job]) -> dict[str, None]:
@@ -73,7 +70,7 @@ def resting(cell: Cell) -> list[Job]:
 
 def gives_way(cell: Cell, job: Job) -> bool:
     """Whether a paused job is suspended by the next round, so that it does not keep others from their nodes."""
-    return job.stays and not job.spec.restartable and is_pinned(cell, job)
+    return job.stays and way_of(cell, job) is Way.SUSPEND
 
 
 def rooms(gpus: Mapping[str, Mapping[str, Sequence[int]]], hosts: Mapping[str, int], most: Mapping[str, int]) -> Rooms:

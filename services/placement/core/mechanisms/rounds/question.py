@@ -11,7 +11,8 @@ from libs.policies.problem import Entity, GpuPool, KindPair, Pair, Problem
 from libs.policies.problem import Job as ProblemJob
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.mechanisms.rounds.pinning import gives_way, is_pinned, open_rates, open_types
+from services.placement.core.lifecycle.suspending.returning import is_pinned
+from services.placement.core.mechanisms.rounds.pinning import gives_way, open_rates, open_types
 from services.placement.core.sharing.pairs import together
 from services.placement.core.sharing.rates import configuration_of, rates
 

@@ -10,14 +10,14 @@ from libs.contracts.base import Event
 from libs.contracts.placement import OWNER
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import move_id
+from libs.policies.policy import Way
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandoned
-from services.placement.core.lifecycle.moving.reserving import reserved
-from services.placement.core.lifecycle.moving.resizing import place_with, why_not
+from services.placement.core.lifecycle.giving_way import is_open, shrunk
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import AllInOrder
 from services.placement.core.mechanism import Moment
@@ -132,7 +132,7 @@ def _may_shrink(cell: Cell, job: Job) -> bool:
     """Whether it could give something back: it grows, and has not come far yet; or it could do with less."""
     if job.move is not None:
         return job.move.width > job.width and not job.move.fetching
-    return cell.book.packed(job.job_id) is None and why_not(cell, job, job.spec.widths[0]) is None
+    return is_open(cell, job, Way.SHRINK)
 
 
 def _lent(job: Job) -> int:
@@ -159,10 +159,8 @@ def _shrunk(cell: Cell, job: Job, gpus: int, other: Job, moment: Moment) -> Even
     if job.move is not None:
         reason = Reason(code=NEEDED, message=f"{other.job_id} needs the GPUs that it was to grow onto")
         return abandoned(job, job.move, reason)
-    gang = place_with(cell, job, gpus)
-    assert gang is not None
     resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{moment.cause_id}")
-    return reserved(job, resize_id, gang, NEEDED)
+    return shrunk(cell, job, gpus, resize_id, NEEDED)
 
 
 def _hopeless_given_up(elastic: Sequence[Job], now_s: float) -> Plan:
