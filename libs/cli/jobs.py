@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 def place_or_reason(job: dict[str, Any]) -> str:
     """Where it runs, or in a few words why it does not."""
     if job["state"] in ("RUNNING", "STARTING", "SUSPENDED") and job["where"]:
-        return str(job["where"])
+        return "; ".join([job["where"], *job.get("notices", {}).values()])
     if job["state"] == "FAILED" and job.get("deciding_line"):
         return f"{job['failure']}: {job['deciding_line']}"
     return str(job["message"] if job["state"] in ("QUEUED", "REJECTED", "FAILED") else job["reason"])

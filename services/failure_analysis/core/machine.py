@@ -10,7 +10,7 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Machine, Turn
 from libs.kernel.words import counted
-from services.failure_analysis.core.classify import Failure, classify
+from services.failure_analysis.core.classify import STOPPED_FOR, Failure, classify
 from services.failure_analysis.core.state import History, State
 
 machine: Machine[State] = Machine(OWNER)
@@ -108,6 +108,8 @@ def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAba
     if failure.retry_can_help:
         allowed = counted(history.max_retries, "retry", "retries")
         code, why = "RetriesUsedUp", f"failed {counted(history.failures, 'time')}, {allowed} allowed"
+    elif event.outcome in STOPPED_FOR:
+        code, why = event.reason.code, f"{failure.deciding_line}; tenant's policy: such a job is stopped"
     else:
         code, why = "RetryCannotHelp", f"{failure.failure} would happen again: {failure.deciding_line}"
     reason = Reason(

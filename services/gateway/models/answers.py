@@ -73,6 +73,8 @@ class Job(Answer):
     measured_until_s: float | None
     """Up to when mini-batches of the latest attempt were seen: a rate is that of this time."""
     memory_peak_bytes: int | None
+    notices: dict[str, str]
+    """{CamelCase token: sentence} of what is wrong with its latest attempt: JobStalled, GpuIdle, LossDiverged."""
     version: int
     """Offset of its last event; also its ETag."""
 
@@ -299,6 +301,10 @@ class Tenant(Answer):
     name: str
     gpu_limit: int | None
     weight: float
+    on_stall: str
+    """`tell`, `stop` or `requeue`: what is done about a job that has stalled. So are the others."""
+    on_divergence: str
+    on_idle: str
     granted_gpus: int
     held_gpus: int
     configured: bool

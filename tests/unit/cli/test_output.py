@@ -10,6 +10,7 @@ import pytest
 from libs.cli import listing
 from libs.cli.context import refused
 from libs.cli.following import exit_code, seconds
+from libs.cli.jobs import place_or_reason
 from libs.cli.listing import Listing, arranged, listed
 from libs.cli.output import Column, Form, bytes_of, count, duration, loss, pace, rate
 from libs.client import ApiError
@@ -136,6 +137,11 @@ def test_a_rate_is_that_of_its_time():
     assert pace(running(420.0, per_s=0.01)) == "0.0/s"  # eight mini-batches take 800 s
     assert [pace(running(420.0, state=state)) for state in ("SUSPENDED", "SUCCEEDED")] == ["2.0/s", "2.0/s"]
     assert pace({"state": "RUNNING", "rate_per_s": None, "measured_until_s": None}) == "–"
+
+
+def test_what_is_wrong_stands_beside_the_place():
+    job = {"state": "RUNNING", "where": "n1:0", "notices": {"JobStalled": "no mini-batch for 70 s"}}
+    assert place_or_reason(job) == "n1:0; no mini-batch for 70 s"
 
 
 def test_a_loss_that_is_no_number_is_said():
