@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,15 @@ from libs.cli.output import Column, Form, show_document
 from libs.cli.references import completions, id_of
 
 Node = Annotated[str, typer.Argument(help="Name of the node, as `sanjaya nodes` lists it.")]
+
+
+class OnAlarm(StrEnum):
+    """What is done about a job that does not get on."""
+
+    TELL = "tell"
+    STOP = "stop"
+    REQUEUE = "requeue"
+
 
 NODES = (
     Column("ID", lambda n: n["id"]),
@@ -40,6 +50,7 @@ TENANTS = (
     Column("LIMIT", lambda t: "none" if t["gpu_limit"] is None else str(t["gpu_limit"])),
     Column("GRANTED", lambda t: str(t["granted_gpus"])),
     Column("HELD", lambda t: str(t["held_gpus"])),
+    Column("STALL / DIVERGENCE / IDLE", lambda t: f"{t['on_stall']} / {t['on_divergence']} / {t['on_idle']}"),
     Column("JOBS", lambda t: ", ".join(f"{n} {state}" for state, n in t["jobs"].items())),
 )
 SETTINGS = (
@@ -141,16 +152,30 @@ def tenants(
 
 def set_tenant(
     name: Annotated[str, typer.Argument()],
-    quota: Annotated[str, typer.Option(help="Most GPUs together, or `none`.")],
-    weight: Annotated[float, typer.Option(help="Its part beside tenants of weight 1 under fair policies.")] = 1.0,
+    quota: Annotated[str | None, typer.Option(help="Most GPUs together, or `none`.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Its part beside tenants of weight 1 under fair policies.")
+    ] = None,
+    on_stall: Annotated[OnAlarm | None, typer.Option(help="What is done about a job that hangs.")] = None,
+    on_divergence: Annotated[OnAlarm | None, typer.Option(help="About one with a loss of NaN or infinity.")] = None,
+    on_idle: Annotated[OnAlarm | None, typer.Option(help="About one that leaves its GPUs idle.")] = None,
     gateway: Gateway = None,
 ) -> None:
-    """Set a tenant's limit."""
-    if quota != "none" and not quota.isdigit():
+    """Set a tenant's limit, and what is done about its jobs that do not get on; what is left out stays as it is.
+
+    `tell` says so and does nothing, `stop` ends the job as failed, `requeue` starts it anew, from its checkpoint where
+    it has one.
+    """
+    if quota not in (None, "none") and not str(quota).isdigit():
         fail(f"--quota {quota!r}: expected a number of GPUs, or none", USAGE)
     with client(gateway) as cell:
-        cell.set_tenant(name, None if quota == "none" else int(quota), weight)
-        typer.echo(f"tenant {name}: limit {quota}")
+        fresh: dict[str, Any] = {"gpu_limit": None, "weight": 1.0}
+        now = next((tenant for tenant in cell.tenants() if tenant["name"] == name), fresh)
+        limit = now["gpu_limit"] if quota is None else None if quota == "none" else int(quota)
+        responses = {"on_stall": on_stall, "on_divergence": on_divergence, "on_idle": on_idle}
+        cell.set_tenant(name, limit, now["weight"] if weight is None else weight, **responses)
+        said = [f"{option.replace('_', '-')} {word.value}" for option, word in responses.items() if word is not None]
+        typer.echo(f"tenant {name}: " + ", ".join([f"limit {'none' if limit is None else limit}", *said]))
 
 
 def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:

@@ -29,6 +29,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "job", f"{job['id']}  {job['name']}"
     yield "state", f"{job['state']}{place}: {job['message']} ({job['reason']})"
     yield "where", job["where"]
+    for code, message in job.get("notices", {}).items():
+        yield "notice", f"{message} ({code})"
     yield "failure", f"{job['failure']} ({job['failure_category']}): {job['deciding_line']}" if job["failure"] else ""
     yield "exit", _exit(job)
     yield "owner", f"tenant {job['tenant']}, user {job['user']}"

@@ -48,7 +48,7 @@ def place_or_reason(job: dict[str, Any]) -> str:
     if job["held"]:
         return str(job["message"])
     if job["state"] in ("RUNNING", "STARTING", "SUSPENDED") and job["where"]:
-        return str(job["where"])
+        return "; ".join([job["where"], *job.get("notices", {}).values()])
     if job["state"] == "FAILED" and job.get("deciding_line"):
         return f"{job['failure']}: {job['deciding_line']}"
     return str(job["message"] if job["state"] in ("QUEUED", "SUSPENDED", "REJECTED", "FAILED") else job["reason"])

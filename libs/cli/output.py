@@ -182,7 +182,7 @@ QUIET_S, QUIET_MINIBATCHES = 30.0, 8.0
 
 def pace(job: Row) -> str:
     """The job's rate; of a running job whose last mini-batch is long ago: how long."""
-    per_s, until_s = job["rate_per_s"], job["measured_until_s"]
+    per_s, until_s = job["rate_per_s"], job.get("measured_until_s")
     if job["state"] != "RUNNING" or not per_s or until_s is None:
         return rate(per_s)
     quiet_s = time.time() - until_s
@@ -195,4 +195,4 @@ def pace(job: Row) -> str:
 def loss(job: Row) -> str:
     """The job's loss with four significant digits, or `nan`, `inf`, `-inf`."""
     value = job["loss"]
-    return job["loss_nonfinite"] or "–" if value is None else f"{value:.4g}"
+    return job.get("loss_nonfinite") or "–" if value is None else f"{value:.4g}"

@@ -237,9 +237,14 @@ class Client(Connection):
         """All tenants, with limit and use."""
         return list(self._ask("GET", "/v1/tenants")["items"])
 
-    def set_tenant(self, name: str, gpu_limit: int | None, weight: float = 1.0) -> Json:
-        """Set a tenant's limit; None: no limit."""
-        return self._ask("PUT", f"/v1/tenants/{quote(name, safe='')}", json={"gpu_limit": gpu_limit, "weight": weight})
+    def set_tenant(self, name: str, gpu_limit: int | None, weight: float = 1.0, **responses: str | None) -> Json:
+        """Set a tenant's limit; None: no limit.
+
+        Args:
+            responses: `on_stall`, `on_divergence`, `on_idle`: `tell`, `stop` or `requeue`; what is left out stays.
+        """
+        body = {"gpu_limit": gpu_limit, "weight": weight, **responses}
+        return self._ask("PUT", f"/v1/tenants/{quote(name, safe='')}", json=body)
 
     def policy(self) -> Json:
         """The placement policy, and those available."""

@@ -252,6 +252,40 @@ class MinibatchProfiled(Event, frozen=True, kw_only=True):
     """`nan`, `inf` or `-inf` where the newest loss is no finite number; `loss` is None then."""
 
 
+class RankSample(msgspec.Struct, frozen=True, kw_only=True):
+    """How one rank gets on, by the node's own clock; only time in which its task runs counts."""
+
+    rank: int
+    minibatches_total: int
+    quiet_s: float
+    """Since its last mini-batch, or other sign that it goes on (a batch drawn, a backward pass, a file saved)."""
+    longest_quiet_s: float
+    """The longest such time after which it went on."""
+    p99_s: float
+    """Seconds that 99 of 100 of its mini-batches keep to; 0: not known."""
+    nonfinite: int = 0
+    """Losses in a row, up to the newest one, that are NaN or infinite."""
+    loss_nonfinite: str = ""
+    """The newest of them: `nan`, `inf` or `-inf`."""
+
+
+@event("task.sampled.v1", owner=OWNER, subject="job_id", topic=Topic.TELEMETRY)
+class TaskSampled(Event, frozen=True, kw_only=True):
+    """How the node's task of an attempt gets on; with each heartbeat while it has not ended."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    running: bool
+    """It is neither suspended nor being stopped, nor about to be."""
+    ranks: list[RankSample]
+    """Of its living processes that train, ascending."""
+    computing: bool | None
+    """Whether its processes or its GPUs were busy since the sample before; None: not known yet."""
+    idle_s: float
+    """How long its GPUs have been idle and no mini-batch was done, while it ran."""
+
+
 @event("gpu.sampled.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
 class GpuSampled(Event, frozen=True, kw_only=True):
     """What NVML (or the operating system, for a virtual GPU) says of one GPU."""

@@ -149,6 +149,11 @@ class SweepCancelRequested(Event, frozen=True, kw_only=True):
     note: str = ""
 
 
+TELL, STOP, REQUEUE = "tell", "stop", "requeue"
+"""What is done about a job that has stalled, has diverged or leaves its GPUs idle: nothing but to say so; it ends as
+failed; it starts anew, from its checkpoint where it has one."""
+
+
 @event("tenant.configured.v1", owner=OWNER, subject="tenant")
 class TenantConfigured(Event, frozen=True, kw_only=True):
     """The tenant's limits from now on. Running jobs are not stopped when a limit shrinks below their use."""
@@ -158,6 +163,10 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
     """Most GPUs that the tenant's granted jobs may ask for together; None: no limit."""
     requested_by: str
     weight: float = 1.0
+    on_stall: str = ""
+    """`tell`, `stop` or `requeue`; empty: as it was, at first `tell`. So are the others."""
+    on_divergence: str = ""
+    on_idle: str = ""
 
 
 @event("policy.changed.v2", owner=OWNER, subject="policy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from libs.contracts.base import Event, Topic, event
 from libs.contracts.reasons import Reason
 
@@ -85,3 +87,79 @@ class NodeLost(Event, frozen=True, kw_only=True):
     silent_s: float
     incarnation: int
     """The incarnation of the agent that fell silent; a later NodeJoined has a higher one."""
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process does."""
+
+    node_id: str
+    rank: int | None
+    """None for a process that has not trained yet."""
+    pid: int
+    text: str
+    """Of each thread, the innermost call first; the end of it where it is long. Empty: `note` says why."""
+    note: str = ""
+
+
+@event("job.stalled.v1", owner=OWNER, subject="job_id")
+class JobStalled(Event, frozen=True, kw_only=True):
+    """The job had a rhythm, and none of its ranks has done anything for far longer than that. Once per episode.
+
+    The episode ends with JobRecovered, or with the attempt. What follows is the tenant's choice (TenantConfigured).
+    """
+
+    job_id: str
+    attempt: int
+    quiet_s: float
+    """Since the last sign of the rank that was the last to show one, without time in which the job was suspended."""
+    limit_s: float
+    """After which it is a stall."""
+    p99_s: float
+    """Seconds that 99 of 100 mini-batches of its slowest rank kept to."""
+    minibatches_total: int
+    """Done by the furthest rank when it stopped."""
+    stacks: list[Stack] = []
+    """What its processes were doing, by node and rank; at most 8."""
+    stacks_note: str = ""
+    """Why stacks are missing."""
+    reason: Reason
+
+
+@event("gpu.idle.v1", owner=OWNER, subject="job_id")
+class GpuIdle(Event, frozen=True, kw_only=True):
+    """The job holds GPUs on which nothing is computed, and does no mini-batches. Once per episode, as JobStalled."""
+
+    job_id: str
+    attempt: int
+    idle_s: float
+    limit_s: float
+    gpus: int
+    """That it holds."""
+    reason: Reason
+
+
+@event("job.recovered.v1", owner=OWNER, subject="job_id")
+class JobRecovered(Event, frozen=True, kw_only=True):
+    """The job goes on after JobStalled, or uses its GPUs again after GpuIdle."""
+
+    job_id: str
+    attempt: int
+    alarm: str
+    """Which episode is over: `stalled` or `idle`."""
+    minibatches_total: int
+    reason: Reason
+
+
+@event("loss.diverged.v1", owner=OWNER, subject="job_id")
+class LossDiverged(Event, frozen=True, kw_only=True):
+    """Several losses in a row are NaN or infinite: training has failed, whatever the exit code. Once per attempt."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    loss_nonfinite: str
+    """`nan`, `inf` or `-inf`."""
+    in_a_row: int
+    minibatches_total: int
+    """Of that rank, when it was seen."""
+    reason: Reason

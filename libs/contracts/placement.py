@@ -312,7 +312,8 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     outcome: str
-    """The failing task's `JobExited.outcome`, or `start_timed_out`."""
+    """The failing task's `JobExited.outcome`, or `start_timed_out`, or `stalled`, `diverged` or `idle`: its tenant has
+    such jobs stopped."""
     stderr_tail: str = ""
     last_attempt: int = 0
     """The highest number given to an attempt of the job so far, where it is higher than this one's."""

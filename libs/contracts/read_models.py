@@ -142,6 +142,9 @@ class JobRow(Row, kw_only=True):
     """It is the first of its array or DAG: in lists its row stands for the whole."""
     after: list[dict[str, Any]] = []
     """What it had to wait for (`Dependency`)."""
+    notices: dict[str, str] = {}
+    """{CamelCase token: sentence} of what is wrong with the latest attempt while it runs (JobStalled, GpuIdle) or
+    since it ran (LossDiverged)."""
     arrived_offset: int = 0
     version: int = 0
 
@@ -266,6 +269,10 @@ class TenantRow(Row, kw_only=True):
     name: str
     gpu_limit: int | None = None
     weight: float = 1.0
+    on_stall: str = "tell"
+    """`tell`, `stop` or `requeue`: what is done about a job that has stalled. So are the others."""
+    on_divergence: str = "tell"
+    on_idle: str = "tell"
     granted_gpus: int = 0
     configured: bool = False
     version: int = 0

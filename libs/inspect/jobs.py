@@ -11,6 +11,7 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested, JobResumeRequested
+from libs.contracts.introspection import GpuIdle, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -141,6 +142,10 @@ _REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     TimeSliceStarted: _its_own,
     JobRanksApart: _its_own,
     JobSuspended: why_gpus_are_kept,
+    JobStalled: _its_own,
+    GpuIdle: _its_own,
+    JobRecovered: _its_own,
+    LossDiverged: _its_own,
     JobResumed: _resumed,
     JobPreempted: _its_own,
     MigrationStarted: _its_own,

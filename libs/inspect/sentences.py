@@ -31,6 +31,7 @@ UNTOLD: dict[type[Event], str] = {
     agent.GpuSampled: _MEASURED,
     agent.JobLogged: "is what the job itself says; `sanjaya logs` shows it",
     agent.MinibatchProfiled: _MEASURED,
+    agent.TaskSampled: _MEASURED,
     agent.NodeHeartbeat: "says that nothing has happened; NodeLost tells its absence",
     introspection.WindowClosed: _MEASURED,
 }
@@ -143,7 +144,9 @@ def _(e: gateway.SweepCancelRequested) -> str:
 @_on(gateway.TenantConfigured)
 def _(e: gateway.TenantConfigured) -> str:
     limit = "no limit" if e.gpu_limit is None else f"a limit of {gpus(e.gpu_limit)}"
-    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}"
+    said = {"a stall": e.on_stall, "a divergence": e.on_divergence, "idle GPUs": e.on_idle}
+    responses = "".join(f"; on {alarm}: {word}" for alarm, word in said.items() if word)
+    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}{responses}"
 
 
 @_on(gateway.PolicyChanged)
@@ -422,6 +425,27 @@ def _(e: agent.JobExited) -> str:
 def _(e: introspection.JobProfiled) -> str:
     loss = f", loss {e.loss:g}" if e.loss is not None else f", loss {e.loss_nonfinite}" if e.loss_nonfinite else ""
     return f"{_minibatches(e.minibatches_total)} done, {e.rate_per_s:.2f}/s{loss}"
+
+
+@_on(introspection.JobStalled)
+def _(e: introspection.JobStalled) -> str:
+    seen = f"; stacks of {counted(len(e.stacks), 'process', 'processes')} are with it" if e.stacks else ""
+    return f"attempt {e.attempt} has stalled: {e.reason.message}{seen}"
+
+
+@_on(introspection.GpuIdle)
+def _(e: introspection.GpuIdle) -> str:
+    return f"attempt {e.attempt} leaves its GPUs idle: {e.reason.message}"
+
+
+@_on(introspection.JobRecovered)
+def _(e: introspection.JobRecovered) -> str:
+    return f"attempt {e.attempt} is no longer {e.alarm}: {e.reason.message}"
+
+
+@_on(introspection.LossDiverged)
+def _(e: introspection.LossDiverged) -> str:
+    return f"attempt {e.attempt} has diverged: {e.reason.message}"
 
 
 @_on(introspection.NodeLost)

@@ -31,7 +31,15 @@ from libs.contracts.gateway import (
     TenantConfigured,
     ThroughputsProvided,
 )
-from libs.contracts.introspection import JobProfiled, PackFailed, PackSucceeded
+from libs.contracts.introspection import (
+    GpuIdle,
+    JobProfiled,
+    JobRecovered,
+    JobStalled,
+    LossDiverged,
+    PackFailed,
+    PackSucceeded,
+)
 from libs.contracts.migration import MigrationAssessed, NodeDrained
 from libs.contracts.placement import (
     AllocationComputed,
@@ -50,6 +58,7 @@ from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
 _NO_JOB = "is about no job"
+_ALARM = "is a warning; where a tenant wants the job stopped for it, placement says so"
 _OF_GROUPS = "is about an array or a DAG; what becomes of its jobs is said by events of the jobs"
 _OF_SWEEPS = "is about a sweep; what becomes of the jobs of its trials is said by events of the jobs"
 
@@ -62,6 +71,7 @@ IGNORED: dict[type[Event], str] = {
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
     GangReleased: "ends what GangReserved has begun",
     GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
+    GpuIdle: _ALARM,
     GpuRecovered: _NO_JOB,
     GroupChangeRequested: _OF_GROUPS,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
@@ -72,10 +82,13 @@ IGNORED: dict[type[Event], str] = {
     JobPriorityChanged: "changes the order of the queue, not the job's state",
     JobProfiled: "measures; nothing changes",
     JobRanksApart: "is a warning; the attempt goes on",
+    JobRecovered: "ends a warning; the attempt has gone on all the time",
     JobReady: "is about the destination's task, which does not count before JobMoved",
     JobResized: "names a width; JobMoved says on which GPUs",
     JobRestored: "is about the destination's task, which does not count before JobMoved",
+    JobStalled: _ALARM,
     JobUnpacked: "ends what JobPacked has begun",
+    LossDiverged: _ALARM,
     MetricsReported: "measures; nothing changes",
     MigrationAssessed: "measures a move that is over",
     MoveAbandoned: "ends what DestinationReserved has begun; MigrationFailed ends the move",

@@ -93,6 +93,6 @@ class Agents:
         items: list[dict[str, Any]] = content["items"]
         return items
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give back the connections."""
         await self._http.aclose()

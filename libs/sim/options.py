@@ -64,6 +64,8 @@ class FailureModel:
 
     attempt_failure_ratio: float = 0.0
     """Probability that an attempt fails by itself."""
+    hang_ratio: float = 0.0
+    """Probability that an attempt hangs somewhere in its work, and keeps its GPUs until it is stopped."""
     straggler_ratio: float = 0.0
     """Probability that an attempt is slow."""
     straggler_speed: float = 0.5
@@ -82,6 +84,13 @@ class FailureModel:
             return None
         exit_code, signal, stderr_tail = luck.choice(WAYS_TO_FAIL)
         return Doom(at_ratio=luck.random(), exit_code=exit_code, signal=signal, stderr_tail=stderr_tail)
+
+    def hang(self, seed: int, job_id: str, attempt: int) -> float | None:
+        """The part of this attempt's work after which it hangs; None: it does not."""
+        if self.hang_ratio <= 0:
+            return None
+        luck = random.Random(f"{seed}/hang/{job_id}/{attempt}")
+        return luck.random() if luck.random() < self.hang_ratio else None
 
     def speed(self, seed: int, job_id: str, attempt: int) -> float:
         """Speed of this attempt, 1 being normal."""

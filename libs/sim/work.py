@@ -103,6 +103,8 @@ class Attempt:
         "doomed_at",
         "gpu_type",
         "gpus",
+        "hangs_at",
+        "hung_s",
         "job",
         "nodes",
         "rate",
@@ -124,6 +126,10 @@ class Attempt:
         self.done = job.done
         self.doomed_at: float | None = None
         """The attempt fails by itself when so much is done."""
+        self.hangs_at: float | None = None
+        """It hangs when so much is done."""
+        self.hung_s = 0.0
+        """How long it has hung while its tasks ran."""
         self.broken = False
         """A task has ended: there is no progress any more."""
         self.turn = 0
@@ -145,6 +151,11 @@ class Attempt:
         """Whole steps done; 0 where only the time is known."""
         return int(self.done + 1e-6) if self.job.in_steps else 0
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it has come to where it hangs."""
+        return self.hangs_at is not None and self.done >= self.hangs_at - 1e-6
+
     def steps_at(self, now_s: float) -> int:
         """Whole steps done by now, while there is progress."""
         return int(self.done_by(now_s) + 1e-6) if self.job.in_steps else 0
@@ -158,7 +169,7 @@ class Attempt:
         together get nowhere, and it is infinite."""
         self.turn += 1
         self._going_since_s = now_s
-        goal = self.job.total if self.doomed_at is None else self.doomed_at
+        goal = min(goal for goal in (self.job.total, self.doomed_at, self.hangs_at) if goal is not None)
         return max(0.0, goal - self.done) / self.rate if self.rate > 0 else math.inf
 
     def halt(self, now_s: float) -> None:

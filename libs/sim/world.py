@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 
+from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import JobArrived
 from libs.contracts.introspection import OWNER as INTROSPECTION
-from libs.contracts.introspection import JobProfiled, NodeLost
+from libs.contracts.introspection import GpuIdle, JobProfiled, NodeLost
 from libs.contracts.placement import LaunchTask, RestoreTask
 from libs.kernel.ids import derived_id, request_id
+from libs.node.alarms import Alarm, Alarms, Limits, Watched
 from libs.node.fetching import Answer, source_of
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
@@ -26,6 +29,9 @@ AGENT_SOURCE = "agent"
 JOURNAL_ID = "simulated"
 """Live agents give each journal an id of its own."""
 
+
+SAMPLE_S = 2.0
+"""How often agents sample their tasks; only hanging ones are sampled here, of others nothing would follow."""
 
 Gpu = tuple[str, int]
 """Node id and index."""
@@ -47,6 +53,7 @@ class World:
         for server in cluster.servers:
             widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
         self._gpus_per_server = widths
+        self._alarms = Alarms(Limits())
 
     def begin(self) -> None:
         """All nodes join; what will befall them is planned."""
@@ -88,10 +95,13 @@ class World:
         return attempt
 
     def _doom(self, key: Key, attempt: Attempt) -> None:
-        """Plan at which point of the work that is left the attempt fails by itself, if it does."""
+        """Plan at which point of the work that is left the attempt fails by itself or hangs, if it does."""
         doom = self._options.failures.doom(self._seed, *key)
         if doom is not None:
             attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
+        hang = self._options.failures.hang(self._seed, *key)
+        if hang is not None:
+            attempt.hangs_at = attempt.done + hang * (attempt.job.total - attempt.done)
 
     def withdrawn(self, key: Key, node_id: str) -> None:
         attempt = self._attempts.get(key)
@@ -221,6 +231,10 @@ class World:
         if attempt.turn != turn:
             return
         attempt.halt(self._agenda.now_s)
+        if attempt.hangs:
+            self._neighbours_feel(attempt)
+            self._watch_hanging(key, attempt)
+            return
         if attempt.doomed_at is not None:
             doom = self._options.failures.doom(self._seed, *key)
             assert doom is not None
@@ -228,6 +242,41 @@ class World:
             return
         for node_id in list(attempt.nodes):
             self.nodes[node_id].finish(key)
+
+    def _watch_hanging(self, key: Key, attempt: Attempt) -> None:
+        # Not awaited, as its end: the job is.
+        due_s = self._agenda.now_s + SAMPLE_S
+        self._agenda.at(due_s, self._sample_hanging, key, attempt, attempt.turn, awaited=False)
+
+    def _sample_hanging(self, key: Key, attempt: Attempt, turn: int) -> None:
+        """What agents would say of tasks that hang, judged as introspection judges it."""
+        if attempt.turn != turn or not attempt.complete:
+            return
+        attempt.hung_s += SAMPLE_S
+        done, gpus = int(attempt.done), Counter(node_id for node_id, _ in attempt.gpus)
+        rank = RankSample(
+            rank=0,
+            minibatches_total=done,
+            quiet_s=attempt.hung_s,
+            longest_quiet_s=0.0,
+            p99_s=1.0 / attempt.rate_alone,
+        )
+        told: list[Alarm] = []
+        for node_id in gpus:
+            sample = TaskSampled(
+                job_id=key[0],
+                attempt=key[1],
+                node_id=node_id,
+                running=True,
+                ranks=[rank],
+                computing=False,
+                idle_s=attempt.hung_s,
+            )
+            for fact_key, fact in self._alarms.take(sample, Watched(key[1], gpus)):
+                told.append(fact)
+                self._report(derived_id(INTROSPECTION, fact_key, 0), INTROSPECTION, fact)
+        if not any(isinstance(fact, GpuIdle) for fact in told):  # the last that is to be said of it
+            self._watch_hanging(key, attempt)
 
     def _plan_report(self, key: Key, attempt: Attempt) -> None:
         """The gang makes progress: its script says how good it is at the next step of its curve."""

@@ -112,7 +112,7 @@ class Gateway:
             for looker in lookers:
                 looker.cancel()
             results = await asyncio.gather(intake, *lookers, return_exceptions=True)
-            await self.agents.close()
+            await self.agents.aclose()
             await self.database.close()
             await asyncio.to_thread(self.keys.close)
             for result in results:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 
 from libs.bus.port import Bus
 from libs.contracts.introspection import OWNER
+from libs.runtime.agents import Agents
+from libs.runtime.cell_key import read_key
 from libs.runtime.clock import WallClock
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
@@ -34,7 +36,8 @@ async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
         metrics(stats, settings, closing)
         snapshots = Snapshots(settings.database, settings.cell)
         closing.callback(snapshots.close)
-        async with cell_bus(settings, stop) as bus:
+        agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
+        async with cell_bus(settings, stop) as bus, aclosing(agents):
             control = Control(
                 bus,
                 snapshots,
@@ -50,6 +53,8 @@ async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
                 stats,
                 interval_s=settings.profile_interval_s,
                 node_timeout_s=settings.node_timeout_s,
+                limits=settings.limits,
+                agents=agents,
                 tracer=traces(OWNER, settings, closing),
             )
             judge = Shell(

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from libs.contracts.introspection import OWNER, JobProfiled, NodeLost, WindowClosed
+from libs.contracts.introspection import (
+    OWNER,
+    GpuIdle,
+    JobProfiled,
+    JobRecovered,
+    JobStalled,
+    LossDiverged,
+    NodeLost,
+    WindowClosed,
+)
 from libs.kernel.service import Service
 from services.introspection.core.machine import machine, next_wakeup
 from services.introspection.core.state import State
@@ -12,6 +21,6 @@ SERVICE = Service(
     question="What is going on?",
     machine=machine,
     state_type=State,
-    observes=(JobProfiled, NodeLost, WindowClosed),
+    observes=(JobProfiled, NodeLost, WindowClosed, JobStalled, GpuIdle, JobRecovered, LossDiverged),
     next_wakeup=next_wakeup,
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 
+from libs.node.alarms import Limits
 from libs.runtime.settings import Settings
 from services.introspection.core.windows import Rules
 
@@ -19,6 +22,32 @@ class IntrospectionSettings(Settings):
     """Least measured time from one JobProfiled of a job to the next."""
     node_timeout_s: float = Field(default=20.0, gt=0)
     """A node that is silent so long, although the log delivers, is lost."""
+
+    stall_times: float = Field(default=8.0, ge=1)
+    """A job stalls after so many times the p99 of its mini-batches, and after so many seconds at least:"""
+    stall_min_s: float = Field(default=60.0, gt=0)
+    stall_computing_times: float = Field(default=5.0, ge=1)
+    """So many times as long while its processes or GPUs are busy."""
+    stall_minibatches: int = Field(default=20, ge=2)
+    """So many mini-batches make a rhythm."""
+    diverged_losses: int = Field(default=5, ge=1)
+    """So many losses in a row that are NaN or infinite are a divergence."""
+    idle_gpu_s: float = Field(default=900.0, gt=0)
+    """GPUs may be held so long without being used."""
+    cell_key_file: Path | None = None
+    """The secret that the cell's agents know, to ask them for stacks; none: a stall comes without."""
+
+    @property
+    def limits(self) -> Limits:
+        """From when on something is an alarm."""
+        return Limits(
+            stall_times=self.stall_times,
+            stall_min_s=self.stall_min_s,
+            computing_times=self.stall_computing_times,
+            rhythm_minibatches=self.stall_minibatches,
+            nonfinite_losses=self.diverged_losses,
+            idle_s=self.idle_gpu_s,
+        )
 
     @property
     def rules(self) -> Rules:

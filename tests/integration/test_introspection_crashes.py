@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -10,10 +10,11 @@ import pytest
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import Bus, TopicLayout
+from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Envelope
-from libs.contracts.introspection import JobProfiled, WindowClosed
+from libs.contracts.introspection import JobProfiled, JobRecovered, JobStalled, LossDiverged, WindowClosed
 from libs.contracts.placement import JobPlaced
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
@@ -22,7 +23,7 @@ from libs.runtime.stats import Stats
 from libs.testing.faults import Crash, Faults, FaultyBus, unknown
 from libs.testing.introspection import minibatches
 from libs.testing.shells import messages
-from libs.testing.thorough import sample
+from libs.testing.thorough import sample as pick
 from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import SESSION, EmbeddedWindows
 from services.introspection.adapters.ingest import Ingest
@@ -120,7 +121,7 @@ async def windows_with(crash_at: int | None) -> tuple[Windows, Faults]:
 async def test_no_crash_loses_or_alters_a_window():
     undisturbed, faults = await windows_with(None)
     assert sum(window.minibatches for window in undisturbed.values()) == len(JOBS) * SECONDS * 5
-    for moment in sample(range(len(faults.moments)), by_default=40):
+    for moment in pick(range(len(faults.moments)), by_default=40):
         found, _ = await windows_with(moment)
         assert found == undisturbed, f"crash at moment {moment} ({faults.moments[moment]})"
 
@@ -187,7 +188,7 @@ async def test_no_crash_loses_doubles_or_alters_a_profile():
     for job in JOBS:
         own = [profile for profile in undisturbed if profile.job_id == job]
         assert all(a.window_start_s + a.window_s == b.window_start_s for a, b in pairwise(own))
-    for moment in sample(range(len(faults.moments)), by_default=40):
+    for moment in pick(range(len(faults.moments)), by_default=40):
         found, _ = await profiles_with(windows, moment)
         assert found == undisturbed, f"crash at moment {moment} ({faults.moments[moment]})"
 
@@ -198,3 +199,63 @@ async def test_a_commit_in_doubt_neither_loses_nor_doubles():
     for doubt in ("commit", "commit.done"):
         found, _ = await profiles_with(windows, None, doubt)
         assert found == undisturbed
+
+
+EXPECTED = [JobStalled, JobRecovered, JobStalled, LossDiverged]
+
+
+def sample(done: int, quiet_s: float, nonfinite: int) -> TaskSampled:
+    rank = RankSample(
+        rank=0,
+        minibatches_total=done,
+        quiet_s=quiet_s,
+        longest_quiet_s=0.0,
+        p99_s=0.1,
+        nonfinite=nonfinite,
+        loss_nonfinite="nan" if nonfinite else "",
+    )
+    return TaskSampled(
+        job_id="a", attempt=1, node_id="n1", running=True, ranks=[rank], computing=False, idle_s=quiet_s / 10
+    )
+
+
+async def alarms_with(crash_at: int | None) -> tuple[list[Envelope], Faults]:
+    """What ingest makes of a job that hangs, goes on, hangs again, and diverges; each until it is on the log."""
+    bus = await new_bus(crash_at)
+    await give(bus.bus, (0.0, placed("a")))
+    clock, given = ManualClock(), count()
+
+    async def told() -> list[Envelope]:
+        facts = [codec.record(message).envelope for message in await messages(bus.bus, Topic.CONTROL)]
+        return [fact for fact in facts if not isinstance(fact.event, JobPlaced)]
+
+    def begun() -> tuple[asyncio.Event, asyncio.Task[None]]:
+        bus.faults.revive()
+        stop, stats = asyncio.Event(), Stats("introspection")
+        control = Control(bus, None, clock, stats, every_records=1000, every_s=1000.0)
+        ingest = Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=1e9)
+        return stop, asyncio.create_task(ingest.run(stop))
+
+    stop, running = begun()
+    for number, (done, quiet_s, nonfinite) in enumerate([(40, 70.0, 0), (41, 0.0, 0), (41, 70.0, 0), (41, 70.0, 5)], 1):
+        while len(await told()) < number:
+            if running.done():
+                assert isinstance(running.exception(), Crash)
+                stop, running = begun()
+            await give(bus.bus, (float(next(given)), sample(done, quiet_s, nonfinite)))
+            await asyncio.sleep(0)
+    for _ in range(20):  # nothing of it is told again
+        await give(bus.bus, (float(next(given)), sample(41, 70.0, 5)))
+        await asyncio.sleep(0)
+    stop.set()
+    await asyncio.gather(running, return_exceptions=True)
+    return await told(), bus.faults
+
+
+async def test_no_crash_loses_or_doubles_an_alarm():
+    undisturbed, faults = await alarms_with(None)
+    assert [type(fact.event) for fact in undisturbed] == EXPECTED
+    for moment in pick(range(len(faults.moments)), by_default=40):
+        found, _ = await alarms_with(moment)
+        assert [type(fact.event) for fact in found] == EXPECTED, f"crash at moment {moment} ({faults.moments[moment]})"
+        assert [fact.id for fact in found] == [fact.id for fact in undisturbed]

@@ -85,6 +85,10 @@ SIGNATURES = (
 """In order of precedence. A retry is refused only where the same program on the same input must fail again."""
 
 
+STOPPED_FOR = {"stalled": "stalled", "diverged": "model_diverged", "idle": "gpu_idle"}
+"""{outcome of an attempt that its tenant has stopped: reason}."""
+
+
 def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_tail: str) -> Failure:
     """Judge one failed attempt.
 
@@ -96,6 +100,8 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
     """
     if outcome == "time_limit":
         return Failure("time_limit_exceeded", "user", False, "the attempt reached its time limit")
+    if outcome in STOPPED_FOR:
+        return Failure(STOPPED_FOR[outcome], "user", False, _last_line(stderr_tail))
     if outcome == "launch_failed":
         return Failure("incorrect_inputs", "user", False, _last_line(stderr_tail) or "the task could not be started")
     if outcome == "node_failed":

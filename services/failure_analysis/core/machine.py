@@ -10,7 +10,7 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Machine, Turn
 from libs.kernel.words import counted
-from services.failure_analysis.core.classify import Failure, classify
+from services.failure_analysis.core.classify import STOPPED_FOR, Failure, classify
 from services.failure_analysis.core.state import History, State
 
 machine: Machine[State] = Machine(OWNER)
@@ -111,6 +111,8 @@ def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAba
         lost = f" and lost {counted(history.losses, 'time')}" if history.losses else ""
         why = f"{failure.evidence}; failed {counted(history.failures, 'time')}{lost}, {allowed} allowed"
         code = "RetriesUsedUp"
+    elif event.outcome in STOPPED_FOR:
+        code, why = event.reason.code, f"{failure.deciding_line}; tenant's policy: such a job is stopped"
     else:
         why = f"{failure.evidence}; not retried: {failure.failure} would happen again"
         code = "RetryCannotHelp"

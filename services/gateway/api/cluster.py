@@ -150,8 +150,19 @@ async def list_tenants(gateway: Door, caller: Reader) -> Response:
 async def configure_tenant(
     gateway: Door, caller: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
 ) -> Response:
-    """Set a tenant's limits. Running jobs are not stopped when a limit shrinks below their use."""
-    event = TenantConfigured(tenant=tenant, gpu_limit=body.gpu_limit, weight=body.weight, requested_by=caller.name)
+    """Set a tenant's limits, and what is done about its jobs that stall, diverge or leave their GPUs idle.
+
+    Running jobs are not stopped when a limit shrinks below their use.
+    """
+    event = TenantConfigured(
+        tenant=tenant,
+        gpu_limit=body.gpu_limit,
+        weight=body.weight,
+        requested_by=caller.name,
+        on_stall=body.on_stall or "",
+        on_divergence=body.on_divergence or "",
+        on_idle=body.on_idle or "",
+    )
     return await _request(gateway, caller, key, event)
 
 

@@ -80,6 +80,8 @@ class Job(Answer):
     """Its index in the array, or its place in the DAG from 0."""
     after: list[Dependency]
     """What had to end before it."""
+    notices: dict[str, str]
+    """{CamelCase token: sentence} of what is wrong with its latest attempt: JobStalled, GpuIdle, LossDiverged."""
     version: int
     """Offset of its last event; also its ETag."""
 
@@ -336,6 +338,10 @@ class Tenant(Answer):
     name: str
     gpu_limit: int | None
     weight: float
+    on_stall: str
+    """`tell`, `stop` or `requeue`: what is done about a job that has stalled. So are the others."""
+    on_divergence: str
+    on_idle: str
     granted_gpus: int
     held_gpus: int
     configured: bool

@@ -48,8 +48,12 @@ class DrainRequest(Strict):
     reason: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
+Response = Literal["tell", "stop", "requeue"]
+OnAlarm = Annotated[Response | None, Field(description="What is done about such a job; null: as it is.")]
+
+
 class TenantRequest(Strict):
-    """A tenant's limits."""
+    """A tenant's limits, and what is done about its jobs that do not get on."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"gpu_limit": 8, "weight": 1.0}]})
 
@@ -57,6 +61,9 @@ class TenantRequest(Strict):
         ..., description="Most GPUs of the tenant's jobs together; null: no limit."
     )
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    on_stall: OnAlarm = None
+    on_divergence: OnAlarm = None
+    on_idle: OnAlarm = None
 
 
 Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]

@@ -33,7 +33,7 @@ function row(job, now, chosen, open) {
   el("td", {}, el("i", { class: `dot ${colour(job.tenant)}` }), job.tenant),
   el("td", {}, `${job.gpus}${types}`),
   el("td", {}, el("span", { class: `chip ${job.state}` }, job.state + place)),
-  el("td", { class: "why", title: job.message }, explain(job)),
+  el("td", { class: Object.keys(job.notices).length ? "why notice" : "why", title: job.message }, explain(job)),
   el("td", { class: "n" }, job.minibatches ? count(job.minibatches) : "–"),
   el("td", { class: "n" }, ENDED.includes(job.state) ? "–" : pace(job, now)),
   el("td", { class: "n" }, lossOf(job)),
@@ -41,7 +41,7 @@ function row(job, now, chosen, open) {
 }
 
 function explain(job) {
-  if (["RUNNING", "STARTING", "SUSPENDED"].includes(job.state) && job.where && !job.held) return job.where;
+  if (["RUNNING", "STARTING", "SUSPENDED"].includes(job.state) && job.where && !job.held) return [job.where, ...Object.values(job.notices)].join("; ");
   if (job.state === "SUCCEEDED") return job.where;
   const line = job.state === "FAILED" && job.deciding_line ? job.deciding_line : job.message;
   return line.length > 110 ? `${line.slice(0, 110)}…` : line;

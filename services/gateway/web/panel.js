@@ -14,7 +14,7 @@ export async function drawPanel(target, id, close) {
   const kept = target.querySelector("pre.log")?.scrollTop ?? null;
   target.replaceChildren(
     top(job.name, job.id, close, el("span", { class: `chip ${job.state}` }, job.state)),
-    because(why), facts(job), el("h3", {}, "What each service said"), checks(why),
+    because(why), ...notices(job), facts(job), el("h3", {}, "What each service said"), checks(why),
     ...(metrics.points.length || Object.keys(metrics.reported).length ? [el("h3", {}, "Curves"), curves(metrics)] : []),
     ...(job.attempts.length ? [el("h3", {}, "Attempts"), attempts(job.attempts)] : []),
     el("h3", {}, "Story"), tell(story), el("h3", {}, "Output"), output(logs.items));
@@ -32,6 +32,11 @@ function because(why) {
     el("b", {}, why.reason), ` for ${span(Date.now() / 1000 - why.since_s)}: ${why.message} `, offset(why.offset),
     numbers ? el("div", { class: "muted" }, numbers) : null,
     why.deciding_line && why.failure ? el("div", { class: "mono" }, `${why.failure}: ${why.deciding_line}`) : null);
+}
+
+// What is wrong with the latest attempt.
+function notices(job) {
+  return Object.entries(job.notices).map(([code, message]) => el("div", { class: "because notice" }, el("b", {}, code), `: ${message}`));
 }
 
 function facts(job) {

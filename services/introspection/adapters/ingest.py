@@ -1,7 +1,8 @@
 """The ingest shell: what telemetry shows becomes facts on control, each exactly once.
 
 Three readers share one session. Control says which jobs and nodes there are, and what was reported already;
-closed windows become JobProfiled; heartbeats that fail to come become NodeLost.
+closed windows become JobProfiled; heartbeats that fail to come become NodeLost, and samples of tasks that do not get on
+become JobStalled, LossDiverged and GpuIdle.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from collections.abc import Mapping
 
 from libs.bus import codec
 from libs.bus.port import Bus, Message, Outgoing, Partition
+from libs.contracts.agent import TaskSampled
 from libs.contracts.base import Topic
-from libs.contracts.introspection import OWNER, WindowClosed
+from libs.contracts.envelope import Envelope
+from libs.contracts.introspection import OWNER, JobStalled, WindowClosed
 from libs.contracts.wire import Undecodable
+from libs.kernel.ids import derived_id
+from libs.node.alarms import Alarm, Alarms, Limits
+from libs.runtime.agents import Agents
 from libs.runtime.clock import Clock
 from libs.runtime.committer import Committer
 from libs.runtime.deadletter import dead_letter
@@ -26,7 +32,8 @@ from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
 from services.introspection.adapters.control import Control
-from services.introspection.adapters.telemetry import HEARTBEAT, header, wire_type
+from services.introspection.adapters.stacks import with_stacks
+from services.introspection.adapters.telemetry import HEARTBEAT, TASK, header, wire_type
 from services.introspection.core import liveness, profiles
 from services.introspection.core.held import Held
 from services.introspection.core.liveness import Liveness
@@ -43,7 +50,7 @@ DEAF_AFTER_S = 5.0
 
 
 class Ingest:
-    """Appends JobProfiled and NodeLost to control."""
+    """Appends JobProfiled, NodeLost and alarms to control."""
 
     def __init__(
         self,
@@ -54,6 +61,8 @@ class Ingest:
         *,
         interval_s: float,
         node_timeout_s: float,
+        limits: Limits | None = None,
+        agents: Agents | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         """Wire the pure parts to a bus.
@@ -65,11 +74,16 @@ class Ingest:
             stats: kept up to date.
             interval_s: least measured time between two JobProfiled of a job.
             node_timeout_s: a node that is silent so long is lost.
+            limits: from when on something is an alarm; None: as by default.
+            agents: asked for the stacks of stalled jobs; None: nothing is asked.
             tracer: told what was reported; None when nothing is traced.
         """
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)
         self._liveness = Liveness(node_timeout_s, clock.now_s())
+        self._alarms, self._agents = Alarms(limits or Limits()), agents or Agents(None)
+        self._unread: list[Outgoing] = []
+        """Dead letters of the listener."""
         self._held = Held()
         self._tracer = tracer
         self._reported: list[Handled] = []
@@ -170,10 +184,15 @@ class Ingest:
                 if behind or now_s - turned_s > DEAF_AFTER_S or self._interruptions != interruptions:
                     self._liveness.not_listening(now_s)
                 turned_s, interruptions = now_s, self._interruptions
+                alarms: list[tuple[Envelope, str, Alarm]] = []
                 for message in messages or []:
-                    if wire_type(message) == HEARTBEAT:
+                    kind = wire_type(message)
+                    if kind == HEARTBEAT:
                         self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
+                    elif kind == TASK:
+                        alarms += self._alarms_of(message)
                 await self._report_lost(now_s)
+                await self._report_alarms(alarms)
         finally:
             await tail.close()
 
@@ -192,6 +211,39 @@ class Ingest:
             log.warning("node is lost", extra=fields(node=event.node_id, silent_s=event.silent_s))
         if lost:
             await self._commit([codec.outgoing(liveness.envelope(event, now_s)) for event in lost], {})
+
+    def _alarms_of(self, message: Message) -> list[tuple[Envelope, str, Alarm]]:
+        """What follows from a sample: the sample, and the key and the fact of each."""
+        try:
+            cause = codec.record(message).envelope
+        except Undecodable as error:
+            log.warning("telemetry record goes to the dead letters", extra=fields(error=error))
+            self._unread.append(dead_letter(message, OWNER, error))
+            return []
+        sample = cause.event
+        assert isinstance(sample, TaskSampled)
+        running = self._control.state.running.get(sample.job_id)
+        found = self._alarms.take(sample, running.watched if running is not None else None)
+        return [(cause, key, fact) for key, fact in found]
+
+    async def _report_alarms(self, alarms: list[tuple[Envelope, str, Alarm]]) -> None:
+        self._alarms.forget_all_but(self._control.state.running)
+        outputs, self._unread = self._unread, []
+        facts = await asyncio.gather(*(self._complete(fact) for _, _, fact in alarms))
+        for (cause, key, _), fact in zip(alarms, facts, strict=True):
+            log.warning("alarm", extra=fields(alarm=type(fact).__name__, job=fact.job_id, why=fact.reason.message))
+            event_id = derived_id(OWNER, key, 0)
+            envelope = Envelope(id=event_id, source=OWNER, time_s=cause.time_s, event=fact, causation_id=cause.id)
+            outputs.append(codec.outgoing(envelope))
+        await self._commit(outputs, {})
+
+    async def _complete(self, fact: Alarm) -> Alarm:
+        """A stall with the stacks of the job's processes; other facts as they are."""
+        state = self._control.state
+        running = state.running.get(fact.job_id)
+        if not isinstance(fact, JobStalled) or running is None:
+            return fact
+        return await with_stacks(fact, self._agents, [state.agent(node_id) for node_id in running.gpus])
 
     async def _commit(self, outputs: list[Outgoing], offsets: dict[Partition, int]) -> None:
         if not outputs and not offsets:

@@ -1,4 +1,4 @@
-"""What the telemetry shells know from control: which attempts run, how far they are profiled, the nodes."""
+"""What the telemetry shells know from control: which attempts run, how far they are profiled, alarms, the nodes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,28 @@ import msgspec
 
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import JobAbandoned
-from libs.contracts.introspection import OWNER, JobProfiled, NodeLost
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobPreempted, JobSucceeded
+from libs.contracts.introspection import (
+    OWNER,
+    GpuIdle,
+    JobProfiled,
+    JobRecovered,
+    JobStalled,
+    LossDiverged,
+    NodeLost,
+)
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobCancelled,
+    JobMoved,
+    JobPlaced,
+    JobPreempted,
+    JobSucceeded,
+    TimeSliceStarted,
+)
 from libs.kernel.machine import Machine
 from libs.kernel.service import Service
+from libs.node.alarms import Watched, alarm_of
+from libs.node.serving import Agent
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -18,6 +36,17 @@ class Running(msgspec.Struct, kw_only=True):
     attempt: int
     profiled_until_s: float | None = None
     """End of the last measured time that is on the log as JobProfiled; None before the attempt's first."""
+    gpus: dict[str, int] = {}
+    """{node: GPUs of the gang there}."""
+    told: dict[str, int] = {}
+    """{alarm: facts about it on the log}, as in `libs/node/alarms.py`."""
+    stalled_at: int = 0
+    """`minibatches_total` of the last JobStalled."""
+
+    @property
+    def watched(self) -> Watched:
+        """As alarms are judged by."""
+        return Watched(self.attempt, self.gpus, self.told, self.stalled_at)
 
 
 class Watch(msgspec.Struct, kw_only=True):
@@ -27,6 +56,12 @@ class Watch(msgspec.Struct, kw_only=True):
     """{job id: its attempt}, from placement until the attempt's end."""
     nodes: dict[str, int] = {}
     """{node id: incarnation of its agent}, for nodes that joined and neither left nor were lost since."""
+    agents: dict[str, tuple[str, int]] = {}
+    """{node id: address and port where its agent serves stacks}, of the same nodes."""
+
+    def agent(self, node_id: str) -> Agent:
+        """Where the node's agent serves; nowhere when the node is not known."""
+        return Agent(node_id, *self.agents.get(node_id, ("", 0)))
 
 
 machine: Machine[Watch] = Machine(f"{OWNER}/telemetry")
@@ -37,17 +72,20 @@ like the facts of other services."""
 @machine.evolves(NodeJoined)
 def node_joined(state: Watch, event: NodeJoined, now_s: float) -> None:
     state.nodes[event.node_id] = event.incarnation
+    state.agents[event.node_id] = (event.address, event.files_port)
 
 
 @machine.evolves(NodeLeft, NodeLost)
 def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
     if state.nodes.get(event.node_id, 0) <= event.incarnation:
         state.nodes.pop(event.node_id, None)
+        state.agents.pop(event.node_id, None)
 
 
 @machine.evolves(JobPlaced, JobMoved)
 def job_placed(state: Watch, event: JobPlaced | JobMoved, now_s: float) -> None:
-    state.running[event.job_id] = Running(attempt=event.attempt)
+    gpus = {task.node_id: len(task.gpu_indices) for task in event.gang}
+    state.running[event.job_id] = Running(attempt=event.attempt, gpus=gpus)
 
 
 @machine.evolves(JobProfiled)
@@ -55,6 +93,26 @@ def job_profiled(state: Watch, event: JobProfiled, now_s: float) -> None:
     running = state.running.get(event.job_id)
     if running is not None and running.attempt == event.attempt:
         running.profiled_until_s = max(running.profiled_until_s or 0.0, event.window_start_s + event.window_s)
+
+
+@machine.evolves(TimeSliceStarted)
+def time_slice_started(state: Watch, event: TimeSliceStarted, now_s: float) -> None:
+    """A job that goes on may have its GPUs on other servers of the domain than before."""
+    for resumed in event.resumed:
+        running = state.running.get(resumed.job_id)
+        if running is not None:
+            running.gpus = {task.node_id: len(task.gpu_indices) for task in resumed.gang}
+
+
+@machine.evolves(JobStalled, GpuIdle, LossDiverged, JobRecovered)
+def alarm_told(state: Watch, event: JobStalled | GpuIdle | LossDiverged | JobRecovered, now_s: float) -> None:
+    running = state.running.get(event.job_id)
+    if running is None or running.attempt != event.attempt:
+        return
+    alarm = alarm_of(event)
+    running.told[alarm] = running.told.get(alarm, 0) + 1
+    if isinstance(event, JobStalled):
+        running.stalled_at = event.minibatches_total
 
 
 @machine.evolves(JobSucceeded, JobCancelled, JobAbandoned, AttemptFailed, JobPreempted)

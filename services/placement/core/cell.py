@@ -94,6 +94,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     options: PolicyOptions = PolicyOptions()
     cost_per_hour: dict[str, float] = {}
     tenant_weights: dict[str, float] = {}
+    responses: dict[str, dict[str, str]] = {}
+    """{tenant: {alarm: what is done about it}}, as far as tenants have said it."""
     settings: Settings = msgspec.field(default_factory=Settings)
     next_seq: int = 0
     looked_s: float = 0.0

@@ -96,6 +96,14 @@ class Move(msgspec.Struct, kw_only=True):
         return all(task.node_id in self.restored for task in self.gang)
 
 
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a tenant has an attempt stopped."""
+
+    name: str
+    """`stalled`, `diverged` or `idle`."""
+    reason: Reason
+
+
 class Tasks(msgspec.Struct, kw_only=True):
     """What the agents have said of the tasks of an attempt, by node."""
 
@@ -113,6 +121,8 @@ class Tasks(msgspec.Struct, kw_only=True):
     """Those of them where its memory is still on the GPUs."""
     overdue: bool = False
     """They are being stopped because not all of them have started in time."""
+    alarm: Alarm | None = None
+    """They are being stopped for this."""
 
 
 class Account(msgspec.Struct, kw_only=True):
@@ -151,6 +161,8 @@ class Job(msgspec.Struct, kw_only=True):
     attempt: int = 0
     last_attempt: int = 0
     """The highest number that has been given to an attempt for a move."""
+    requeues: int = 0
+    """Times that it was queued again because it had stalled, diverged or left its GPUs idle."""
     arrived_s: float = 0.0
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and

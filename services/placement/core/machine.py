@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.placement.core import scheduler
-from services.placement.core.lifecycle import abandoning, arrivals, attempts, nodes, requests, transitions
+from services.placement.core.lifecycle import abandoning, alarms, arrivals, attempts, nodes, requests, transitions
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
 from services.placement.core.lifecycle.table import machine, reactions
@@ -14,6 +14,7 @@ from services.placement.core.sharing.packs import Packs
 
 __all__ = [
     "abandoning",
+    "alarms",
     "arrivals",
     "attempts",
     "handing_over",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from libs import lifecycle
 from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarted, JobSuspended
-from libs.contracts.introspection import JobProfiled
+from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
 from libs.contracts.read_models import AttemptRow, JobRow, ProfileRow
 from libs.contracts.reasons import Reason
+from libs.node.alarms import IDLE, STALLED
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
 from services.projection.core.states import end_attempt, keep, live_job, take
+
+_NOTICES = {STALLED: JobStalled.__name__, IDLE: GpuIdle.__name__}
+"""{alarm that may be over: the code of its reason}."""
 
 
 @on(JobPlaced)
@@ -21,7 +25,7 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
         return
     job.reserved_nodes, job.placed_s = [], at.time_s
     job.exit_code = job.signal = job.rate_per_s = job.loss = job.measured_until_s = None
-    job.minibatches, job.loss_nonfinite = 0, ""
+    job.minibatches, job.loss_nonfinite, job.notices = 0, "", {}
     explain(job, event.reason, at)
     rows.put(_attempt_row(job, event.reason, at))
 
@@ -80,6 +84,20 @@ def ranks_apart(rows: Rows, event: JobRanksApart, at: At) -> None:
     if job is not None and job.attempt == event.attempt and not job.cancel_requested:
         explain(job, event.reason, at)
         keep(rows, job, at)
+
+
+@on(JobStalled, GpuIdle, LossDiverged, JobRecovered)
+def alarm(rows: Rows, event: JobStalled | GpuIdle | LossDiverged | JobRecovered, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None or job.attempt != event.attempt:
+        return
+    if isinstance(event, JobRecovered):
+        job.notices.pop(_NOTICES[event.alarm], None)
+    else:
+        job.notices[event.reason.code] = event.reason.message
+    if not job.cancel_requested:
+        explain(job, event.reason, at)
+    keep(rows, job, at)
 
 
 @on(JobSuspended)

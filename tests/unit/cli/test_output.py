@@ -140,6 +140,11 @@ def test_a_rate_is_that_of_its_time():
     assert pace({"state": "RUNNING", "rate_per_s": None, "measured_until_s": None}) == "–"
 
 
+def test_what_is_wrong_stands_beside_the_place():
+    job = {"state": "RUNNING", "where": "n1:0", "notices": {"JobStalled": "no mini-batch for 70 s"}}
+    assert place_or_reason(job) == "n1:0; no mini-batch for 70 s"
+
+
 def test_a_loss_that_is_no_number_is_said():
     said = [loss({"loss": value, "loss_nonfinite": word}) for value, word in ((0.12345, ""), (None, "nan"), (None, ""))]
     assert said == ["0.1235", "nan", "–"]

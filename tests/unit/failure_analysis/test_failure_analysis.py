@@ -1,5 +1,6 @@
 """Failures are classified; retries back off and come to an end."""
 
+import msgspec
 import pytest
 
 from libs.contracts.base import Event
@@ -175,3 +176,20 @@ def test_a_task_that_vanished_uses_up_no_retry_until_it_vanishes_again_and_again
     for _ in range(3):
         assert types(case.give(lost)) == [FailureClassified, RetryScheduled]
     assert types(case.give(lost)) == [FailureClassified, JobAbandoned]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure"), [("stalled", "stalled"), ("diverged", "model_diverged"), ("idle", "gpu_idle")]
+)
+def test_a_job_that_its_tenant_has_stopped_is_not_tried_again(outcome: str, failure: str):
+    event = msgspec.structs.replace(
+        failed(1, stderr="no mini-batch for 70 s"),
+        outcome=outcome,
+        reason=Reason(code="JobStalled", message="no mini-batch for 70 s"),
+    )
+    said = case_with(3).give(event)
+    classified, abandoned = only(said, FailureClassified), only(said, JobAbandoned)
+    assert (classified.failure, classified.retry_can_help) == (failure, False)
+    assert classified.deciding_line == "no mini-batch for 70 s"
+    assert abandoned.reason.code == "JobStalled"
+    assert abandoned.reason.message == "no mini-batch for 70 s; tenant's policy: such a job is stopped"

@@ -73,6 +73,14 @@ def test_a_tenant_is_known_from_its_first_job_or_its_configuration() -> None:
     assert (story.tenant().configured, story.tenant().gpu_limit) == (False, None)
     story.says(TenantConfigured(tenant="vision", gpu_limit=8, requested_by="op", weight=2.0))
     assert (story.tenant().configured, story.tenant().gpu_limit, story.tenant().weight) == (True, 8, 2.0)
+    assert (story.tenant().on_stall, story.tenant().on_divergence, story.tenant().on_idle) == ("tell", "tell", "tell")
+    story.says(TenantConfigured(tenant="vision", gpu_limit=8, requested_by="op", on_stall="stop"))
+    story.says(TenantConfigured(tenant="vision", gpu_limit=4, requested_by="op", on_idle="requeue"))
+    assert (story.tenant().on_stall, story.tenant().on_divergence, story.tenant().on_idle) == (
+        "stop",
+        "tell",
+        "requeue",
+    )
 
 
 def test_settings_and_the_policy_are_kept_with_their_author() -> None:

@@ -17,7 +17,7 @@ from libs.contracts.gateway import (
     JobPriorityChanged,
     JobResumeRequested,
 )
-from libs.contracts.introspection import JobProfiled, NodeLost
+from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged, NodeLost
 from libs.contracts.migration import MigrationCompleted, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -294,6 +294,34 @@ def test_measurements_become_points_and_the_latest_figures() -> None:
     assert (job.minibatches, job.rate_per_s, job.loss, job.memory_peak_bytes) == (50, 2.0, None, 50)
     assert (job.loss_nonfinite, job.measured_until_s) == ("nan", 60.0)
     assert [(p.minibatches_total, p.loss) for p in story.rows.all(ProfileRow)] == [(10, 2.0), (30, None), (50, None)]
+
+
+def test_what_is_wrong_with_a_job_is_noted_until_it_recovers_or_starts_anew() -> None:
+    story = Story().running()
+    story.says(
+        JobStalled(
+            job_id="j", attempt=1, quiet_s=70, limit_s=60, p99_s=0.1, minibatches_total=9, reason=reason("JobStalled")
+        ),
+        GpuIdle(job_id="j", attempt=1, idle_s=900, limit_s=900, gpus=2, reason=reason("GpuIdle")),
+    )
+    assert list(story.job().notices) == ["JobStalled", "GpuIdle"]
+    assert (story.job().state, story.job().reason) == (JobState.RUNNING, "GpuIdle")
+    story.says(
+        JobRecovered(job_id="j", attempt=1, alarm="stalled", minibatches_total=10, reason=reason("Recovered")),
+        LossDiverged(
+            job_id="j",
+            attempt=1,
+            rank=0,
+            loss_nonfinite="nan",
+            in_a_row=5,
+            minibatches_total=15,
+            reason=reason("LossDiverged"),
+        ),
+    )
+    assert list(story.job().notices) == ["GpuIdle", "LossDiverged"]
+    story.says(JobPreempted(job_id="j", attempt=1, reason=reason("Test")), *(exited(n) for n in ("n1", "n2")))
+    story.says(JobQueued(job_id="j", attempt=2, reason=reason("Test")), placed("j", attempt=2))
+    assert story.job().notices == {}
 
 
 def test_a_reservation_is_shown_while_it_lasts() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 BOOT_ID = PROC / "sys/kernel/random/boot_id"
-PARENT, GROUP, BEGAN = 1, 2, 19
+PARENT, GROUP, USER, SYSTEM, BEGAN = 1, 2, 11, 12, 19
 """Places in a process's `stat`, counted from its state on."""
 
 
@@ -27,6 +29,12 @@ def group_of(process: Path) -> int:
     """The process group of `/proc/<pid>`; 0 when the process has ended meanwhile."""
     found = _stat(process)
     return int(found[GROUP]) if found else 0
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU time that all threads of a process have used; 0 when it has ended."""
+    found = _stat(PROC / str(pid))
+    return (int(found[USER]) + int(found[SYSTEM])) / TICKS_PER_S if found else 0.0
 
 
 def children(pid: int) -> list[int]:

@@ -34,6 +34,7 @@ from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
+from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
@@ -99,6 +100,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         gpus,
         active=supervision.active,
         pages_of=lambda task: supervision.folder(task).pages,
+        cpu_s=lambda task: sum(cpu_s(pid) for pid in supervision.folder(task).processes()),
         report=report,
         rejoin=lambda: report(joined(journal.begin_incarnation())),
         complaints=complaints,

@@ -31,6 +31,8 @@ from torch_agent.complaints import Complaints
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import GpuFacts, GpuReading
+from torch_agent.processes import lives
+from torch_agent.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,7 @@ class Telemetry:
         *,
         active: Callable[[], list[Task]],
         pages_of: Callable[[Task], Path],
+        cpu_s: Callable[[Task], float],
         report: Callable[[Event], None],
         rejoin: Callable[[], None],
         complaints: Complaints,
@@ -107,6 +110,7 @@ class Telemetry:
         Args:
             active: the tasks that have not ended.
             pages_of: the folder of a task's pages.
+            cpu_s: CPU time of all processes of a task so far.
             report: journals a fact about the node.
             rejoin: announces the node again, with its tasks: it may have been thought lost.
             complaints: the errors that the agent has logged.
@@ -116,6 +120,7 @@ class Telemetry:
         self._heard_at_s = time.time()
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
+        self._watching = Watching(cpu_s, virtual=gpus.virtual)
         self._faults: dict[int, str] = {}
         self._utilisations: dict[int, float] = {}
         """{GPU index: as sampled last}, where the same processes have used the GPU since the sample before."""
@@ -157,7 +162,10 @@ class Telemetry:
         for sample in samples:
             self._note_health(sample)
         beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
-        return [beat, *(self._sampled(sample) for sample in samples)]
+        living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
+        used = {sample.index: sample.utilisation_ratio for sample in samples}
+        tasks = self._watching.look(active, living, used, time.monotonic())
+        return [beat, *(self._sampled(sample) for sample in samples), *tasks]
 
     def _tell_errors(self, now_s: float) -> None:
         errors = self._complaints.errors

@@ -7,7 +7,7 @@ from libs.contracts.placement import AttemptFailed, JobPreempted, JobQueued, Job
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job, Phase, TaskExit
+from services.placement.core.jobs import Alarm, Job, Phase, TaskExit
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.current import active, expects
@@ -176,6 +176,8 @@ def _failure(job: Job) -> AttemptFailed:
     node_id, task_exit = next(((n, e) for n, e in bad if e.outcome != "stopped"), bad[0])
     if job.tasks.overdue and task_exit.outcome == "stopped":
         return _not_begun(job, bad)
+    if job.tasks.alarm is not None and task_exit.outcome == "stopped":
+        return _stopped(job, job.tasks.alarm, node_id, task_exit)
     how = f"signal {task_exit.signal}" if task_exit.signal is not None else f"exit code {task_exit.exit_code}"
     message = f"the task on {node_id} ended with {how} ({task_exit.outcome})"
     if task_exit.outcome == "interrupted":
@@ -190,6 +192,21 @@ def _failure(job: Job) -> AttemptFailed:
         stderr_tail=task_exit.stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
         reason=Reason(code="TaskEndedBadly", message=message),
+    )
+
+
+def _stopped(job: Job, alarm: Alarm, node_id: str, task_exit: TaskExit) -> AttemptFailed:
+    """Its tenant has it stopped."""
+    return AttemptFailed(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        node_id=node_id,
+        exit_code=task_exit.exit_code,
+        signal=task_exit.signal,
+        outcome=alarm.name,
+        stderr_tail=alarm.reason.message,
+        last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
+        reason=alarm.reason,
     )
 
 

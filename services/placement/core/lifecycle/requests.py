@@ -18,6 +18,7 @@ from libs.contracts.gateway import (
 from libs.contracts.placement import OWNER, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.node.alarms import DIVERGED, IDLE, STALLED
 from libs.policies.problem import PolicyOptions
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
@@ -169,6 +170,8 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
 @machine.evolves(TenantConfigured)
 def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None:
     cell.tenant_weights[event.tenant] = event.weight
+    said = {STALLED: event.on_stall, DIVERGED: event.on_divergence, IDLE: event.on_idle}
+    cell.responses.setdefault(event.tenant, {}).update({alarm: word for alarm, word in said.items() if word})
 
 
 @machine.evolves(SettingChanged)

@@ -25,7 +25,7 @@ from libs.contracts.gateway import (
     JobPriorityChanged,
     JobResumeRequested,
 )
-from libs.contracts.introspection import JobProfiled, PackFailed, PackSucceeded
+from libs.contracts.introspection import GpuIdle, JobProfiled, JobStalled, LossDiverged, PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -88,6 +88,7 @@ KNOWN = (Standing.ARRIVED, *NOT_PLACED, *ACTIVE)
 EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
 ATTEMPTED = (*NOT_PLACED, *ACTIVE)
 FACTS = (JobStarted, JobMovable, JobSuspended, JobResumed, JobReady, JobRestored, JobExited)
+ALARMS = (JobStalled, GpuIdle, LossDiverged)
 REQUESTS = (JobCancelRequested, JobPauseRequested, JobResumeRequested, JobPriorityChanged, JobCodeChanged)
 _ENDED = "it has ended meanwhile"
 
@@ -145,19 +146,20 @@ TABLE = (
     Row(events=FACTS, at=ATTEMPTED, of=(Attempt.OLDER,), because="a node reports on an attempt that is over"),
     Row(events=FACTS, at=(Standing.UNKNOWN,), because=_ENDED),
     Row(events=(JobProfiled,), at=ACTIVE, of=(Attempt.THIS,), because="introspection has measured it"),
+    Row(events=ALARMS, at=ACTIVE, of=(Attempt.THIS,), because="introspection sees that it does not get on"),
     Row(
-        events=(JobProfiled, MigrationStarted),
+        events=(JobProfiled, MigrationStarted, *ALARMS),
         at=NOT_PLACED,
         of=(Attempt.THIS,),
         because="the attempt has ended meanwhile",
     ),
     Row(
-        events=(JobProfiled, MigrationStarted),
+        events=(JobProfiled, MigrationStarted, *ALARMS),
         at=ATTEMPTED,
         of=(Attempt.OLDER,),
         because="the attempt has ended meanwhile",
     ),
-    Row(events=(JobProfiled, MigrationStarted), at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=(JobProfiled, MigrationStarted, *ALARMS), at=(Standing.UNKNOWN,), because=_ENDED),
     Row(events=(MigrationStarted,), at=ACTIVE, of=(Attempt.THIS,), because="migration wants it elsewhere"),
     Row(events=(PackSucceeded, PackFailed), at=EVERYWHERE, because="a verdict on jobs that may have been parted"),
     # What placement itself decides: a plan is held against these rows before anything of it is said.
@@ -211,16 +213,16 @@ CHANGES = (
     Change((JobSucceeded,), Standing.RUNNING, Standing.UNKNOWN),
     Change((TimeSliceStarted,), Standing.RUNNING, Standing.SUSPENDED),
     Change((DestinationReserved,), Standing.RUNNING, Standing.MOVING),
-    Change((JobPreempted, JobCancelRequested, JobExited, TimerFired), Standing.RUNNING, Standing.STOPPING),
+    Change((JobPreempted, JobCancelRequested, JobExited, TimerFired, *ALARMS), Standing.RUNNING, Standing.STOPPING),
     Change((AttemptFailed,), Standing.RUNNING, Standing.FAILED),
     Change((TimeSliceStarted,), Standing.SUSPENDED, Standing.RUNNING),
     Change((DestinationReserved,), Standing.SUSPENDED, Standing.MOVING),
-    Change((JobPreempted, JobCancelRequested, JobExited), Standing.SUSPENDED, Standing.STOPPING),
+    Change((JobPreempted, JobCancelRequested, JobExited, *ALARMS), Standing.SUSPENDED, Standing.STOPPING),
     Change((JobSucceeded,), Standing.SUSPENDED, Standing.UNKNOWN),
     Change((AttemptFailed,), Standing.SUSPENDED, Standing.FAILED),
     Change((JobMoved, MoveAbandoned), Standing.MOVING, Standing.RUNNING),
     Change((MoveAbandoned,), Standing.MOVING, Standing.SUSPENDED),
-    Change((JobCancelRequested, JobExited), Standing.MOVING, Standing.STOPPING),
+    Change((JobCancelRequested, JobExited, *ALARMS), Standing.MOVING, Standing.STOPPING),
     Change((JobQueued,), Standing.STOPPING, Standing.QUEUED),
     Change((JobSucceeded, JobCancelled), Standing.STOPPING, Standing.UNKNOWN),
     Change((AttemptFailed,), Standing.STOPPING, Standing.FAILED),
