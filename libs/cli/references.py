@@ -10,6 +10,7 @@ import typer
 
 from libs.cli.config import configured
 from libs.cli.context import NOT_FOUND, client, fail
+from libs.cli.group_views import as_row
 from libs.client import ApiError, Client, ClientError
 from libs.contracts.bad_input import BadInput
 
@@ -22,8 +23,8 @@ OFFERED = 50
 
 
 def completions(beginning: str) -> list[tuple[str, str]]:
-    """Ids, names and `last` of jobs that begin so, for the shell; nothing when no cell answers."""
-    return _offered(beginning, "job", lambda cell: cell.jobs(limit=OFFERED))
+    """Ids, names and `last` of jobs, arrays and DAGs that begin so, for the shell; nothing when no cell answers."""
+    return _offered(beginning, "job", lambda cell: map(as_row, cell.jobs(limit=OFFERED, grouped=True)))
 
 
 def sweep_completions(beginning: str) -> list[tuple[str, str]]:
