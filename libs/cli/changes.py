@@ -1,17 +1,17 @@
-"""Changing jobs: cancel, pause, resume, set."""
+"""Changing jobs, arrays and DAGs: cancel, pause, resume, set."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail, refused
 from libs.cli.following import seconds
 from libs.cli.output import is_terminal
-from libs.cli.references import AnyJobs, Job, SomeJobs, resolve
+from libs.cli.references import AnyJobs, Job, SomeJobs, either
 from libs.client import ApiError, Client
 
 ALIVE = ("QUEUED", "STARTING", "RUNNING", "SUSPENDED", "MIGRATING")
@@ -35,7 +35,7 @@ def cancel(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     gateway: Gateway = None,
 ) -> None:
-    """End jobs."""
+    """End jobs; of an array or a DAG all of its jobs."""
     grace_s = seconds(grace)
     with client(gateway) as cell:
         chosen = list(jobs or [])
@@ -45,7 +45,13 @@ def cancel(
             fail("no job to cancel", USAGE, "sanjaya cancel JOB, or -l label=value")
         if len(chosen) > 1 and not yes and is_terminal() and sys.stdin.isatty():
             typer.confirm(f"cancel {len(chosen)} jobs?", abort=True)
-        _each(cell, chosen, lambda job: f"{cell.cancel(job, grace_s=grace_s, note=note)['id']} is asked to end")
+        _each(
+            cell,
+            chosen,
+            "is asked to end",
+            lambda job: cell.cancel(job, grace_s=grace_s, note=note),
+            lambda group: cell.cancel_group(group, grace_s=grace_s, note=note),
+        )
 
 
 def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
@@ -54,13 +60,13 @@ def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
     A job whose memory cannot be brought to the host keeps its GPUs; `sanjaya why JOB` says so.
     """
     with client(gateway) as cell:
-        _each(cell, jobs, lambda job: f"{cell.pause(job)['id']} is asked to pause")
+        _each(cell, jobs, "is asked to pause", cell.pause, cell.pause_group)
 
 
 def resume(jobs: SomeJobs, gateway: Gateway = None) -> None:
     """Let paused jobs go on, in their turn: a suspended one where its memory is, as soon as GPUs are free there."""
     with client(gateway) as cell:
-        _each(cell, jobs, lambda job: f"{cell.resume(job)['id']} goes on in its turn")
+        _each(cell, jobs, "goes on in its turn", cell.resume, cell.resume_group)
 
 
 def change(
@@ -68,21 +74,29 @@ def change(
     priority: Annotated[int, typer.Option(help="Higher goes first.")],
     gateway: Gateway = None,
 ) -> None:
-    """Change the priority of a job."""
+    """Change the priority of a job; of an array or a DAG that of all of its jobs."""
     with client(gateway) as cell:
-        changed = cell.set_priority(resolve(cell, job), priority)
-        typer.echo(f"{changed['id']} has priority {changed['priority']}")
+        changed = either(
+            cell,
+            job,
+            lambda one: cell.set_priority(one, priority),
+            lambda group: cell.set_group_priority(group, priority),
+        )
+        typer.echo(f"{changed['id']} has priority {priority}")
 
 
-def _each(cell: Client, jobs: Sequence[str], ask: Callable[[str], str]) -> None:
-    """Ask for each; one refusal does not keep the others from being asked.
+Ask = Callable[[str], dict[str, Any]]
+
+
+def _each(cell: Client, jobs: Sequence[str], then: str, of_job: Ask, of_group: Ask) -> None:
+    """Ask for each, and tell what `then` is; one refusal does not keep the others from being asked.
 
     Ends with the refusals' common exit code, or 1 when they have several.
     """
     codes: dict[int, None] = {}
     for job in jobs:
         try:
-            typer.echo(ask(resolve(cell, job)))
+            typer.echo(f"{either(cell, job, of_job, of_group)['id']} {then}")
         except ApiError as error:
             codes[refused(error)] = None
     if codes:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from libs.cli.group_views import waits_of
 from libs.cli.output import age, count, duration, loss, pace
 from libs.kernel.words import bytes_of, either, plural
 
@@ -41,6 +42,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
+    yield "waits for", waits_of(job)
+    yield "part of", job["group_id"] or ""
     yield "on the node", job["folder"] or ""
     yield "keeps", job["output_folder"] or ""
     yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())

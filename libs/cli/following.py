@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from libs.cli.context import CANCELLED, DONE, FAILED, TIMED_OUT, USAGE, Gateway, client, fail
+from libs.cli.group_views import counts_of
 from libs.cli.listing import AsJson
 from libs.cli.output import Form, show_document
-from libs.cli.references import Job, id_of
+from libs.cli.references import Job, either, id_of
 from libs.client import Client
 from libs.client.client import FINAL
 
@@ -49,7 +50,7 @@ def logs(
         since_s = time.time() - seconds(since) if since else None
         write(cell, job_id, follow=follow, tail=tail, since_s=since_s, rank=rank)
         if pass_on:
-            sys.exit(exit_code(until(cell, job_id, ended)))
+            sys.exit(exit_code(until(lambda: cell.job(job_id), ended)))
 
 
 def write(cell: Client, job_id: str, **filters: Any) -> None:
@@ -61,32 +62,40 @@ def write(cell: Client, job_id: str, **filters: Any) -> None:
 def wait(
     job: Job, timeout: Timeout = None, pass_on: PassOn = False, as_json: AsJson = False, gateway: Gateway = None
 ) -> None:
-    """Wait until a job has ended, and say meanwhile what it waits for. Exit code 0: it succeeded."""
+    """Wait until a job, or a whole array or DAG, has ended, and say meanwhile how it is. Exit code 0: it succeeded."""
     with client(gateway) as cell:
-        job_id = id_of(cell, job)
-        with deadline(timeout, job_id, f"sanjaya why {job_id}"):
-            done = until(cell, job_id, ended, tell)
+        found = either(cell, job, cell.job, cell.group)
+        known_as = found["id"]
+        with deadline(timeout, known_as, f"sanjaya why {known_as}"):
+            look = cell.group if "counts" in found else cell.job
+            done = until(lambda: look(known_as), ended, tell)
         if as_json:
             show_document(done, Form.JSON)
         else:
-            typer.echo(f"{done['id']} {done['state']}: {done['message']}")
+            typer.echo(sentence(done))
         sys.exit(exit_code(done) if pass_on else _verdict(done))
 
 
 def until(
-    cell: Client, job_id: str, holds: Callable[[dict[str, Any]], bool], tell: Callable[[str], None] | None = None
+    look: Callable[[], dict[str, Any]],
+    holds: Callable[[dict[str, Any]], bool],
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The job once something holds of it; what changes until then is told."""
+    """The job, array or DAG once something holds of it; what changes until then is told."""
     told = ""
     while True:
-        job = cell.job(job_id)
-        if holds(job):
-            return job
-        sentence = f"{job_id} {job['state']}: {job['message']}"
-        if tell is not None and sentence != told:
-            told = sentence
-            tell(sentence)
+        found = look()
+        if holds(found):
+            return found
+        if tell is not None and sentence(found) != told:
+            told = sentence(found)
+            tell(told)
         time.sleep(ASK_EVERY_S)
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """How a job, an array or a DAG is."""
+    return f"{found['id']} {found['state']}: {found['message'] if 'message' in found else counts_of(found)}"
 
 
 def ended(job: dict[str, Any]) -> bool:

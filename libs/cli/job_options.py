@@ -30,6 +30,17 @@ WHAT_RUNS: dict[str, Any] = {
     ],
     "file": Annotated[str | None, typer.Option("-f", "--file", help="Job as YAML or JSON; - for standard input.")],
 }
+HOW_IT_STANDS: dict[str, Any] = {
+    "array": Annotated[
+        str | None,
+        typer.Option("-a", "--array", help="A job per index: 0-99, 1,3,7, 0-99:10; 0-99%4: four at once."),
+    ],
+    "after": Annotated[
+        list[str] | None,
+        typer.Option(help="JOB[:ok|any|fail]: what has to end before: jobs, arrays, DAGs; commas, or repeat."),
+    ],
+}
+"""How the job stands to others."""
 READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "gpus": {"nodes": Annotated[int | None, typer.Option(help="Most servers to spread over.")]},
     "env": {"env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")]},
@@ -56,6 +67,7 @@ def _options() -> Iterator[tuple[str, Any]]:
             kind = kind if kind in (int, float, bool) else str
             yield name, Annotated[kind | None, typer.Option(*row.options, help=row.help or None)]
         yield from READ_OTHERWISE.get(name, {}).items()
+    yield from HOW_IT_STANDS.items()
 
 
 OPTIONS = dict(_options())
@@ -86,6 +98,8 @@ def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
     found = {_FIELDS[name].encode_name: given[name] for name, row in JOB_FIELDS.items() if row.options}
     found["time_limit_s"] = given["time"]
     found["throughputs"] = spec.rates(given["rate"], "--rate") if given["rate"] else None
+    found["array"] = given["array"]
+    found["after"] = ",".join(given["after"]) if given["after"] else None
     found = {member: value for member, value in found.items() if value is not None}
     if given["nodes"] is not None:
         found["gpus"] = gpus_of(found.get("gpus", request.get("gpus", 1)), given["nodes"])

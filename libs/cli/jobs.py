@@ -12,16 +12,19 @@ import typer
 from libs.cli.context import FAILED, Gateway, client
 from libs.cli.described import description
 from libs.cli.following import seconds, tell
+from libs.cli.group_views import as_row, counts_of, described, reasons
 from libs.cli.listing import AsJson, NoHeaders, Output, Sort, Watch, asked, listed
-from libs.cli.output import Column, Form, age, count, loss, pace, show_document, show_one
-from libs.cli.references import Job, resolve
+from libs.cli.output import Column, Form, age, count, loss, pace, show, show_document, show_one
+from libs.cli.references import Job, either, resolve
 
+MEMBERS_SHOWN = 50
+"""Jobs of an array or a DAG that `show` lists."""
 COLUMNS = (
     Column("ID", lambda j: j["id"]),
     Column("NAME", lambda j: j["name"]),
     Column("TENANT", lambda j: j["tenant"]),
     Column("USER", lambda j: j["user"], wide=True),
-    Column("GPUS", lambda j: " ".join([str(j["gpus"]), ",".join(j["gpu_types"])]).strip()),
+    Column("GPUS", lambda j: gpus_of(j)),
     Column("STATE", lambda j: f"{j['state']} #{j['queue_position']}" if j["queue_position"] else j["state"]),
     Column("WHY / WHERE", lambda j: place_or_reason(j)),
     Column("STEP", lambda j: count(j["minibatches"]), runs_on=True),
@@ -43,6 +46,12 @@ def register(app: typer.Typer) -> None:
         app.command(name)(command)
 
 
+def gpus_of(job: dict[str, Any]) -> str:
+    """`2 v100`; of each job of an array or a DAG `100 × 2 v100`."""
+    times = f"{job['jobs']} × " if "jobs" in job else ""
+    return " ".join([f"{times}{job['gpus']}", ",".join(job["gpu_types"])]).strip()
+
+
 def place_or_reason(job: dict[str, Any]) -> str:
     """Where it runs, or in a few words why it does not; of a paused job, whether it has its GPUs still."""
     if job["held"]:
@@ -55,6 +64,10 @@ def place_or_reason(job: dict[str, Any]) -> str:
 
 
 def jobs(
+    array: Annotated[
+        str | None, typer.Argument(help="The jobs of this array or DAG, by id or name.", metavar="[ARRAY]")
+    ] = None,
+    expand: Annotated[bool, typer.Option("-a", "--expand", help="Each job of arrays and DAGs in a row.")] = False,
     output: Output = Form.TABLE,
     as_json: AsJson = False,
     state: Annotated[
@@ -73,8 +86,10 @@ def jobs(
     watch: Watch = False,
     gateway: Gateway = None,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first; an array or a DAG is one row that `jobs ARRAY` opens."""
     filters = {
+        "array": array,
+        "grouped": not expand and array is None,
         "state": [s.upper() for s in state or []],
         "tenant": tenant,
         "user": None if all_users else user,
@@ -84,23 +99,38 @@ def jobs(
     chosen = {name: value for name, value in filters.items() if value}
     how = asked(output, as_json, no_headers, sort, limit, watch)
     with client(gateway) as cell:
-        listed(lambda: list(cell.jobs(limit=limit, **chosen)), COLUMNS, how)
+        listed(lambda: [as_row(job) for job in cell.jobs(limit=limit, **chosen)], COLUMNS, how)
 
 
 def show_job(job: Job, output: Output = Form.TABLE, as_json: AsJson = False, gateway: Gateway = None) -> None:
-    """Everything that is known of a job."""
-    with client(gateway) as cell:
-        found = cell.job(resolve(cell, job))
+    """Everything that is known of a job; of an array or a DAG how its jobs are."""
     form = Form.JSON if as_json else output
-    show_one(found, form, lambda: typer.echo("\n".join(description(found, wide=form is Form.WIDE))))
+    with client(gateway) as cell:
+        found = either(cell, job, cell.job, cell.group)
+        members = list(cell.jobs(limit=MEMBERS_SHOWN, array=found["id"], order="oldest")) if "counts" in found else []
+
+    def describe() -> None:
+        if "counts" not in found:
+            typer.echo("\n".join(description(found, wide=form is Form.WIDE)))
+            return
+        typer.echo("\n".join([*described(found, members), ""]))
+        show(members, COLUMNS, form)
+        if found["jobs"] > len(members):
+            typer.echo(f"and {found['jobs'] - len(members)} more: sanjaya jobs {found['id']} --limit {found['jobs']}")
+
+    show_one(found, form, describe)
 
 
 def why(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:
     """Why a job waits, or is where it is: the reasons that stand on the log."""
     with client(gateway) as cell:
-        found = cell.why(resolve(cell, job))
+        found = either(cell, job, cell.why, cell.group)
+        members = list(cell.jobs(array=found["id"])) if "counts" in found else []
     if as_json:
         show_document(found, Form.JSON)
+        return
+    if "counts" in found:
+        typer.echo("\n".join([f"{found['state']}: {counts_of(found)}", *(f"  {line}" for line in reasons(members))]))
         return
     where = f" on {found['where']}" if found["where"] and found["state"] in ("RUNNING", "STARTING") else ""
     typer.echo(f"{found['state']}{where} for {age(found['since_s'])}: {found['message']} ({found['reason']})")

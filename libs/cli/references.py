@@ -1,16 +1,20 @@
-"""How users name jobs and sweeps: an id, the beginning of one, a name, or `last`."""
+"""How users name jobs, arrays, DAGs and sweeps: an id, the beginning of one, a name, or `last`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from libs.cli.config import configured
 from libs.cli.context import NOT_FOUND, client, fail
-from libs.client import Client, ClientError
+from libs.cli.group_views import as_row
+from libs.client import ApiError, Client, ClientError
 from libs.contracts.bad_input import BadInput
+
+T = TypeVar("T")
 
 Row = dict[str, Any]
 LAST = "last"
@@ -19,8 +23,8 @@ OFFERED = 50
 
 
 def completions(beginning: str) -> list[tuple[str, str]]:
-    """Ids, names and `last` of jobs that begin so, for the shell; nothing when no cell answers."""
-    return _offered(beginning, "job", lambda cell: cell.jobs(limit=OFFERED))
+    """Ids, names and `last` of jobs, arrays and DAGs that begin so, for the shell; nothing when no cell answers."""
+    return _offered(beginning, "job", lambda cell: map(as_row, cell.jobs(limit=OFFERED, grouped=True)))
 
 
 def sweep_completions(beginning: str) -> list[tuple[str, str]]:
@@ -55,6 +59,21 @@ Sweep = Annotated[
         help="Id, the beginning of one, a name, or `last`.", autocompletion=sweep_completions, metavar="SWEEP"
     ),
 ]
+
+
+def either(cell: Client, reference: str, of_job: Callable[[str], T], of_group: Callable[[str], T]) -> T:
+    """What is done with a job; or with an array or a DAG, where the reference means one and no job."""
+    known_as = resolve(cell, reference)
+    first, second = (of_group, of_job) if known_as.startswith(("a-", "d-")) else (of_job, of_group)
+    try:
+        return first(known_as)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        try:
+            return second(known_as)
+        except ApiError as other:
+            raise (error if other.status == HTTPStatus.NOT_FOUND else other) from None
 
 
 def resolve(cell: Client, job: str) -> str:

@@ -60,6 +60,20 @@ def _gres(text: str) -> Any:
     return gpus
 
 
+_SLURMS_CONDITIONS = {"afterok": "ok", "afterany": "any", "afternotok": "fail"}
+
+
+def _dependency(text: str) -> Any:
+    """`afterok:ID:ID,afterany:ID`: all of them; Slurm's other kinds, and `?` for any of them, have no counterpart."""
+    found = []
+    for part in text.split(","):
+        kind, *ids = part.split(":")
+        if kind not in _SLURMS_CONDITIONS or not all(ids) or not ids or "?" in part:
+            raise ValueError(part)
+        found += [f"{job}:{_SLURMS_CONDITIONS[kind]}" for job in ids]
+    return found
+
+
 Field = tuple[str, Callable[[str], Any], str]
 """Member of the request, how it is read, and what was expected."""
 
@@ -77,6 +91,9 @@ OURS: dict[str, Field] = {
     "class": ("class", _text, "guaranteed"),
     "launch": ("launcher", _text, "per-gpu or per-node"),
     "workdir-on-node": ("working_dir", _text, "a directory"),
+    "array": ("array", _text, "indices such as 0-99%4"),
+    "a": ("array", _text, "indices such as 0-99%4"),
+    "after": ("after", _text, "JOB[:ok|any|fail], with commas between"),
 }
 """{directive of #SANJAYA: what it sets}: the names of our own flags."""
 MINUTES = "minutes, hours:minutes:seconds or days-hours"
@@ -94,6 +111,10 @@ SLURMS: dict[str, Field] = {
     "A": ("tenant", _text, "a name"),
     "chdir": ("working_dir", _text, "a directory"),
     "D": ("working_dir", _text, "a directory"),
+    "array": ("array", _text, "indices such as 0-99%4"),
+    "a": ("array", _text, "indices such as 0-99%4"),
+    "dependency": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
+    "d": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
 }
 """The same of #SBATCH."""
 TASKS = {"ntasks": "SLURM_NTASKS", "n": "SLURM_NTASKS", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}

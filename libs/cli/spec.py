@@ -22,7 +22,9 @@ Yaml.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+01234567
 
 
 def from_file(path: str) -> Request:
-    """A job from YAML or JSON (`-`: standard input), or from a script with `#SBATCH` or `#SANJAYA` lines.
+    """A job, or a DAG (`dag_of`), from YAML or JSON (`-`: standard input).
+
+    Or a job from a script with `#SBATCH` or `#SANJAYA` lines.
 
     Raises:
         BadInput: the file is not there, or is no such document; the message says where and what was expected.
@@ -32,7 +34,25 @@ def from_file(path: str) -> Request:
         if path == "-":
             return from_script(text, "standard input", ["/bin/bash", "-c", text], "script")
         return from_script(text, path, ["/bin/bash", str(Path(path).absolute())], Path(path).stem)
-    return _document(text, path, "an object with at least `command`")
+    return _document(text, path, "an object with at least `command`, or with `jobs`")
+
+
+def dag_of(document: Request, path: str) -> Request | None:
+    """The DAG that a file has: an object with `jobs`, a list or {name: job}. None: the file is about one job.
+
+    Raises:
+        BadInput: it has jobs that are none.
+    """
+    if "jobs" not in document:
+        return None
+    jobs = document["jobs"]
+    if isinstance(jobs, dict):
+        jobs = [{"name": name, **job} if isinstance(job, dict) else job for name, job in jobs.items()]
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        expected = "a list of jobs with names, or an object {name: job}"
+        raise BadInput(f"{path}: jobs", f"{document['jobs']!r:.100}", expected)
+    named = {} if path == "-" else {"name": Path(path).stem}
+    return {**named, **document, "jobs": jobs}
 
 
 def sweep_from_file(path: str) -> Request:

@@ -45,9 +45,13 @@ def submit(
     as_json: AsJson = False,
     gateway: Gateway = None,
 ) -> None:
-    """Submit a job: `sanjaya submit --gpus v100:2 -- python train.py`."""
+    """Submit a job, an array of jobs, or with -f a DAG: `sanjaya submit --gpus v100:2 -- python train.py`."""
     with client(gateway) as cell:
-        request = build(cell, given, send=not dry_run)
+        loaded = spec.from_file(given["file"]) if given["file"] else {}
+        if (dag := spec.dag_of(loaded, given["file"])) is not None:
+            _submit_dag(cell, dag, given, idempotency_key, dry_run=dry_run, as_json=as_json)
+            return
+        request = build(cell, given, loaded, send=not dry_run)
         if dry_run:
             _tell_launch(request)
             _tell_verdict(cell.dry_run(request), as_json=as_json)
@@ -55,12 +59,36 @@ def submit(
         check(cell, request, idempotency_key)
         _tell_launch(request)
         accepted = cell.submit(request, idempotency_key=idempotency_key)
-        if as_json:
-            show_document(accepted, Form.JSON)
-        elif is_terminal():
-            typer.echo(f"{accepted['id']}  {accepted['name']}  {accepted['state']}   sanjaya why {accepted['id']}")
-        else:
-            typer.echo(accepted["id"])
+        _tell_accepted(accepted, as_json=as_json)
+
+
+def _tell_accepted(accepted: dict[str, Any], *, as_json: bool) -> None:
+    jobs = f"{counted(accepted['jobs'], 'job')}  " if accepted["url"].startswith("/v1/groups") else ""
+    if as_json:
+        show_document(accepted, Form.JSON)
+    elif is_terminal():
+        typer.echo(f"{accepted['id']}  {accepted['name']}  {jobs}{accepted['state']}   sanjaya why {accepted['id']}")
+    else:
+        typer.echo(accepted["id"])
+
+
+def _submit_dag(
+    cell: Client, dag: dict[str, Any], given: Given, key: str | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """All jobs of a file, or none."""
+    odd = [name for name, value in given.items() if value and name not in ("file", "workdir", "no_upload")]
+    if odd:
+        fail(f"--{odd[0].replace('_', '-')} is about one job, and the file has several", USAGE, "give it in the file")
+    jobs = [
+        signed(with_files(cell, job, given["workdir"], no_upload=given["no_upload"], send=not dry_run))
+        for job in dag["jobs"]
+    ]
+    if not dry_run:
+        _tell_accepted(cell.submit_dag({**dag, "jobs": jobs}, idempotency_key=key), as_json=as_json)
+        return
+    for job in jobs:
+        tell(f"{job.get('name', '')}:")
+        _tell_verdict(cell.dry_run({field: value for field, value in job.items() if field != "after"}), as_json=as_json)
 
 
 def _tell_launch(request: dict[str, Any]) -> None:
@@ -90,7 +118,11 @@ def run(
 ) -> None:
     """Submit a job, follow its output, and end with its exit code. Ctrl-C leaves the job running."""
     with client(gateway) as cell:
-        request = build(cell, given)
+        request = build(cell, given, spec.from_file(given["file"]) if given["file"] else {})
+        if request.get("array") is not None and not detach:
+            fail(
+                "run follows one job, and this is an array", USAGE, "sanjaya submit --array …, then sanjaya wait ARRAY"
+            )
         check(cell, request, idempotency_key)
         _tell_launch(request)
         accepted = cell.submit(request, idempotency_key=idempotency_key)
@@ -100,24 +132,23 @@ def run(
             return
         tell(f"{job_id} accepted")
         with deadline(timeout, job_id, f"sanjaya why {job_id}"):
-            until(cell, job_id, has_output, tell)
+            until(lambda: cell.job(job_id), has_output, tell)
             write(cell, job_id, follow=True)
-            job = until(cell, job_id, ended)
+            job = until(lambda: cell.job(job_id), ended)
         tell(f"{job_id} {job['state']}: {job['message']}")
         sys.exit(exit_code(job))
 
 
-def build(cell: Client, given: Given, *, send: bool = True) -> dict[str, Any]:
+def build(cell: Client, given: Given, loaded: dict[str, Any], *, send: bool = True) -> dict[str, Any]:
     """The request: the file's fields, over which the options go.
 
     Args:
+        loaded: what stands in the file; empty: there is none.
         send: whether the working directory is uploaded; else the files that the command names are looked for only.
     """
     words: list[str] = list(given["command"] or [])
-    request: dict[str, Any] = {}
-    if given["file"]:
-        request = spec.from_file(given["file"])
-    elif words and is_script(words[0]):
+    request = dict(loaded)
+    if not given["file"] and words and is_script(words[0]):
         request, words = _script(words, given["workdir"]), []
     if words:
         request["command"] = words

@@ -52,7 +52,9 @@ class Client(Connection):
     """
 
     def submit(self, job: Json, *, idempotency_key: str | None = None) -> Json:
-        """Accept a job; the answer has its `id` and the `offset` of its event. Repeating a key repeats the answer.
+        """Accept a job, or an array of jobs. Repeating a key repeats the answer.
+
+        The answer has its `id` and the `offset` of its event.
 
         When the answer does not come, the request is repeated under its key: it is accepted once or not at all.
 
@@ -104,7 +106,8 @@ class Client(Connection):
         return str(answer["code_id"])
 
     def jobs(self, *, limit: int | None = None, **filters: Any) -> Iterator[Json]:
-        """Jobs, newest first; filters are the API's: state, tenant, user, label, submitted_after_s."""
+        """Jobs, newest first; filters are the API's: state, tenant, user, label, array, dag, grouped,
+        submitted_after_s."""
         page = min(limit or PAGE, PAGE)
         yield from islice(self._pages("/v1/jobs", {**filters, "limit": page}), limit)
 
@@ -199,6 +202,34 @@ class Client(Connection):
             Unreachable: no gateway answers; the message says the key when it may have been accepted.
         """
         return self._submit("/v1/sweeps", sweep, idempotency_key)
+
+    def submit_dag(self, dag: Json, *, idempotency_key: str | None = None) -> Json:
+        """Accept the `jobs` of a DAG, all or none; as `submit`, once or not at all.
+
+        Raises:
+            Unreachable: no gateway answers; the message says the key when it may have been accepted.
+        """
+        return self._submit("/v1/dags", dag, idempotency_key)
+
+    def group(self, group: str) -> Json:
+        """An array or a DAG by id, name, or the beginning of its id, and how its jobs are."""
+        return self._ask("GET", _group(group))
+
+    def cancel_group(self, group: str, *, grace_s: float = 10.0, note: str = "") -> Json:
+        """Ask for the end of all of its jobs."""
+        return self._ask("POST", _group(group, "cancel"), json={"grace_s": grace_s, "note": note})
+
+    def pause_group(self, group: str) -> Json:
+        """Hold all of its jobs."""
+        return self._ask("POST", _group(group, "pause"))
+
+    def resume_group(self, group: str) -> Json:
+        """Let all of its jobs go on."""
+        return self._ask("POST", _group(group, "resume"))
+
+    def set_group_priority(self, group: str, priority: int) -> Json:
+        """Change the place of all of its jobs in the queue."""
+        return self._ask("PATCH", _group(group), json={"priority": priority})
 
     def sweeps(self, *, limit: int | None = None, state: list[str] | None = None) -> Iterator[Json]:
         """Sweeps, newest first."""
@@ -296,6 +327,10 @@ class Client(Connection):
 
 def _job(job: str, view: str = "") -> str:
     return _path("jobs", job, view)
+
+
+def _group(group: str, view: str = "") -> str:
+    return _path("groups", group, view)
 
 
 def _sweep(sweep: str, view: str = "") -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -27,10 +28,10 @@ def plan(tmp_path: Path) -> CellPlan:
     return CellPlan(state_dir=tmp_path / "cell", agents=1, gateway_port=free_port())
 
 
-def done(plan: CellPlan, jobs: int) -> list[str]:
+def done(plan: CellPlan, jobs: int, **fields: Any) -> list[str]:
     """Have jobs run to their end; the ids of all that the cell knows."""
     with Client(plan.gateway_url) as client:
-        submitted = [client.submit({"command": ["true"]})["id"] for _ in range(jobs)]
+        submitted = [client.submit({"command": ["true"], **fields})["id"] for _ in range(jobs)]
         deadline = time.monotonic() + 300
         while {client.job(job_id)["state"] for job_id in submitted} != {"SUCCEEDED"}:
             assert time.monotonic() < deadline, list(client.jobs())
@@ -70,6 +71,13 @@ def test_a_cell_goes_on_behind_its_archive(plan: CellPlan):
             connection.execute(text(f"DELETE FROM {table}"))
     engine.dispose()
     with Cell(plan):
-        assert set(later) < set(done(plan, 1))
+        assert set(later) < set(done(plan, 1, after=first)), "an archived job is waited for as any other"
+        with Client(plan.gateway_url) as client:
+            never = client.submit({"command": ["true"], "after": f"{first}:fail"})["id"]
+            deadline = time.monotonic() + 300
+            while client.job(never)["state"] != "REJECTED":
+                assert time.monotonic() < deadline, client.job(never)
+                time.sleep(0.2)
+            assert client.job(never)["reason"] == "DependencyNeverMet"
     assert checked(log)[: len(said)] == said
     assert told(plan, first) == before_that

@@ -37,7 +37,15 @@ async def files(cell: Cell) -> dict[str, str]:
 
 async def test_everything_that_the_page_needs_is_here(cell: Cell) -> None:
     found = await files(cell)
-    assert {"/", "/web/app.js", "/web/style.css", "/web/icon.svg", "/web/chart.js", "/web/letters.js"} <= set(found)
+    assert {
+        "/",
+        "/web/app.js",
+        "/web/style.css",
+        "/web/icon.svg",
+        "/web/chart.js",
+        "/web/group.js",
+        "/web/letters.js",
+    } <= set(found)
     for path, text in found.items():
         assert [link for link in re.findall(r"https?://[^\"'\s]+", text) if link != SVG] == [], path
 

@@ -3,6 +3,7 @@
 import { follow, get, onTokenWanted, setToken } from "/web/api.js";
 import { drawNodes, drawTenants } from "/web/cluster.js";
 import { clock, el } from "/web/dom.js";
+import { drawGroup } from "/web/group.js";
 import { drawJobs } from "/web/jobs.js";
 import { drawLetters } from "/web/letters.js";
 import { drawPanel } from "/web/panel.js";
@@ -13,20 +14,22 @@ const $ = (id) => document.getElementById(id);
 const view = { filter: "all", text: "", chosen: null, jobs: [], paused: false };
 const EVENTS_SHOWN = 150;
 const LETTERS_SHOWN = 20;
+const PLACED = ["STARTING", "RUNNING", "SUSPENDED", "MIGRATING", "STOPPING"].map((state) => `state=${state}`).join("&");
 const QUIET = ["job.profiled.v1", "metrics.reported.v1", "timer.fired.v1"];
 
 async function refresh() {
   const wait = { Prefer: "wait=2" };
-  const [status, nodes, gpus, jobs, tenants, sweeps] = await Promise.all([
-    get("/v1/status", wait), get("/v1/nodes", wait), get("/v1/gpus", wait), get("/v1/jobs?limit=300", wait), get("/v1/tenants", wait), get("/v1/sweeps?limit=20", wait),
+  const [status, nodes, gpus, jobs, placed, tenants, sweeps] = await Promise.all([
+    get("/v1/status", wait), get("/v1/nodes", wait), get("/v1/gpus", wait), get("/v1/jobs?limit=300&grouped=true", wait), get(`/v1/jobs?limit=1000&${PLACED}`, wait), get("/v1/tenants", wait), get("/v1/sweeps?limit=20", wait),
   ]);
   view.jobs = jobs.items;
   drawStatus(status);
   drawTenants($("tenants"), tenants.items);
-  drawNodes($("nodes"), nodes.items, gpus.items, jobs.items, view.chosen, open);
+  drawNodes($("nodes"), nodes.items, gpus.items, placed.items, view.chosen, open);
   drawTable();
   $("no-sweeps").hidden = drawSweeps($("sweeps"), sweeps.items, view.chosen, open) > 0;
   if (view.chosen?.startsWith("s-")) await drawSweep($("panel"), view.chosen, close, open);
+  else if (/^[ad]-/.test(view.chosen ?? "")) await drawGroup($("panel"), view.chosen, close, open);
   else if (view.chosen) await drawPanel($("panel"), view.chosen, close);
 }
 
@@ -97,7 +100,7 @@ function showEvent(type, event) {
   if (view.paused || QUIET.includes(type)) return;
   const reason = event.data.reason?.message ?? event.data.note ?? "";
   const name = type.replace(/\.v\d+$/, "").replace(/[._]/g, " ");
-  const about = event.data.job_id ?? event.data.sweep_id;
+  const about = event.data.job_id ?? event.data.sweep_id ?? event.data.group_id;
   const subject = about ? el("a", { href: `#${about}`, onclick: () => open(about) }, about) : el("span", {}, event.subject);
   $("events").prepend(el("li", { class: "fresh", title: reason },
     el("time", {}, clock(Date.parse(event.time) / 1000)),

@@ -44,6 +44,8 @@ function facts(job) {
     ["tenant, user", `${job.tenant}, ${job.user || "–"}`],
     ["wants", `${job.gpus} GPU${job.gpus === 1 ? "" : "s"}${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
     ["command", job.spec.command.join(" ")],
+    ["waits for", job.after.map(({ on, condition }) => `${on}:${condition}`).join(", ") || null],
+    ["part of", job.group_id],
     ["where", job.where || "–"],
     ["progress", job.minibatches ? `${count(job.minibatches)} mini-batches, ${pace(job, Date.now() / 1000)}, loss ${lossOf(job)}` : null],
     ["folder on the node", job.folder],

@@ -47,7 +47,7 @@ def respond(cell: Cell, event: JobStalled | GpuIdle | LossDiverged, turn: Turn[C
     if job is None:
         return None
     if turn.changed == STOP and job.tasks.alarm is not None:
-        abandon(job, job.tasks.alarm.reason, turn, goes_on=False)
+        abandon(cell, job, job.tasks.alarm.reason, turn, goes_on=False)
         stop_all(cell, job, cell.settings.stop_grace_s, job.tasks.alarm.reason, turn)
     elif turn.changed == REQUEUE:
         preempt(cell, preempted(job, event.reason), turn)
