@@ -25,7 +25,7 @@ class Connection:
     """
 
     def __init__(self, base_url: str, token: str | None = None) -> None:
-        self.base_url = base_url
+        self.base_url, self.token = base_url, token
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=TIMEOUT_S)

@@ -19,6 +19,8 @@ from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import (
     JobCodeChanged,
     JobPriorityChanged,
+    JobSessionClosed,
+    JobSessionOpened,
     NodeDrainRequested,
     NodeUndrainRequested,
     PolicyChanged,
@@ -68,6 +70,8 @@ IGNORED: dict[type[Event], str] = {
     JobReady: "is about the destination's task, which does not count before JobMoved",
     JobResized: "names a width; JobMoved says on which GPUs",
     JobRestored: "is about the destination's task, which does not count before JobMoved",
+    JobSessionClosed: "ends what JobSessionOpened has begun",
+    JobSessionOpened: "is about a user's processes beside the job's own, which go on",
     JobUnpacked: "ends what JobPacked has begun",
     MetricsReported: "measures; nothing changes",
     MigrationAssessed: "measures a move that is over",
