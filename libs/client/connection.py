@@ -25,7 +25,7 @@ class Connection:
     """
 
     def __init__(self, base_url: str, token: str | None = None) -> None:
-        self.base_url = base_url
+        self.base_url, self.token = base_url, token
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Without TLS there is no certificate to verify (redirects are not followed), and to read those of the
         # authorities takes 50 ms of each command.

@@ -129,6 +129,45 @@ class JobCodeChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("job.session_opened.v1", owner=OWNER, subject="job_id")
+class JobSessionOpened(Event, frozen=True, kw_only=True):
+    """A user goes into a running job: a command, a terminal, or connections to a port of its node.
+
+    It is on the log before anything of the session happens on the node. The job itself goes on as before.
+    """
+
+    job_id: str
+    session_id: str
+    kind: str
+    """`exec`, `shell` or `forward`."""
+    opened_by: str
+    """Name of the token, as in JobArrived.submitted_by."""
+    attempt: int
+    node_id: str
+    rank: int = 0
+    """Whose environment the command has."""
+    command: list[str] = []
+    """Of `exec` and `shell`; empty: the user's shell on that node."""
+    port: int | None = None
+    """Of `forward`: the port of the node."""
+
+
+@event("job.session_closed.v1", owner=OWNER, subject="job_id")
+class JobSessionClosed(Event, frozen=True, kw_only=True):
+    """The session is over: its processes have ended, or are being ended.
+
+    A session whose gateway was ended or cut off from the log has none of these; it ended with that gateway.
+    """
+
+    job_id: str
+    session_id: str
+    exit_code: int | None = None
+    """Of the command; None: it has none, or was ended by a signal."""
+    signal: int | None = None
+    note: str = ""
+    """Why the session has ended, unless by the end of its command."""
+
+
 @event("sweep.arrived.v1", owner=OWNER, subject="sweep_id")
 class SweepArrived(Event, frozen=True, kw_only=True):
     """A valid sweep was accepted. Its trials become jobs one by one, or all at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,22 @@ def _(e: gateway.DagArrived) -> str:
 def _(e: gateway.GroupChangeRequested) -> str:
     asked = f"priority {e.priority}" if e.change is GroupChange.PRIORITY else e.change.value
     return f"{e.requested_by or 'a user'} asks for all of its jobs: {asked}{f' ({e.note})' if e.note else ''}"
+
+
+@_on(gateway.JobSessionOpened)
+def _(e: gateway.JobSessionOpened) -> str:
+    if e.kind == "forward":
+        return f"{e.opened_by or 'a user'} connects to port {e.port} of its node {e.node_id}"
+    ran = f": {shlex.join(e.command)}" if e.command else ""
+    where = f"rank {e.rank} on {e.node_id}"
+    return f"{e.opened_by or 'a user'} opens {'a shell' if e.kind == 'shell' else 'a command'} in {where}{ran}"
+
+
+@_on(gateway.JobSessionClosed)
+def _(e: gateway.JobSessionClosed) -> str:
+    ended = f"exit code {e.exit_code}" if e.exit_code is not None else f"signal {e.signal}" if e.signal else ""
+    told = ", ".join(part for part in (ended, e.note) if part)
+    return f"session {e.session_id} is over{f' ({told})' if told else ''}"
 
 
 @_on(gateway.SweepArrived)

@@ -60,20 +60,18 @@ class Agents:
         Raises:
             AgentAway: nothing answers there.
         """
-        assert self._key is not None, "asked before (can_ask)"
         fields = {"job": wanted.job_id, "attempt": wanted.attempt, "path": wanted.path}
-        target = f"/{what}?{urlencode(fields)}"
-        host = f"[{agent.address}]" if ":" in agent.address else agent.address
-        proof = {SIGNED: signed(self._key, agent.node_id, target, time.time())}
-        request = self._http.build_request(
-            "GET", f"http://{host}:{agent.port}{target}", headers={**(headers or {}), **proof}
-        )
+        address, proof = self.signed(agent, f"/{what}?{urlencode(fields)}")
+        request = self._http.build_request("GET", f"http://{address}", headers={**(headers or {}), **proof})
         try:
             return await self._http.send(request, stream=True)
         except httpx2.TransportError as error:
-            raise AgentAway(
-                f"the agent of node {agent.node_id} does not answer at {host}:{agent.port}: {error!r}"
-            ) from None
+            raise away(agent, error) from None
+
+    def signed(self, agent: Agent, target: str) -> tuple[str, dict[str, str]]:
+        """Address and target of a request, and the header that proves where it comes from."""
+        assert self._key is not None, "asked before (can_ask)"
+        return f"{_address(agent)}{target}", {SIGNED: signed(self._key, agent.node_id, target, time.time())}
 
     async def stacks(self, agent: Agent, job_id: str, attempt: int) -> list[dict[str, Any]]:
         """What the processes of an attempt do on the agent's node: `rank`, `pid`, `text` and `note` of each.
@@ -96,3 +94,13 @@ class Agents:
     async def aclose(self) -> None:
         """Give back the connections."""
         await self._http.aclose()
+
+
+def away(agent: Agent, error: Exception) -> AgentAway:
+    """The error to raise where nothing answers."""
+    return AgentAway(f"the agent of node {agent.node_id} does not answer at {_address(agent)}: {error!r}")
+
+
+def _address(agent: Agent) -> str:
+    host = f"[{agent.address}]" if ":" in agent.address else agent.address
+    return f"{host}:{agent.port}"

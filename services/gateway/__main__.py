@@ -82,6 +82,7 @@ async def _serve(settings: GatewaySettings, tokens: Tokens | None, stop: asyncio
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
+            ws_ping_timeout=None,  # no answer comes while a client's output, or its command's input, stands still
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve())

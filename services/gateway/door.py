@@ -26,6 +26,7 @@ from services.gateway.adapters.intake import Intake, OnAppended
 from services.gateway.adapters.keys import Keys
 from services.gateway.adapters.light import Lamp
 from services.gateway.adapters.metrics import Metrics
+from services.gateway.adapters.sessions import Forwards
 from services.gateway.adapters.tokens import Tokens
 from services.gateway.settings import DAY_S, GatewaySettings
 
@@ -72,6 +73,7 @@ class Gateway:
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
         self.agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
+        self.forwards = Forwards()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.fenced: Fenced | None = None
         """Another gateway has taken over: the process has to end."""

@@ -51,12 +51,26 @@ async def principal(
     Raises:
         Problem: 401: no token, or an unknown one.
     """
+    return _known(gateway, credentials.credentials if credentials is not None else None)
+
+
+def sender(gateway: Gateway, authorization: str | None) -> Principal:
+    """As `principal`, by the header of a request that is no HTTP request any more: a WebSocket's.
+
+    Raises:
+        Problem: 401.
+    """
+    scheme, _, token = (authorization or "").partition(" ")
+    return _known(gateway, token.strip() if scheme.lower() == "bearer" else None)
+
+
+def _known(gateway: Gateway, token: str | None) -> Principal:
     if gateway.tokens is None:
         return ANONYMOUS
     challenge = {"WWW-Authenticate": 'Bearer realm="sanjaya"'}
-    if credentials is None:
+    if token is None:
         raise Problem("unauthenticated", "the request has no bearer token", headers=challenge)
-    found = gateway.tokens.find(credentials.credentials)
+    found = gateway.tokens.find(token)
     if found is None:
         raise Problem("unauthenticated", "the token is not known here", headers=challenge)
     return found
@@ -67,11 +81,16 @@ def allowed(scope: Scope) -> Any:
 
     async def check(caller: Annotated[Principal, Depends(principal)]) -> Principal:
         if not caller.may(scope):
-            has = ", ".join(sorted(caller.scopes)) or "none"
-            raise Problem("forbidden", f"{caller.name} lacks the scope {scope.value} (has {has})")
+            raise refuse_scope(caller, scope)
         return caller
 
     return Depends(check)
+
+
+def refuse_scope(caller: Principal, scope: Scope) -> Problem:
+    """403 for a principal without this scope."""
+    has = ", ".join(sorted(caller.scopes)) or "none"
+    return Problem("forbidden", f"{caller.name} lacks the scope {scope.value} (has {has})")
 
 
 def require_tenant(caller: Principal, tenant: str) -> None:

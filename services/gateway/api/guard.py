@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from services.gateway.door import Gateway
 from services.gateway.problems import Problem, shown
@@ -36,6 +38,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -58,7 +63,19 @@ class Guard:
         finally:
             self._measure(scope, status, time.perf_counter() - started)
 
-    def _refusal(self, request: Request) -> Problem | None:
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A browser lets any page open WebSockets to anywhere; it names the page's site in `Origin`."""
+        socket = WebSocket(scope, receive, send)
+        refusal = self._refusal(socket) if self._local_only else None
+        origin = socket.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != socket.headers.get("host"):
+            refusal = Problem("forbidden", "the request comes from a page of another site")
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await socket.send_denial_response(refusal.response(scope["path"]))
+
+    def _refusal(self, request: HTTPConnection) -> Problem | None:
         host = request.headers.get("host", "")
         name = host[: host.rindex(":")] if ":" in host and not host.endswith("]") else host
         if name.lower() not in _LOCAL_NAMES:
@@ -66,7 +83,9 @@ class Guard:
                 "forbidden",
                 f'without tokens the gateway answers requests to localhost only, this one is for "{shown(name)}"',
             )
-        if request.method not in ("GET", "HEAD", "OPTIONS") and request.headers.get("sec-fetch-site") in (
+        if request.scope.get("method") not in ("GET", "HEAD", "OPTIONS", None) and request.headers.get(
+            "sec-fetch-site"
+        ) in (
             "cross-site",
             "same-site",
         ):

@@ -10,16 +10,16 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.responses import StreamingResponse
 
-from libs.contracts.read_models import NodeRow, NodeState
+from libs.contracts.read_models import NodeRow
 from libs.runtime.agents import AgentAway, JobPath
-from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import Door, JobReference, Reader, answer, media, responses
 from services.gateway.api.finding import own_job
-from services.gateway.core.whereabouts import agent_of, holder_of
+from services.gateway.api.holding import holding_node
+from services.gateway.core.whereabouts import agent_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import FileList, JobFile
-from services.gateway.problems import Problem, invalid, unavailable
+from services.gateway.problems import Problem, unavailable
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs/{job}/files", tags=["jobs"], route_class=StrictRoute)
@@ -110,23 +110,8 @@ async def _whereabouts(
             while the node is away.
     """
     job_id = (await own_job(gateway, caller, reference)).id
-    attempts = await gateway.database.read(lambda connection: job_queries.attempts_of(connection, job_id))
-    if not attempts:
-        raise Problem("conflict", f"{job_id} has not been placed on a node yet: it has no files")
-    holder = holder_of(attempts, rank)
-    if holder is None:
-        raise invalid("rank", f"attempt {attempts[-1].attempt} of {job_id} has no such rank", rank, where="query")
-    node = await gateway.database.read(lambda connection: cluster_queries.node(connection, holder.node_id))
-    if node is None or not node.present:
-        state = NodeState.LOST if node is None else node.state
-        raise unavailable(f"the files of {job_id} are on node {holder.node_id}, which is {state}", 30)
-    if not gateway.agents.can_ask(agent_of(node)):
-        raise Problem(
-            "conflict",
-            f"node {node.id}, which has the files of {job_id}, does not serve them: its agent and the gateway need the "
-            "same SANJAYA_CELL_KEY_FILE",
-        )
-    return node, JobPath(job_id, holder.attempt, path)
+    node, attempt = await holding_node(gateway, job_id, rank, what=f"the files of {job_id} are")
+    return node, JobPath(job_id, attempt, path)
 
 
 async def _asked(

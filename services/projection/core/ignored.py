@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.agent import JobMovable, JobReady, JobRestored, NodeLeaving
 from libs.contracts.base import Event
-from libs.contracts.gateway import GroupChangeRequested, ThroughputsProvided
+from libs.contracts.gateway import GroupChangeRequested, JobSessionClosed, JobSessionOpened, ThroughputsProvided
 from libs.contracts.introspection import PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationAssessed
 from libs.contracts.placement import (
@@ -33,6 +33,8 @@ IGNORED: dict[type[Event], str] = {
     JobReady: _BEFORE_THE_MOVE,
     JobResized: "names a width; JobMoved says on which GPUs",
     JobRestored: _BEFORE_THE_MOVE,
+    JobSessionClosed: "ends what JobSessionOpened has begun",
+    JobSessionOpened: "is about a user's processes beside the job's own, which no column has",
     JobUnpacked: _BOOKS_OF_PLACEMENT,
     MigrationAssessed: "measures a move that is over, which no column has",
     MoveAbandoned: _BEFORE_THE_MOVE,

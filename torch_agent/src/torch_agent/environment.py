@@ -11,6 +11,16 @@ from collections.abc import Mapping, Sequence
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, Place, torchrun_variables
 
+_OF_A_RANK = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES"),
+        *("MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+        *("SANJAYA_REPORTS", "SANJAYA_RESTORES", "SANJAYA_VIRTUAL_RANKS"),
+    )
+)
+"""What tells a process its place in a gang, and where its reports and the state that it takes over are."""
+_OF_TORCHRUN = "PET_"
+
 
 def rank_environments(
     order: LaunchTask,
@@ -84,6 +94,24 @@ def rank_environments(
         {**common, "SANJAYA_RANK": str(order.first_rank + local_rank), **({} if alone else _ranked(order, local_rank))}
         for local_rank in range(len(order.gpu_indices))
     ]
+
+
+def session_environment(environment: Mapping[str, str], *, session_id: str, term: str | None) -> dict[str, str]:
+    """That of a command which a user starts beside a rank: the same, but for what would make it one.
+
+    It keeps SANJAYA_HARNESS_DIR, by which all processes of a task are found when the task is suspended or ends.
+
+    Args:
+        environment: of the rank.
+        term: the kind of the terminal that it has; None: it has none.
+    """
+    kept = {k: v for k, v in environment.items() if k not in _OF_A_RANK and not k.startswith(_OF_TORCHRUN)}
+    return {
+        **kept,
+        "SANJAYA_HARNESS": "0",
+        "SANJAYA_SESSION": session_id,
+        **({"TERM": term} if term is not None else {}),
+    }
 
 
 def place_of(order: LaunchTask, gpu_uuids: Sequence[str], rendezvous: tuple[str, int]) -> Place:

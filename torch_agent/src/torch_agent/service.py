@@ -36,6 +36,7 @@ from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
 from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
+from torch_agent.sessions.entering import Entrance
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
 
@@ -84,7 +85,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     states = StateServer(supervision.tasks.get, supervision.folder)
     journal.state_port = await states.start(options.address, options.state_port or journal.state_port)
 
-    files = _file_server(options)
+    files = _file_server(options, Entrance(supervision.tasks.get, supervision.folder))
     files_port = files.start(options.address, options.files_port) if files is not None else 0
 
     def joined(incarnation: int) -> NodeJoined:
@@ -202,15 +203,15 @@ def _gpus(options: Options) -> GpuFacts:
     return NvmlGpus()
 
 
-def _file_server(options: Options) -> FileServer | None:
-    """None where the agent has no key of the cell: files are for requests of the cell's own gateway alone.
+def _file_server(options: Options, entrance: Entrance) -> FileServer | None:
+    """None where the agent has no key of the cell: its jobs are open to requests of the cell's own gateway alone.
 
     Raises:
         KeyUnreadable: the file of the key cannot be read, or is too short to be a secret.
     """
     if options.cell_key_file is None:
         return None
-    return FileServer(options.state_dir, options.node_id, read_key(options.cell_key_file))
+    return FileServer(options.state_dir, options.node_id, read_key(options.cell_key_file), entrance)
 
 
 def _driver(options: Options) -> Driver | None:

@@ -1,8 +1,9 @@
-"""Where services fetch files and stacks of this node's jobs: a small HTTP server that answers signed requests alone.
+"""Where services reach this node's jobs: a small HTTP server that answers signed requests alone.
 
 GET /list?job=…&attempt=…&path=…    {"folder": …, "items": […]}
 GET /read?job=…&attempt=…&path=…    the content, or the range that is asked for
 GET /stacks?job=…&attempt=…         {"items": […]}: what the processes of a running task do just now
+GET /session?job=…&attempt=…&…      a WebSocket into the job (sessions/serving.py)
 
 A part of at most `CHECKED_BYTES` carries the checksum of exactly what it carries (Content-Digest, RFC 9530), so that a
 large file is fetched in parts, each of which is checked, and goes on where it was after a break. The ETag says which
@@ -30,6 +31,8 @@ from libs.node.task import task_key
 from torch_agent.files.looking import JobFiles, NoSuchFile
 from torch_agent.folders import TaskFolder
 from torch_agent.moving.sending import LOOPBACK
+from torch_agent.sessions.entering import Entrance, NotEntered
+from torch_agent.sessions.serving import serve
 from torch_agent.stacks import stacks_of
 
 log = logging.getLogger(__name__)
@@ -51,8 +54,13 @@ class Refused(Exception):
 class FileServer:
     """Serves in threads of its own: reading from slow disks keeps nothing else waiting."""
 
-    def __init__(self, state_dir: Path, node_id: str, key: bytes) -> None:
-        self._context = Context(state_dir, node_id, key)
+    def __init__(self, state_dir: Path, node_id: str, key: bytes, entrance: Entrance | None = None) -> None:
+        """See `start`.
+
+        Args:
+            entrance: into the tasks of this node; None: files alone.
+        """
+        self._context = Context(state_dir, node_id, key, entrance)
         self._server: ThreadingHTTPServer | None = None
 
     def start(self, address: str, port: int) -> int:
@@ -77,8 +85,8 @@ class FileServer:
 class Context:
     """What every request is answered from."""
 
-    def __init__(self, state_dir: Path, node_id: str, key: bytes) -> None:
-        self.state_dir, self.node_id, self.key = state_dir, node_id, key
+    def __init__(self, state_dir: Path, node_id: str, key: bytes, entrance: Entrance | None) -> None:
+        self.state_dir, self.node_id, self.key, self.entrance = state_dir, node_id, key, entrance
 
 
 class _Server(ThreadingHTTPServer):
@@ -98,11 +106,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer, once the sender has proven that it belongs to the cell."""
+        if "Upgrade" in self.headers:
+            self.protocol_version = "HTTP/1.1"  # also of refusals: a WebSocket's client understands no other
         try:
             known = self.context
             if not is_signed(known.key, known.node_id, self.path, self.headers.get(SIGNED, ""), time.time()):
                 raise Refused(401, "the request is not signed with the key of this cell")
             asked = urlsplit(self.path)
+            if asked.path == "/session" and known.entrance is not None:
+                serve(known.entrance, self.connection, self.path, self.headers.items())
+                return
             if asked.path not in ("/list", "/read", "/stacks"):
                 raise Refused(404, f"there is no {asked.path}")
             job_id, attempt, path = _fields(asked.query)
@@ -117,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self._send(descriptor, path)
         except NoSuchFile as error:
             self._json(404, {"detail": str(error)})
-        except Refused as error:
+        except (Refused, NotEntered) as error:
             self._json(error.status, {"detail": str(error)})
 
     def _send(self, descriptor: int, path: str) -> None:
