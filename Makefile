@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
 
-.PHONY: help setup demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -17,6 +17,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml torch_agent/pyproject.toml
 	$(BIN)/pip install --quiet --requirement requirements.lock "torch>=2.4"
 	$(BIN)/pip install --quiet --no-deps --editable . --editable torch_agent
 	touch $@
+
+wheel: ## build dist/: the whole product, and the agent alone for training images that have the rest already
+	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist . ./torch_agent
 
 demo: setup ## a whole cell on this machine: 12+ real training jobs, their story, and the audit (BUS=kafka for Kafka)
 	$(BIN)/sanjaya demo --bus $(BUS)
