@@ -4,19 +4,21 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
+TORCH ?= auto
 
-.PHONY: help setup demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(VENV)/.ready ## make .venv with the `sanjaya` command and everything that tests need
+setup: $(VENV)/.ready ## make .venv with the `sanjaya` command and everything that tests need (TORCH=none: without torch)
 
 $(VENV)/.ready: requirements.lock pyproject.toml torch_agent/pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --requirement requirements.lock "torch>=2.4"
-	$(BIN)/pip install --quiet --no-deps --editable . --editable torch_agent
+	$(PYTHON) infra/install.py --venv $(VENV) --torch $(TORCH)
 	touch $@
+
+wheel: ## build dist/: the whole product, and the agent alone for training images that have the rest already
+	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist . ./torch_agent
 
 demo: setup ## a whole cell on this machine: 12+ real training jobs, their story, and the audit (BUS=kafka for Kafka)
 	$(BIN)/sanjaya demo --bus $(BUS)

@@ -15,6 +15,7 @@ import typer
 
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
+from libs.cli.installation import TORCH, command_to_add, has_torch, program
 from libs.client import Client, ClientError
 from libs.kernel.words import counted
 
@@ -177,6 +178,8 @@ def demo(
     from libs.cli.cell import CellError
     from libs.cli.demo import run
 
+    if not has_torch():
+        fail("the demonstration trains real models, and PyTorch is not installed here", FAILED, command_to_add(TORCH))
     try:
         sys.exit(run(kafka_servers(bus), keep, steps))
     except CellError as error:
@@ -192,7 +195,8 @@ def kafka_servers(bus: str) -> str | None:
 
 def agent(context: typer.Context) -> None:
     """Join this machine's GPUs to a cell (`sanjaya agent --help` is the agent's own help)."""
-    os.execv(sys.executable, [sys.executable, "-m", "torch_agent.service", *context.args])
+    command = program("torch_agent.service", *context.args)
+    os.execv(command[0], command)
 
 
 def doctor(

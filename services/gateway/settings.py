@@ -42,7 +42,7 @@ class GatewaySettings(Settings):
     """A stream without events says so this often."""
     conservation_every_s: float = Field(default=5.0, gt=0)
     """How often it is checked that every job and every GPU is accounted for."""
-    asyncapi_file: Path = Path("schemas/asyncapi.yaml")
+    asyncapi_file: Path = Path(__file__).parents[2] / "schemas" / "asyncapi.yaml"
     """Served at `/asyncapi.json`, when it exists."""
 
     def address(self) -> tuple[str, int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from libs.cli.cell.errors import CellError
+from libs.cli.installation import program
 
 
 def left_in(state_dir: Path, *, end: bool = False) -> list[dict[str, Any]]:
@@ -24,7 +24,7 @@ def left_in(state_dir: Path, *, end: bool = False) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for node in sorted((state_dir / "nodes").glob("*")):
-        command = [sys.executable, "-m", "torch_agent.left", str(node), *(["--end"] if end else [])]
+        command = program("torch_agent.left", str(node), *(["--end"] if end else []))
         said = subprocess.run(command, capture_output=True, text=True, check=False)
         if said.returncode:
             raise CellError(f"what is left in {node} cannot be told: {said.stderr.strip()}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from libs.cli.installation import program
 from libs.runtime.roster import roster
 
 BROKER, GATEWAY = "broker", "gateway"
@@ -110,4 +110,4 @@ class CellPlan:
         )
 
     def _python(self, name: str, module: str, *arguments: str) -> Command:
-        return Command(name, [sys.executable, "-m", module, *arguments], self.environment())
+        return Command(name, program(module, *arguments), self.environment())

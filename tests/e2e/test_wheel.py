@@ -1,0 +1,162 @@
+"""The wheel, in an environment of its own, without a clone and without torch: simulate, run a cell, audit its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from libs.bus.local_broker.network import free_port
+from libs.testing.leftovers import nothing_left_of
+from libs.testing.processes import ROOT
+
+pytest.importorskip("hatchling", reason="wheels are built with hatchling, which is not installed here (make setup)")
+
+pytestmark = pytest.mark.e2e
+
+NEEDS_TORCH = ("torch", "nvidia", "triton", "functorch")
+OF_A_CLONE = ("sanjaya_scheduler", "_sanjaya_scheduler", "torch_agent", "_torch_agent")
+WITHIN_S = 150.0
+TRACE = "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\na,0,t,,,1,,60\nb,0,t,,,2,,60\n"
+JOB = "import sys\nprint('trained on', sys.version_info[0])\n"
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both."""
+    folder = tmp_path_factory.mktemp("dist")
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder))
+    build = [sys.executable, "-m", "pip", "wheel", *options, str(ROOT), str(ROOT / "torch_agent")]
+    subprocess.run(build, check=True, timeout=WITHIN_S)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of an environment with the wheel and the packages that it needs, those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    packages = folder / "packages"
+    packages.mkdir()
+    for site in (Path(path) for path in sys.path if Path(path).name == "site-packages"):
+        for found in site.iterdir():
+            if not found.name.startswith((*NEEDS_TORCH, *OF_A_CLONE)) and not (packages / found.name).exists():
+                (packages / found.name).symlink_to(found)
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    [wheel] = wheels.glob("sanjaya_scheduler-*.whl")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*install, str(wheel)], check=True, timeout=WITHIN_S)
+    [site] = (folder / "venv").glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n")
+    return python.parent
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A user's project, which has packages of the same names as this product."""
+    for name in ("libs", "services", "torch_agent", "schemas"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('this is the package of a user')\n")
+    (tmp_path / "train.py").write_text(JOB)
+    return tmp_path
+
+
+def environment(folder: Path, **further: str) -> dict[str, str]:
+    """Nothing of this clone, and a home of its own."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SANJAYA_", "KAFKA_"))}
+    return {**kept, "HOME": str(folder / "home"), **further}
+
+
+def sanjaya(installed: Path, folder: Path, *arguments: str, **variables: str) -> CompletedProcess[str]:
+    return subprocess.run(
+        [str(installed / "sanjaya"), *arguments],
+        cwd=folder,
+        env=environment(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cell(installed: Path, elsewhere: Path) -> Iterator[str]:
+    """The URL of a running one."""
+    port = free_port()
+    command = [str(installed / "sanjaya"), "up", "--state-dir", str(elsewhere / "cell"), "--port", str(port)]
+    process = subprocess.Popen(
+        command, cwd=elsewhere, env=environment(elsewhere), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        said = [""]
+        while "Ctrl-C ends it" not in said[-1]:
+            said.append(process.stderr.readline())
+            assert said[-1], "".join(said)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WITHIN_S)
+
+
+def test_a_wheel_has_what_the_programs_read_below_one_folder(wheels: Path):
+    [wheel] = wheels.glob("sanjaya_scheduler-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].removesuffix(".pth").partition("-")[0] for name in names} == {"sanjaya_scheduler"}
+    for needed in (
+        *("services/gateway/web/index.html", "schemas/asyncapi.yaml", "schemas/events/job.placed.v1.schema.json"),
+        *("libs/bus/local_broker/pom.xml", "libs/bus/local_broker/server.properties.in"),
+        *("torch_agent/harness/inject/sanjaya_job.py", "torch_agent/examples/workload.yaml"),
+    ):
+        assert f"sanjaya_scheduler/{needed}" in names
+    assert len(list(wheels.glob("torch_agent-*.whl"))) == 1
+
+
+def test_it_is_installed_beside_packages_of_the_same_names(installed: Path, elsewhere: Path):
+    assert "simulate" in sanjaya(installed, elsewhere, "--help").stdout
+    assert sanjaya(installed, elsewhere, "--version").stdout.strip() == "0.1.0"
+
+
+def test_it_simulates(installed: Path, elsewhere: Path):
+    (elsewhere / "trace.csv").write_text(TRACE)
+    options = ("--trace", "trace.csv", "--cluster", "v100=2", "--policy", "strict_fifo", "--out", "result.json")
+    done = sanjaya(installed, elsewhere, "simulate", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((elsewhere / "result.json").read_text())["format"] == "simulation-result/1"
+
+
+def test_a_cell_runs_a_job_and_serves_page_and_documents(installed: Path, elsewhere: Path, cell: str):
+    gateway = {"SANJAYA_GATEWAY": cell}
+    ran = sanjaya(installed, elsewhere, "run", "--gpus", "1", "--", "python", "train.py", **gateway)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "trained on 3" in ran.stdout
+    for path in ("/", "/asyncapi.json"):
+        got = subprocess.run(["curl", "-sSf", f"{cell}{path}"], capture_output=True, text=True, check=False)
+        assert got.returncode == 0, got.stderr
+    audit = sanjaya(installed, elsewhere, "replay", "--verify", **gateway)
+    assert "0 differences" in audit.stdout, audit.stdout + audit.stderr
+    down = sanjaya(installed, elsewhere, "down", "--state-dir", str(elsewhere / "cell"))
+    assert down.returncode == 0, down.stderr
+    assert "has ended" in down.stderr
+    assert nothing_left_of(elsewhere / "cell") == []
+
+
+def test_the_demonstration_says_before_anything_starts_that_torch_is_missing(installed: Path, elsewhere: Path):
+    done = sanjaya(installed, elsewhere, "demo", "--keep", "state")
+    assert done.returncode == 1
+    python = shlex.quote(str(installed / "python"))
+    assert "PyTorch is not installed" in done.stderr
+    assert f"{python} -m pip install 'torch>=2.4'" in done.stderr or (
+        f"uv pip install --python {python} 'torch>=2.4'" in done.stderr
+    )
+    assert not (elsewhere / "state").exists()
