@@ -54,7 +54,7 @@ def gpus_of(job: dict[str, Any]) -> str:
 
 def place_or_reason(job: dict[str, Any]) -> str:
     """Where it runs, or in a few words why it does not; of a paused job, whether it has its GPUs still."""
-    if job["held"]:
+    if job.get("held"):
         return str(job["message"])
     if job["state"] in ("RUNNING", "STARTING", "SUSPENDED") and job["where"]:
         return "; ".join([job["where"], *job.get("notices", {}).values()])
