@@ -107,7 +107,8 @@ class JobSuspended(Event, frozen=True, kw_only=True):
     attempt: int
     node_id: str
     parked: bool = False
-    """At a mini-batch boundary, with the GPU's memory brought to the host; else stopped where it was."""
+    """Nothing of it is on the GPU: its memory was brought to the host, or it has none there. Else it was stopped where
+    it was, and its memory stays."""
     delay_s: float = 0.0
     """From the order to the boundary of the slowest process (Gandiva charges it to the job's slice)."""
     took_s: float = 0.0

@@ -110,5 +110,6 @@ async def test_a_process_without_cuda_is_just_stopped(agent: AgentCase, books: P
     await agent.order(launch("a", "sleep", "60"))
     await agent.fact(JobStarted)
     await agent.order(SUSPEND)
-    assert not (await agent.fact(JobSuspended)).parked
+    suspended = await agent.fact(JobSuspended)
+    assert suspended.parked and suspended.parked_bytes == 0, "it has nothing on the GPU that could be in the way"
     assert not (books / "calls").exists()

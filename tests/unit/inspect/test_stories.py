@@ -126,6 +126,20 @@ def test_why_of_jobs_that_have_ended():
     assert why(control(), "unknown") is None
 
 
+def test_why_of_a_paused_job_says_whether_it_has_its_gpus_still():
+    def reason_at(time_s: float, **options: float) -> Reason:
+        scenario = Scenario().servers(v100=1).job("a", runs_s=100).job("b", runs_s=50, at=1.0).options(**options)
+        records = scenario.pause("a", at=30.0, until=70.0).run(SERVICES).records()
+        explained = why((record for record in records if record.envelope.time_s <= time_s), "a")
+        assert explained is not None and explained.state is JobState.SUSPENDED
+        return explained.reason
+
+    assert "paused: its memory is parked on v100-000, and its GPUs are given away" in reason_at(40.0).message
+    assert (reason_at(40.0).code, reason_at(75.0).code) == ("OnHold", "InsufficientGpus")
+    kept = reason_at(65.0, suspend_delay_s=40.0)
+    assert kept.code == "OnHold" and "came to no mini-batch boundary within 30 s" in kept.message
+
+
 def test_the_fold_of_jobs_knows_every_state_on_the_way():
     seen: dict[str, list[str]] = {}
     for end in range(1, len(control()) + 1):

@@ -111,7 +111,7 @@ def test_a_job_that_keeps_no_checkpoints_begins_anew_elsewhere():
     assert time_of(simulation, JobSucceeded) == 140
 
 
-def test_suspension_stops_progress_and_keeps_the_gpus():
+def test_suspension_stops_progress_and_loses_none():
     simulation = Scenario().servers(v100=1).job("a", runs_s=100).pause("a", at=30, until=80).run(SERVICES)
     assert (time_of(simulation, JobSuspended), time_of(simulation, JobResumed)) == (30, 80)
     assert time_of(simulation, JobSucceeded) == 150
