@@ -129,7 +129,7 @@ class Forwarding:
             ApiError: the gateway refuses.
             Unreachable: none answers, or it broke off.
         """
-        server = await asyncio.start_server(self._take, "127.0.0.1", self._local, start_serving=False)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self._local, start_serving=False)
         path = f"/v1/jobs/{quote(self._job, safe='')}/forward/{self._port}"
         try:
             async with opened(self._connection, path, rank=self._rank) as session:
@@ -149,10 +149,11 @@ class Forwarding:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(task := asyncio.create_task(self._take(reader, writer)))
+        task.add_done_callback(self._tasks.discard)
+
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "the server makes one for each connection"
-        self._tasks.add(task)
         try:
             async with opened(self._connection, f"/v1/forwards/{self._session_id}") as session:
                 await _joined(session, reader, writer)
@@ -161,7 +162,6 @@ class Forwarding:
         except OSError:
             pass  # the local side broke off
         finally:
-            self._tasks.discard(task)
             writer.close()
 
 

@@ -237,6 +237,7 @@ def main() -> None:
         stream=sys.stderr,
     )
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    logging.getLogger("websockets").setLevel(logging.WARNING)
     options = parse()
     try:
         asyncio.run(_main(options))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from libs.node.serving import VALID_S
 from libs.node.task import Status, Task, Want, task_key
 from torch_agent.environment import session_environment
 from torch_agent.folders import TaskFolder
+
+REPEATABLE_S = 4 * VALID_S
+"""Longer than any signature is valid."""
 
 
 class NotEntered(Exception):
@@ -106,7 +112,9 @@ class Entrance:
 
     def __init__(self, task: Callable[[str], Task | None], folder: Callable[[Task], TaskFolder]) -> None:
         self._task, self._folder = task, folder
-        self._used: set[str] = set()
+        self._using = threading.Lock()
+        self._used: dict[str, float] = {}
+        """{id of a session: when it was opened}, for as long as its request could be repeated."""
 
     def room(self, job_id: str, attempt: int) -> Room:
         """The task of this attempt.
@@ -132,9 +140,13 @@ class Entrance:
         Raises:
             NotEntered: there was one before.
         """
-        if not session_id or session_id in self._used:
-            raise NotEntered(409, "a session of this id was opened before")
-        self._used.add(session_id)
+        now_s = time.monotonic()
+        with self._using:
+            for old in [one for one, opened_s in self._used.items() if now_s - opened_s > REPEATABLE_S]:
+                del self._used[old]
+            if not session_id or session_id in self._used:
+                raise NotEntered(409, "a session of this id was opened before")
+            self._used[session_id] = now_s
 
 
 def _of_rank(environments: list[dict[str, str]], rank: int) -> dict[str, str]:
