@@ -18,12 +18,12 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     counts: dict[str, int] = {}
     for gpu in event.gpus:
         counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
-    state.nodes[event.node_id] = counts
+    state.join(event.node_id, counts)
 
 
 @machine.evolves(NodeLeft)
 def node_left(state: State, event: NodeLeft, now_s: float) -> None:
-    state.nodes.pop(event.node_id, None)
+    state.leave(event.node_id)
 
 
 @machine.evolves(TenantConfigured)
@@ -58,7 +58,7 @@ def judged(state: State, event: JobAdmitted | JobRejected, now_s: float) -> None
 
 
 def _judge(state: State, job_id: str, spec: JobSpec, turn: Turn[State]) -> None:
-    verdict = judge(spec, state.nodes, state.limits.get(spec.tenant))
+    verdict = judge(spec, state.sizes, state.limits.get(spec.tenant))
     if isinstance(verdict, NeverFits):
         turn.emit(JobRejected(job_id=job_id, reason=verdict.reason))
     else:

@@ -168,6 +168,8 @@ def _why_reserved(cell: Cell, job: Job, chosen: gangs.Collection, now_s: float) 
 
 def _overbooked_released(cell: Cell) -> Plan:
     """A node that cannot be used any more, or has fewer GPUs that work, gives those gangs theirs that go first."""
+    if not cell.reservations:
+        return
     fulfilled: list[Reservation] = []
     reservations = in_order(cell)
     if not overbooked(cell, reservations):
