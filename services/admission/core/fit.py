@@ -9,7 +9,8 @@ from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.reasons import PendingReason, Reason, Rejected
 from libs.kernel.words import counted
 
-Nodes = Mapping[str, Mapping[str, int]]
+Sizes = Mapping[str, Mapping[int, int]]
+"""{GPU type: {GPUs: nodes that have so many}}."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class NeverFits:
     reason: Reason
 
 
-def judge(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> NeverFits | Reason:
+def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | Reason:
     """Judge a job against the whole cluster.
 
     Args:
         spec: what the job asks for; a gang runs on GPUs of one type.
-        nodes: {node id: {GPU type: GPUs}}, at least one node.
+        sizes: of at least one node.
         tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
 
     Returns:
@@ -40,7 +41,7 @@ def judge(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> NeverFits | 
                 numbers={"gpus": request.count, "limit_gpus": tenant_limit},
             )
         )
-    offers = {gpu_type: _largest_gang(gpus, request.max_nodes) for gpu_type, gpus in sorted(_by_type(nodes).items())}
+    offers = {gpu_type: _largest_gang(of_type, request.max_nodes) for gpu_type, of_type in sorted(sizes.items())}
     wanted = {t: n for t, n in offers.items() if request.accepts(t)}
     if not wanted:
         return NeverFits(_no_type(request, offers))
@@ -54,18 +55,13 @@ def judge(spec: JobSpec, nodes: Nodes, tenant_limit: int | None) -> NeverFits | 
     )
 
 
-def _by_type(nodes: Nodes) -> dict[str, list[int]]:
-    """{GPU type: GPUs of each node that has it}."""
-    counts: dict[str, list[int]] = {}
-    for node in nodes.values():
-        for gpu_type, gpus in node.items():
-            counts.setdefault(gpu_type, []).append(gpus)
-    return counts
-
-
-def _largest_gang(gpus: list[int], max_nodes: int | None) -> int:
-    """GPUs of one type on the `max_nodes` best nodes."""
-    return sum(sorted(gpus, reverse=True)[:max_nodes])
+def _largest_gang(of_type: Mapping[int, int], max_nodes: int | None) -> int:
+    """GPUs of one type on the `max_nodes` best nodes; `of_type`: {GPUs: nodes that have so many}."""
+    found, left = 0, sum(of_type.values()) if max_nodes is None else max_nodes
+    for gpus, nodes in sorted(of_type.items(), reverse=True):
+        taken = min(nodes, left)
+        found, left = found + taken * gpus, left - taken
+    return found
 
 
 def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:

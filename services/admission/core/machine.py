@@ -32,12 +32,12 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     counts: dict[str, int] = {}
     for gpu in event.gpus:
         counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
-    state.nodes[event.node_id] = counts
+    state.join(event.node_id, counts)
 
 
 @machine.evolves(NodeLeft)
 def node_left(state: State, event: NodeLeft, now_s: float) -> None:
-    state.nodes.pop(event.node_id, None)
+    state.leave(event.node_id)
 
 
 @machine.evolves(TenantConfigured)
@@ -172,7 +172,7 @@ def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> 
     Returns:
         The jobs for which that changes something.
     """
-    fit = judge(pending.spec, state.nodes, state.limits.get(pending.spec.tenant))
+    fit = judge(pending.spec, state.sizes, state.limits.get(pending.spec.tenant))
     touched: list[str] = []
     if isinstance(fit, NeverFits):
         touched = turn.emit(JobRejected(job_id=job_id, reason=fit.reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 
@@ -55,7 +56,7 @@ class Group(msgspec.Struct, kw_only=True):
         return self.at_once is not None and len(self.through) >= self.at_once
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty: nothing is judged before the first node has joined."""
 
     nodes: dict[str, dict[str, int]] = {}
@@ -74,6 +75,26 @@ class State(msgspec.Struct, kw_only=True):
     """{id: the pending jobs that wait for its end, in order of arrival}."""
     ends: dict[str, bool] = {}
     """{id: whether it succeeded} of the latest ends of jobs, arrays and DAGs, the oldest first."""
+
+    @cached_property
+    def sizes(self) -> dict[str, dict[int, int]]:
+        """{GPU type: {GPUs: nodes that have so many}}. Derived of `nodes`, and no part of snapshots."""
+        found: dict[str, dict[int, int]] = {}
+        for node in self.nodes.values():
+            for gpu_type, gpus in node.items():
+                of_type = found.setdefault(gpu_type, {})
+                of_type[gpus] = of_type.get(gpus, 0) + 1
+        return found
+
+    def join(self, node_id: str, gpus: dict[str, int]) -> None:
+        """The node is there, with so many GPUs of each type."""
+        self.nodes[node_id] = gpus
+        self.__dict__.pop("sizes", None)
+
+    def leave(self, node_id: str) -> None:
+        """The node is not expected back."""
+        self.nodes.pop(node_id, None)
+        self.__dict__.pop("sizes", None)
 
     def wait_for(self, job_id: str, pending: Pending, dependency: Dependency) -> None:
         """The job waits for what has not ended; the end of anything else is compared at once."""

@@ -61,3 +61,22 @@ def test_a_lost_node_is_expected_back_but_one_that_left_is_not():
     assert [type(e) for e in case.give(arrival("a", 4))] == [JobAdmitted]
     case.give(NodeLeft(node_id="n2", incarnation=1))
     assert [type(e) for e in case.give(arrival("b", 4))] == [JobRejected]
+
+
+def test_sizes_are_those_of_the_nodes_that_are_there_now():
+    case = case_with(node("n1", 4), node("n2", 4), node("n3", 8, gpu_type="k80"))
+    case.give(arrival("a", 8))
+    assert case.replica.state.sizes == {"v100": {4: 2}, "k80": {8: 1}}
+    case.give(node("n1", 2))
+    case.give(NodeLeft(node_id="n3", incarnation=1))
+    assert case.replica.state.sizes == {"v100": {2: 1, 4: 1}}
+
+
+def test_the_best_nodes_that_a_gang_may_have_count():
+    nodes = [node("n1", 2), node("n2", 4), node("n3", 4), node("n4", 8)]
+    verdicts = [case_with(*nodes).give(arrival("a", GpuRequest(count=13, max_nodes=most)))[0] for most in (2, 3, None)]
+    assert [(type(each), each.reason.numbers["largest_gang_gpus"]) for each in verdicts] == [
+        (JobRejected, 12),
+        (JobAdmitted, 16),
+        (JobAdmitted, 18),
+    ]

@@ -25,6 +25,8 @@ from services.placement.core.lifecycle.table import machine
 
 def in_order(cell: Cell) -> list[Reservation]:
     """The reservations in queue order of their gangs: what is free is kept for the first of them first."""
+    if not cell.reservations:
+        return []
     return sorted(cell.reservations.values(), key=lambda reservation: cell.jobs[reservation.job_id].order)
 
 

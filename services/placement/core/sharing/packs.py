@@ -45,6 +45,8 @@ def two_packed(cell: Cell, domain: Domain, now_s: float) -> Plan:
 
 def all_parted(cell: Cell) -> Plan:
     """The decision to part all packs, as the policy in force does not pack in this way."""
+    if not cell.book.companions:
+        return
     reason = Reason(code="PolicyChanged", message=f"{cell.policy} gives each GPU to one job, or packs otherwise")
     for host, guest in list(cell.book.packs()):
         yield JobUnpacked(job_id=host, with_job=guest, reason=reason)

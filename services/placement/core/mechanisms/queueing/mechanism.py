@@ -214,6 +214,8 @@ def _unneeded_released(cell: Cell) -> Plan:
 
 def _overbooked_released(cell: Cell) -> Plan:
     """A node that cannot be used any more, or has fewer GPUs that work, gives those gangs theirs that go first."""
+    if not cell.reservations:
+        return
     fulfilled: list[Reservation] = []
     reservations = in_order(cell)
     if not overbooked(cell, reservations):

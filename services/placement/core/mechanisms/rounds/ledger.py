@@ -8,7 +8,7 @@ as one number per row and GPU type, in seconds: the credit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from libs.contracts.placement import Share
 from services.placement.core.cell import Cell
@@ -53,8 +53,8 @@ def book(cell: Cell, memory: Memory, now_s: float) -> None:
         pay(cell, rounds, job, now_s)
 
 
-def _active(cell: Cell) -> Iterator[Job]:
-    return (job for job in cell.jobs.values() if job.phase is ACTIVE)
+def _active(cell: Cell) -> list[Job]:
+    return [job for job in cell.jobs.values() if job.phase is ACTIVE]
 
 
 def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:
@@ -62,7 +62,7 @@ def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:
     received_s = charge(job, now_s)
     if received_s <= 0 or job.job_id in rounds.beyond:
         return
-    partner = cell.book.paired(job.job_id)
+    partner = cell.book.paired(job.job_id) if cell.book.companions else None
     if partner is None:
         credit, part_s = rounds.credit.get(job.job_id), received_s
     else:

@@ -31,7 +31,7 @@ HostRooms = dict[str, int]
 
 def pinned_ones(cell: Cell, jobs: Iterable[Job]) -> dict[str, None]:
     """The jobs of these that are pinned."""
-    begun = (job for job in jobs if job.phase is ACTIVE and not job.spec.restartable)
+    begun = [job for job in jobs if not job.spec.restartable and job.phase is ACTIVE]
     return {job.job_id: None for job in begun if is_pinned(cell, job)}
 
 
@@ -134,9 +134,8 @@ def _size(cell: Cell, room: Room) -> int:
 
 def host_rooms(cell: Cell, plan: Mapping[str, Lease]) -> HostRooms:
     """Of all servers; empty when no job is of the kind that is pinned."""
-    if all(job.spec.restartable for job in cell.jobs.values()):
-        return {}
-    return rooms_on(cell, plan, cell.nodes)
+    pinnable = [job for job in cell.jobs.values() if not job.spec.restartable]
+    return rooms_on(cell, plan, cell.nodes) if pinnable else {}
 
 
 def rooms_on(cell: Cell, plan: Mapping[str, Lease], node_ids: Iterable[str]) -> HostRooms:

@@ -73,7 +73,9 @@ class Board:
         """Give these GPUs away; `pins`: to a job that begins, and is pinned there from now on."""
         for task in gang:
             node_id, given = task.node_id, task.gpu_indices
-            before = [(kind, by_free, self._free(node_id, pins=kind)) for kind, by_free in self._by_free.items()]
+            before: list[tuple[bool, ByFree, int]] = []
+            if self._by_free:
+                before = [(kind, by_free, self._free(node_id, pins=kind)) for kind, by_free in self._by_free.items()]
             left = [index for index in self.left[node_id] if index not in given]
             if left:
                 self.left[node_id] = left
