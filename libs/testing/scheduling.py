@@ -12,6 +12,8 @@ SHARED = ("libs.testing.kafka",)
 """Plugins with a dear fixture that lasts for a whole session: it is made once if one process runs all of its tests."""
 LONG = ("e2e", "chaos", "integration")
 """Folders of tests that start processes; those of the others take milliseconds each, or a few seconds."""
+LONGEST = tuple(f"integration/test_{subject}.py" for subject in ("launchers", "job_api", "moving_between_agents"))
+"""Files with minutes of tests that a process goes through one after the other."""
 
 
 class FilesSideBySide(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
@@ -41,10 +43,13 @@ def group_of(file: Path) -> str:
 def rank(file: Path) -> tuple[int, int]:
     """When a file's turn comes: what begins last ends last, and a test of a minute would be waited for alone.
 
-    Files with long tests come in an order by chance, the same in every run: cells of a dozen processes, which would
-    keep each other waiting side by side, and tests that wait alternate.
+    The longest files begin; other files with long tests come in an order by chance, the same in every run: cells of a
+    dozen processes, which would keep each other waiting side by side, and tests that wait alternate.
     """
-    by_chance = crc32("/".join(file.parts[-2:]).encode())
+    name = "/".join(file.parts[-2:])
+    by_chance = crc32(name.encode())
     if group_of(file) in SHARED:
         return 0, by_chance
+    if name in LONGEST:
+        return 1, 0
     return (1 if file.parent.name in LONG else 2), by_chance

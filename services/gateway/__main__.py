@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import libs.runtime.starting  # noqa: F401 - first
+
+# isort: split
 import argparse
 import asyncio
 import logging

@@ -64,3 +64,11 @@ def test_files_that_share_a_broker_share_a_process_and_come_first():
     assert scheduling.group_of(TESTS / "e2e" / "test_demo.py") == str(TESTS / "e2e" / "test_demo.py")
     files = ["contracts/test_bus_kafka.py", "e2e/test_demo.py", "integration/test_cli.py", "unit/test_thorough.py"]
     assert [scheduling.rank(TESTS / file)[0] for file in files] == [0, 1, 1, 2]
+
+
+def test_the_longest_files_come_before_others_that_start_processes():
+    longest = [TESTS / name for name in scheduling.LONGEST]
+    others = [file for file in (TESTS / "integration").glob("test_*.py") if file not in longest]
+    assert all(file.exists() for file in longest)
+    alone = [file for file in others if scheduling.group_of(file) != BROKER]
+    assert max(map(scheduling.rank, longest)) < min(map(scheduling.rank, alone))
