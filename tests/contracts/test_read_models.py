@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from libs.contracts.agent import JobExited
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified
-from libs.contracts.gateway import NodeDrainRequested, SettingChanged, TenantConfigured
+from libs.contracts.gateway import ArrayArrived, NodeDrainRequested, SettingChanged, TenantConfigured
+from libs.contracts.groups import Dependency, GroupPlace
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import JobSucceeded
 from libs.contracts.read_models import ROW_TYPES, JobRow, Row
@@ -63,7 +64,9 @@ def tables_of(store: Store) -> set[str]:
 
 def whole_story() -> Story:
     """Jobs at every stage, with everything that SQL could choke on."""
-    story = Story().running().says(arrival("k", 1, labels={"team": "ä", "note": "nul\0"}))
+    member = arrival("k", 1, labels={"team": "ä", "note": "nul\0"})
+    place = GroupPlace(group_id="a", index=3)
+    story = Story().running().says(msgspec.structs.replace(member, group=place, after=[Dependency(on="j")]))
     measured: list[Event] = [
         JobProfiled(
             job_id="j",
@@ -105,6 +108,7 @@ def whole_story() -> Story:
         report(0, 2, 0.6, attempt=2),
         promoted(0),
         pruned(1),
+        ArrayArrived(group_id="a", spec=member.spec, indices=[3], at_once=1, submitted_by="ada"),
     )
 
 
