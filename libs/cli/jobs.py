@@ -169,8 +169,8 @@ def stacks(
         show_document(found, Form.JSON)
         return
     for process in found["items"]:
-        whose = f"rank {process['rank']}" if process["rank"] is not None else "a process that has not trained yet"
-        typer.echo(f"{whose} on {process['node_id']}, pid {process['pid']}")
+        name = f"rank {process['rank']}" if process["rank"] is not None else "a process that has not trained yet"
+        typer.echo(f"{name} on {process['node_id']}, pid {process['pid']}")
         typer.echo(textwrap.indent(process["text"] or process["note"], "  ") + "\n")
     for why_not in found["missing"]:
         tell(f"not shown: {why_not}")

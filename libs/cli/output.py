@@ -181,7 +181,7 @@ QUIET_S, QUIET_MINIBATCHES = 30.0, 8.0
 
 
 def pace(job: Row) -> str:
-    """The job's rate; of a running job whose last mini-batch is long ago: how long."""
+    """The job's rate; when it runs and its last mini-batch is long ago: how long."""
     per_s, until_s = job["rate_per_s"], job.get("measured_until_s")
     if job["state"] != "RUNNING" or not per_s or until_s is None:
         return rate(per_s)

@@ -260,6 +260,8 @@ class RankSample(msgspec.Struct, frozen=True, kw_only=True):
     minibatches_total: int
     quiet_s: float
     """Since its last mini-batch, or other sign that it goes on (a batch drawn, a backward pass, a file saved)."""
+    busy_s: float = 0.0
+    """Of that, the time in which its task's processes or GPUs were busy, or may have been."""
     longest_quiet_s: float
     """The longest such time after which it went on."""
     p99_s: float

@@ -113,7 +113,7 @@ class JobStalled(Event, frozen=True, kw_only=True):
     quiet_s: float
     """Since the last sign of the rank that was the last to show one, without time in which the job was suspended."""
     limit_s: float
-    """After which it is a stall."""
+    """After which it is a stall; time in which the job was busy counts less."""
     p99_s: float
     """Seconds that 99 of 100 mini-batches of its slowest rank kept to."""
     minibatches_total: int

@@ -30,7 +30,7 @@ class Limits:
     pause_times: float = 1.5
     """and so many times the longest pause after which the job has gone on (an evaluation, a checkpoint);"""
     computing_times: float = 5.0
-    """so many times as long while the job computes: an evaluation without a DataLoader shows nothing else."""
+    """time in which the job computes counts one part in so many: an evaluation without a DataLoader shows no more."""
     rhythm_minibatches: int = 20
     """A rank has a rhythm after so many."""
     nonfinite_losses: int = 5
@@ -120,11 +120,10 @@ class Alarms:
         steady = [rank for rank in ranks if rank.minibatches_total >= self._limits.rhythm_minibatches]
         if not steady:
             return None
-        quiet_s = min(rank.quiet_s for rank in steady)
-        computing = any(sample.computing is not False for sample in samples)
+        last = min(steady, key=self._waited_s)
+        quiet_s, computing = last.quiet_s, last.busy_s > last.quiet_s / 2
         limit_s = max(self._patience_s(rank) for rank in steady)
-        limit_s *= self._limits.computing_times if computing else 1.0
-        if quiet_s < limit_s:
+        if self._waited_s(last) < limit_s:
             return None
         job.lowest = done
         p99_s = max(rank.p99_s for rank in steady)
@@ -143,6 +142,10 @@ class Alarms:
             minibatches_total=done,
             reason=Reason(code="JobStalled", message=message, numbers={**numbers, "computing": computing}),
         )
+
+    def _waited_s(self, rank: RankSample) -> float:
+        """How long it has been quiet, busy time counted less."""
+        return rank.quiet_s - rank.busy_s + rank.busy_s / self._limits.computing_times
 
     def _patience_s(self, rank: RankSample) -> float:
         limits = self._limits

@@ -12,8 +12,9 @@ from contextlib import ExitStack, aclosing
 from libs.bus.port import Bus
 from libs.contracts.introspection import OWNER
 from libs.runtime.agents import Agents
-from libs.runtime.cell_key import read_key
+from libs.runtime.cell_key import KeyUnreadable, read_key
 from libs.runtime.clock import WallClock
+from libs.runtime.exits import CONFIG
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
 from libs.runtime.shell import Epoch, Options, Shell
@@ -30,16 +31,21 @@ from services.introspection.settings import IntrospectionSettings
 def main() -> int:
     """Run until stopped; returns the exit code (`libs.runtime.exits`)."""
     settings = read_settings(IntrospectionSettings)
-    return run(lambda stop: _serve(settings, stop), OWNER, settings)
+    try:
+        key = read_key(settings.cell_key_file) if settings.cell_key_file else None
+    except KeyUnreadable as error:
+        print(f"error: {error}", file=sys.stderr)
+        return CONFIG
+    return run(lambda stop: _serve(settings, key, stop), OWNER, settings)
 
 
-async def _serve(settings: IntrospectionSettings, stop: asyncio.Event) -> None:
+async def _serve(settings: IntrospectionSettings, key: bytes | None, stop: asyncio.Event) -> None:
     stats, clock = Stats(OWNER), WallClock()
     with ExitStack() as closing:
         metrics(stats, settings, closing)
         snapshots = Snapshots(settings.database, settings.cell)
         closing.callback(snapshots.close)
-        agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
+        agents = Agents(key)
         async with cell_bus(settings, stop) as bus, aclosing(agents):
             control = Control(
                 bus,

@@ -27,7 +27,7 @@ class IntrospectionSettings(Settings):
     """A job stalls after so many times the p99 of its mini-batches, and after so many seconds at least:"""
     stall_min_s: float = Field(default=60.0, gt=0)
     stall_computing_times: float = Field(default=5.0, ge=1)
-    """So many times as long while its processes or GPUs are busy."""
+    """Time in which its processes or GPUs are busy counts one part in so many."""
     stall_minibatches: int = Field(default=20, ge=2)
     """So many mini-batches make a rhythm."""
     diverged_losses: int = Field(default=5, ge=1)

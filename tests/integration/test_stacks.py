@@ -37,8 +37,7 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
     yield processes
     for process in processes:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with what it has forked
         process.wait()
 
 
@@ -50,6 +49,7 @@ def start(pages: Path, started: list[subprocess.Popen[bytes]], script: str, **en
         [sys.executable, "-c", WAITS.format(start=script)],
         env={**os.environ, **injected, **environment},
         stdout=subprocess.PIPE,
+        process_group=0,
     )
     started.append(process)
     assert process.stdout is not None and process.stdout.readline() == b"waits\n"

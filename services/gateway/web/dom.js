@@ -40,7 +40,7 @@ export function figure(value, digits = 3) {
 // A rate is living until so many seconds after the last measured time, or so many mini-batches at that rate.
 const QUIET_S = 30, QUIET_MINIBATCHES = 8;
 
-// A job's rate; of a running job whose last mini-batch is long ago: how long.
+// A job's rate; when it runs and its last mini-batch is long ago: how long.
 export function pace(job, now) {
   if (job.rate_per_s === null) return "–";
   const quiet = job.state === "RUNNING" && job.rate_per_s && job.measured_until_s !== null ? now - job.measured_until_s : 0;

@@ -22,6 +22,7 @@ class Rank:
 
     done: int = 0
     quiet_s: float = 0.0
+    busy_s: float = 0.0
     longest_s: float = 0.0
     p99_s: float = 0.1
     nonfinite: int = 0
@@ -75,6 +76,7 @@ class Life:
             rank=number,
             minibatches_total=rank.done,
             quiet_s=rank.quiet_s,
+            busy_s=rank.busy_s,
             longest_quiet_s=rank.longest_s,
             p99_s=rank.p99_s,
             nonfinite=rank.nonfinite,
@@ -95,13 +97,14 @@ class Life:
         self.idle_s = 0.0
 
     def sign(self, rank: Rank) -> None:
-        rank.longest_s, rank.quiet_s = max(rank.longest_s, rank.quiet_s), 0.0
+        rank.longest_s, rank.quiet_s, rank.busy_s = max(rank.longest_s, rank.quiet_s), 0.0, 0.0
 
     def is_quiet(self, seconds: float, *, computing: bool | None = False, idle: bool = False) -> Life:
         """Nothing of any rank for so long, in which it may compute."""
         for _ in range(int(seconds / BEAT_S)):
             for rank in self.each:
                 rank.quiet_s += BEAT_S if self.running else 0.0
+                rank.busy_s += BEAT_S if self.running and computing is not False else 0.0
             self.idle_s = self.idle_s + BEAT_S if idle and self.running else 0.0
             self.beat(computing=computing)
         return self
@@ -194,6 +197,7 @@ def healthy(chance: random.Random) -> Iterator[tuple[str, Callable[[Life], objec
     """Kinds of what a healthy job does."""
     yield "evaluates with a loader", lambda life: signs(life, chance.uniform(60, 1800))
     yield "evaluates without one", lambda life: life.is_quiet(chance.uniform(60, 280), computing=True)
+    yield "evaluates, computing and reading by turns", by_turns
     yield "saves a checkpoint", lambda life: life.is_quiet(chance.uniform(1, 55))
     yield "loads data at the start of an epoch", lambda life: life.is_quiet(chance.uniform(1, 55))
     yield "compiles again", lambda life: life.is_quiet(chance.uniform(60, 280), computing=True)
@@ -212,6 +216,12 @@ def signs(life: Life, seconds: float) -> None:
         life.beat()
 
 
+def by_turns(life: Life) -> None:
+    for _ in range(12):
+        life.is_quiet(8.0, computing=True)
+        life.is_quiet(2.0, computing=False)
+
+
 def skips(life: Life, times: int) -> None:
     for in_a_row in (*range(1, times + 1), 0):
         for rank in life.each:
@@ -226,12 +236,12 @@ def loses_a_node(life: Life, seconds: float) -> None:
             rank.quiet_s += BEAT_S
         life.beat(computing=False, without=("n0",))
     for rank in life.each:
-        rank.quiet_s = 0.0
+        rank.quiet_s = rank.busy_s = 0.0
 
 
 def restarts_an_agent(life: Life) -> None:
     for rank in life.each:
-        rank.quiet_s = rank.longest_s = 0.0
+        rank.quiet_s = rank.busy_s = rank.longest_s = 0.0
     life.beat(computing=None)
 
 
@@ -244,7 +254,7 @@ def ends_early(life: Life, seconds: float) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_healthy_jobs_make_no_alarm(seed: int):
-    """Eleven kinds of pauses per seed, each in a life with others before and after it."""
+    """Twelve kinds of pauses per seed, each in a life with others before and after it."""
     chance = random.Random(seed)
     for number, (kind, _) in enumerate(list(healthy(chance))):
         per_s = chance.choice([0.2, 2.0, 30.0])
@@ -252,7 +262,7 @@ def test_healthy_jobs_make_no_alarm(seed: int):
         # A first compilation takes as long as it likes: there is no rhythm to fall out of.
         life.is_quiet(chance.uniform(0, 800), computing=True)
         life.trains(30 / per_s, per_s)
-        for other in chance.choices(range(11), k=3):
+        for other in chance.choices(range(12), k=3):
             list(healthy(chance))[other][1](life)
             life.trains(20.0, per_s)
         list(healthy(chance))[number][1](life)

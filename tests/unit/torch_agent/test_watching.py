@@ -96,6 +96,10 @@ def test_idle_is_a_gpu_without_work_and_busy_is_what_uses_it(virtual: bool):
     assert sample.computing is True
     assert sample.idle_s == (0.0 if virtual else 2.0)  # a real GPU idles however busy the CPU is
     assert node.look(page(9)).idle_s == 0.0
+    # Of three quiet looks, the first cannot be measured and counts as busy, as the second is.
+    assert [node.rank(page(9)).busy_s, node.rank(page(9), cpu_s=1.8).busy_s] == [2.0, 4.0]
+    seen = node.rank(page(9))
+    assert (seen.quiet_s, seen.busy_s) == (6.0, 4.0)
 
 
 def test_a_task_without_the_harness_can_only_be_idle():

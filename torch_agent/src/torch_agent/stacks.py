@@ -103,7 +103,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _threads(pid: int, field: str) -> set[str]:
-    """Threads in one of whose sets the signal is."""
+    """Threads that have the signal in this set of theirs (`SigBlk`, `SigPnd`)."""
     try:
         threads = list((PROC / str(pid) / "task").iterdir())
     except OSError:

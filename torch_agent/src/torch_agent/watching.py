@@ -27,6 +27,7 @@ class _Rank:
     at: tuple[int, int, int]
     """Process, mini-batches and signs, as seen last."""
     quiet_s: float = 0.0
+    busy_s: float = 0.0
     longest_s: float = 0.0
 
 
@@ -73,11 +74,11 @@ class Watching:
     ) -> TaskSampled:
         progress, runs = self._tasks[task.key], task.runs and task.want is not Want.STOP
         before = progress.ranks
-        progress.ranks = {
-            reading.rank: _seen(before.get(reading.rank), reading, elapsed_s if runs else 0.0) for reading in readings
-        }
-        goes_on = any(_done(before.get(rank)) != _done(seen) for rank, seen in progress.ranks.items())
+        goes_on = any(_done(before.get(reading.rank)) != reading.minibatches_total for reading in readings)
         computing = self._computes(task, progress, utilisations, elapsed_s, goes_on=goes_on) if runs else None
+        quiet_s = elapsed_s if runs else 0.0
+        busy_s = 0.0 if computing is False else quiet_s
+        progress.ranks = {page.rank: _seen(before.get(page.rank), page, quiet_s, busy_s) for page in readings}
         return TaskSampled(
             job_id=task.order.job_id,
             attempt=task.order.attempt,
@@ -114,13 +115,13 @@ def _done(seen: _Rank | None) -> int | None:
     return None if seen is None else seen.at[1]
 
 
-def _seen(before: _Rank | None, reading: PageReading, elapsed_s: float) -> _Rank:
+def _seen(before: _Rank | None, reading: PageReading, quiet_s: float, busy_s: float) -> _Rank:
     at = (reading.pid, reading.minibatches_total, reading.signs)
     if before is None or before.at[0] != reading.pid:
         return _Rank(at)
     if before.at == at:
-        return _Rank(at, before.quiet_s + elapsed_s, before.longest_s)
-    return _Rank(at, 0.0, max(before.longest_s, before.quiet_s))
+        return _Rank(at, before.quiet_s + quiet_s, before.busy_s + busy_s, before.longest_s)
+    return _Rank(at, longest_s=max(before.longest_s, before.quiet_s))
 
 
 def _rank_sample(reading: PageReading, seen: _Rank) -> RankSample:
@@ -129,6 +130,7 @@ def _rank_sample(reading: PageReading, seen: _Rank) -> RankSample:
         rank=reading.rank,
         minibatches_total=reading.minibatches_total,
         quiet_s=round(seen.quiet_s, 3),
+        busy_s=round(seen.busy_s, 3),
         longest_quiet_s=round(seen.longest_s, 3),
         p99_s=round(reading.p99_s or reading.minibatch_mean_s, 9),  # older harnesses have no p99
         nonfinite=reading.nonfinite,
