@@ -370,7 +370,7 @@ class GroupRow(Row, kw_only=True):
     """`array` or `dag`."""
     name: str
     tenant: str
-    """Of an array; of a DAG: of its first job."""
+    """Of all of its jobs."""
     user_name: str
     size: int
     """Its jobs."""

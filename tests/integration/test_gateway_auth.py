@@ -102,6 +102,17 @@ async def test_a_token_for_some_tenants_is_for_their_sweeps_alone(cell: Cell) ->
     assert (await cell.client.post(path, headers=bearer("submitter"))).status_code == 202
 
 
+async def test_a_token_for_some_tenants_is_for_their_arrays_and_dags_alone(cell: Cell) -> None:
+    array = {"command": ["x"], "tenant": "vision", "array": "0-3"}
+    dag = {"jobs": [{"name": "a", "command": ["x"], "tenant": "vision"}]}
+    for path, body in (("/v1/jobs", array), ("/v1/dags", dag)):
+        assert (await cell.client.post(path, json=body, headers=bearer("linguist"))).status_code == 403, path
+        found = await cell.client.post(path, json=body, headers=bearer("submitter"))
+        assert found.status_code == 201, found.text
+        pause = f"{found.json()['url']}/pause"
+        assert (await cell.client.post(pause, headers=bearer("linguist"))).status_code == 403, path
+
+
 async def test_a_request_carries_the_name_of_its_user(cell: Cell) -> None:
     answer = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=bearer("submitter"))
     job = await cell.client.get(answer.json()["url"], headers=bearer("reader"))

@@ -183,6 +183,7 @@ async def test_a_dag_is_accepted_as_a_whole_and_its_jobs_are_in_order(cell: Cell
         ([job("a", "c"), job("b", "a"), job("c", "b")], "/jobs", " -> "),
         ([job("a", "a")], "/jobs", "a -> a"),
         ([job("a"), job("a")], "/jobs", "two jobs have the name a"),
+        ([job("a"), {**job("b"), "tenant": "nlp"}], "/jobs", "a DAG belongs to one"),
         ([job("b", "a", "x"), job("a")], "/jobs/0/after/1", 'no job, array or DAG "x"'),
         ([job("a"), {"command": ["true"]}], "/jobs/1/name", ""),
         ([], "/jobs", ""),

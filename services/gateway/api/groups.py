@@ -29,6 +29,7 @@ from services.gateway.api.common import (
     next_page,
     offset_of,
     require_code,
+    require_tenant,
     responses,
     said_of,
     scoped,
@@ -48,12 +49,16 @@ router = APIRouter(prefix="/v1", tags=["arrays and DAGs"], route_class=StrictRou
 
 
 @router.post(
-    "/dags", operation_id="submitDag", status_code=201, responses=responses("Submitted", 400, 409, 413, 415, status=201)
+    "/dags",
+    operation_id="submitDag",
+    status_code=201,
+    responses=responses("Submitted", 400, 409, 413, 415, 507, status=201),
 )
 async def submit_dag(gateway: Door, caller: Submitter, body: DagRequest, key: IdempotencyKey = None) -> Response:
     """Accept jobs with dependencies between them, all or none. From the answer on none of them is lost."""
     for number, job in enumerate(body.jobs):
         require_code(gateway, job.code_id, f"/jobs/{number}/code_id")
+        require_tenant(caller, job.tenant)
     key = scoped(key, caller)
     group_id = short_id(DAG_PREFIX, key)
     ids = {job.name: member_id(group_id, job.name) for job in body.jobs}
@@ -128,7 +133,7 @@ def _found(connection: sa.Connection, group_id: str) -> Group:
     "/groups/{group}/cancel",
     operation_id="cancelGroup",
     status_code=202,
-    responses=responses("Requested", 400, 404, 409, 413, 415, status=202),
+    responses=responses("Requested", 400, 404, 409, 413, 415, 507, status=202),
 )
 async def cancel(
     gateway: Door,
@@ -140,7 +145,7 @@ async def cancel(
     """Cancel all jobs that have not ended. 409 when all have."""
     body = body or CancelRequest()
     event = _change(group, GroupChange.CANCEL, caller, grace_s=body.grace_s, note=body.note)
-    return await _ask(gateway, event, scoped(key, caller))
+    return await _ask(gateway, caller, event, scoped(key, caller))
 
 
 @router.post(
@@ -151,7 +156,7 @@ async def cancel(
 )
 async def pause(gateway: Door, caller: Submitter, group: GroupReference, key: IdempotencyKey = None) -> Response:
     """Hold all jobs that have not ended. 409 when all have."""
-    return await _ask(gateway, _change(group, GroupChange.PAUSE, caller), scoped(key, caller))
+    return await _ask(gateway, caller, _change(group, GroupChange.PAUSE, caller), scoped(key, caller))
 
 
 @router.post(
@@ -162,21 +167,21 @@ async def pause(gateway: Door, caller: Submitter, group: GroupReference, key: Id
 )
 async def resume(gateway: Door, caller: Submitter, group: GroupReference, key: IdempotencyKey = None) -> Response:
     """Let all held jobs go on. 409 when all have ended."""
-    return await _ask(gateway, _change(group, GroupChange.RESUME, caller), scoped(key, caller))
+    return await _ask(gateway, caller, _change(group, GroupChange.RESUME, caller), scoped(key, caller))
 
 
 @router.patch(
     "/groups/{group}",
     operation_id="changeGroup",
     status_code=202,
-    responses=responses("Requested", 400, 404, 409, 413, 415, status=202),
+    responses=responses("Requested", 400, 404, 409, 413, 415, 507, status=202),
 )
 async def change(
     gateway: Door, caller: Submitter, group: GroupReference, body: JobPatch, key: IdempotencyKey = None
 ) -> Response:
     """Change the priority of all jobs that have not ended. 409 when all have."""
     event = _change(group, GroupChange.PRIORITY, caller, priority=body.priority)
-    return await _ask(gateway, event, scoped(key, caller))
+    return await _ask(gateway, caller, event, scoped(key, caller))
 
 
 def _change(
@@ -188,8 +193,9 @@ def _change(
     )
 
 
-async def _ask(gateway: Gateway, wanted: GroupChangeRequested, key: str) -> Response:
+async def _ask(gateway: Gateway, caller: Principal, wanted: GroupChangeRequested, key: str) -> Response:
     row = await find_group(gateway, wanted.group_id)
+    require_tenant(caller, row.tenant)
     event = msgspec.structs.replace(wanted, group_id=row.id)
     async with gateway.lock(row.id):
         if not await is_accepted(gateway, key, event):

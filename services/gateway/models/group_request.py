@@ -133,6 +133,8 @@ class DagRequest(Strict):
         twice, times = Counter(job.name for job in jobs).most_common(1)[0]
         if times > 1:
             raise ValueError(f"two jobs have the name {twice}; within a DAG each has its own")
+        if len(tenants := sorted({job.tenant for job in jobs})) > 1:
+            raise ValueError(f"the jobs are of the tenants {', '.join(tenants)}; a DAG belongs to one")
         try:
             _order(jobs)
         except graphlib.CycleError as error:
