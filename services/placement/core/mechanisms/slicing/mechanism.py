@@ -64,8 +64,12 @@ class SlicingMechanism(Mechanism):
         # 5. Last what is said to the jobs that still wait, as it is true only now.
         if coming is not None:
             yield from _told_why(cell, coming, promised, now_s)
-        # What the step has changed is taken note of by the step, not by the next event that needs it.
+        # What the step has changed is taken note of by the step, not by the next event that needs it: the step that
+        # begins slices is costly anyway, an arrival is not.
         up_to_date(cell)
+        cell.servers()
+        if coming is not None and not promised:
+            newcomers(cell, of(cell), ())
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When the next slice ends while a job waits for one, and when patience with a job that is to shrink ends."""
