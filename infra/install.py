@@ -51,7 +51,7 @@ class Size:
         return f"{least} to {max(least + 1, round((downloaded_s + self.disk * 1000 / UNPACKED_MB_PER_S) / 60))} minutes"
 
 
-PACKAGES, CPU_BUILD, DEFAULT_BUILD = Size(0.4, 1.1), Size(0.2, 0.8), Size(3.0, 5.4)
+PACKAGES, CPU_BUILD, DEFAULT_BUILD = Size(0.3, 1.1), Size(0.2, 0.8), Size(3.0, 5.4)
 
 
 @dataclass(frozen=True)

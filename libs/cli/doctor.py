@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from libs.cli.installation import TORCH, command_to_add, has_torch
+from libs.cli.installation import TORCH, command_to_add, has
 from libs.client import Client, ClientError
 from libs.kernel.words import bytes_of, counted
 from libs.runtime.roster import roster
@@ -167,7 +167,7 @@ def dead_letters(cell: Client) -> Finding:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
-    yield _found("torch", has_torch(), f"{command_to_add(TORCH)}, for training jobs", _torch)
+    yield _found("torch", has("torch"), f"{command_to_add(TORCH)}, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)
     yield _found("mvn", shutil.which("mvn") is not None, "Maven, for the same")
     yield _found("nvidia driver", shutil.which("nvidia-smi") is not None, "only for real GPUs")

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 TORCH = "torch>=2.4"
 """What training jobs need; neither the command line nor a service or an agent imports it."""
+DEMONSTRATION = {"torch": TORCH, "sklearn": "scikit-learn>=1.5"}
+"""{module: requirement} of the demonstration's jobs: their digits come with scikit-learn. The extra `agent` is this."""
 
 
 def program(module: str, *arguments: str) -> list[str]:
@@ -19,16 +21,13 @@ def program(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def has_torch() -> bool:
-    """Whether jobs that run on this interpreter can import torch."""
-    return find_spec("torch") is not None
+def has(module: str) -> bool:
+    """Whether jobs that run on this interpreter can import a module."""
+    return find_spec(module) is not None
 
 
-def command_to_add(requirement: str) -> str:
-    """The shell command that installs a package beside this program; environments made by uv have no pip."""
-    pip = (
-        [sys.executable, "-m", "pip", "install"]
-        if find_spec("pip")
-        else ["uv", "pip", "install", "--python", sys.executable]
-    )
-    return shlex.join([*pip, requirement])
+def command_to_add(*requirements: str) -> str:
+    """The shell command that installs packages beside this program; environments made by uv have no pip."""
+    pip = [sys.executable, "-m", "pip"] if has("pip") else ["uv", "pip"]
+    python = [] if has("pip") else ["--python", sys.executable]
+    return shlex.join([*pip, "install", *python, *requirements])

@@ -15,7 +15,7 @@ import typer
 
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
-from libs.cli.installation import TORCH, command_to_add, has_torch, program
+from libs.cli.installation import DEMONSTRATION, command_to_add, has, program
 from libs.client import Client, ClientError
 from libs.kernel.words import counted
 
@@ -178,8 +178,9 @@ def demo(
     from libs.cli.cell import CellError
     from libs.cli.demo import run
 
-    if not has_torch():
-        fail("the demonstration trains real models, and PyTorch is not installed here", FAILED, command_to_add(TORCH))
+    if missing := [requirement for module, requirement in DEMONSTRATION.items() if not has(module)]:
+        what = f"the demonstration trains real models, for which this installation lacks {' and '.join(missing)}"
+        fail(what, FAILED, command_to_add(*missing))
     try:
         sys.exit(run(kafka_servers(bus), keep, steps))
     except CellError as error:

@@ -24,7 +24,7 @@ pytest.importorskip("hatchling", reason="wheels are built with hatchling, which 
 
 pytestmark = pytest.mark.e2e
 
-NEEDS_TORCH = ("torch", "nvidia", "triton", "functorch")
+OF_JOBS = ("torch", "nvidia", "triton", "functorch", "sklearn", "scikit_learn")
 OF_A_CLONE = ("sanjaya_scheduler", "_sanjaya_scheduler", "torch_agent", "_torch_agent")
 WITHIN_S = 150.0
 TRACE = "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\na,0,t,,,1,,60\nb,0,t,,,2,,60\n"
@@ -49,7 +49,7 @@ def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages.mkdir()
     for site in (Path(path) for path in sys.path if Path(path).name == "site-packages"):
         for found in site.iterdir():
-            if not found.name.startswith((*NEEDS_TORCH, *OF_A_CLONE)) and not (packages / found.name).exists():
+            if not found.name.startswith((*OF_JOBS, *OF_A_CLONE)) and not (packages / found.name).exists():
                 (packages / found.name).symlink_to(found)
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
@@ -151,12 +151,12 @@ def test_a_cell_runs_a_job_and_serves_page_and_documents(installed: Path, elsewh
     assert nothing_left_of(elsewhere / "cell") == []
 
 
-def test_the_demonstration_says_before_anything_starts_that_torch_is_missing(installed: Path, elsewhere: Path):
+def test_the_demonstration_says_before_anything_starts_what_is_missing(installed: Path, elsewhere: Path):
     done = sanjaya(installed, elsewhere, "demo", "--keep", "state")
     assert done.returncode == 1
     python = shlex.quote(str(installed / "python"))
-    assert "PyTorch is not installed" in done.stderr
-    assert f"{python} -m pip install 'torch>=2.4'" in done.stderr or (
-        f"uv pip install --python {python} 'torch>=2.4'" in done.stderr
-    )
+    assert "lacks torch>=2.4 and scikit-learn>=1.5" in done.stderr
+    # pip is among the packages of this environment, unless it was made by uv.
+    commands = (f"{python} -m pip install", f"uv pip install --python {python}")
+    assert any(f"{command} 'torch>=2.4' 'scikit-learn>=1.5'" in done.stderr for command in commands)
     assert not (elsewhere / "state").exists()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from libs.cli.cell import CellPlan
-from libs.cli.installation import TORCH, command_to_add, program
+from libs.cli.installation import DEMONSTRATION, TORCH, command_to_add, program
+from libs.testing.processes import ROOT
 
 
 def test_a_package_of_the_users_directory_is_not_taken_for_a_service(tmp_path: Path):
@@ -29,3 +31,8 @@ def test_the_command_that_adds_torch_can_be_typed_as_it_is():
     assert words[-1] == TORCH
     assert sys.executable in words
     assert "install" in words
+
+
+def test_the_extra_has_what_the_demonstration_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]["agent"]) == set(DEMONSTRATION.values())
