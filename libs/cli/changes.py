@@ -57,7 +57,7 @@ def cancel(
 def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
     """Pause jobs: a waiting one is not placed, a running one is suspended and gives its GPUs to others.
 
-    A job whose memory cannot be brought to the host keeps its GPUs; `sanjaya why JOB` says so.
+    A job keeps its GPUs while its memory cannot be brought to the host; `sanjaya why JOB` says so.
     """
     with client(gateway) as cell:
         _each(cell, jobs, "is asked to pause", cell.pause, cell.pause_group)

@@ -145,7 +145,7 @@ class JobSessionOpened(Event, frozen=True, kw_only=True):
     attempt: int
     node_id: str
     rank: int = 0
-    """Whose environment the command has."""
+    """The rank that gives the command its environment."""
     command: list[str] = []
     """Of `exec` and `shell`; empty: the user's shell on that node."""
     port: int | None = None
@@ -156,7 +156,7 @@ class JobSessionOpened(Event, frozen=True, kw_only=True):
 class JobSessionClosed(Event, frozen=True, kw_only=True):
     """The session is over: its processes have ended, or are being ended.
 
-    A session whose gateway was ended or cut off from the log has none of these; it ended with that gateway.
+    A session of a gateway that was ended or cut off from the log has none of these; it ended with that gateway.
     """
 
     job_id: str

@@ -13,7 +13,7 @@ from libs.contracts.jobs import JobSpec
 from libs.kernel.service import InvariantViolated
 
 REMEMBERED_ENDS = 10_000
-"""Ends of jobs, arrays and DAGs that are kept. Who names an older one has its end in the request
+"""Ends of jobs, arrays and DAGs that are kept. A request that names an older one says how it ended
 (`Dependency.succeeded`): only what ends while a request is on its way to the log has to be found here."""
 
 

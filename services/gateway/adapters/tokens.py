@@ -14,9 +14,9 @@ The file is YAML (or JSON):
         scopes: [read, submit]
         tenants: [nlp]
 
-Scopes do not include each other, except that `admin` includes all. `tenants` says whose jobs a token is for: their
-output and files are read with it, and jobs submitted and changed. Without it a token is for all tenants, and so is one
-with the scope `operate` or `admin`.
+Scopes do not include each other, except that `admin` includes all. `tenants` limits a token to the jobs of some
+tenants: their output and files are read with it, and jobs submitted and changed. Without it a token is for all
+tenants, and so is one with the scope `operate` or `admin`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Principal:
     scopes: frozenset[Scope]
     authenticated: bool = True
     tenants: frozenset[str] | None = None
-    """Whose jobs the token is for; None: those of all tenants."""
+    """The tenants with jobs that the token is for; None: all."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the request is covered."""

@@ -1,4 +1,4 @@
-"""The node that has a job, or had it last, and whose agent can be asked."""
+"""The node that has a job, or had it last, where its agent can be asked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def holding_node(gateway: Gateway, job_id: str, rank: int, *, what: str) -
     if not gateway.agents.can_ask(agent_of(node)):
         raise Problem(
             "conflict",
-            f"{what} on node {node.id}, whose agent cannot be asked: the agent and the gateway need the same "
+            f"{what} on node {node.id}, where the agent cannot be asked: it and the gateway need the same "
             "SANJAYA_CELL_KEY_FILE",
         )
     return node, holder.attempt

@@ -43,7 +43,7 @@ _ENDED_LATE = "the client has left"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a session goes, and on whose behalf."""
+    """Where a session goes, and for which caller."""
 
     caller: Principal
     job: JobRow
