@@ -30,9 +30,11 @@ from libs.cli import (
     sweeps,
 )
 from libs.cli.context import DONE, FAILED, INTERRUPTED, USAGE, fail, speaking
+from libs.cli.sections import Sections
 
 app = typer.Typer(
     name="sanjaya",
+    cls=Sections,
     help="An event-sourced scheduler for deep-learning training on shared GPU clusters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
