@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
-from libs.cli.files import add_files
 from libs.cli.following import tell
 from libs.cli.listing import AsJson, NoHeaders, Output
 from libs.cli.output import Column, Form, age, show, show_document
@@ -72,6 +71,8 @@ def copy(
     with client(gateway) as cell:
         job = resolve(cell, job)
         if sends:
+            from libs.cli.files import add_files
+
             add_files(cell, job, Path(source), path)
             return
         try:

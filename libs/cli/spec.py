@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
-import yaml
-
 from libs.cli.scripts import Request, from_script
 from libs.contracts.bad_input import BadInput
-
-EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-
-
-class Yaml(yaml.SafeLoader):
-    """Reads `1e-4` as a number, as YAML 1.2 says; by itself PyYAML wants `1.0e-4`, and takes the rest for text."""
-
-
-Yaml.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
 
 
 def from_file(path: str) -> Request:
@@ -34,7 +22,9 @@ def from_file(path: str) -> Request:
         if path == "-":
             return from_script(text, "standard input", ["/bin/bash", "-c", text], "script")
         return from_script(text, path, ["/bin/bash", str(Path(path).absolute())], Path(path).stem)
-    return _document(text, path, "an object with at least `command`, or with `jobs`")
+    from libs.cli.documents import document
+
+    return document(text, path, "an object with at least `command`, or with `jobs`")
 
 
 def dag_of(document: Request, path: str) -> Request | None:
@@ -62,7 +52,9 @@ def sweep_from_file(path: str) -> Request:
         BadInput: the file is not there, or is no such document; the message says where and what was expected.
     """
     expected = "an object with `trial`, `space`, `objective` and `trials`"
-    sweep = _document(_read(path, "a sweep file"), path, expected)
+    from libs.cli.documents import document
+
+    sweep = document(_read(path, "a sweep file"), path, expected)
     if not isinstance(sweep.get("trial"), dict):
         raise BadInput(f"{path}: trial", f"{sweep.get('trial')!r:.100}", "a job: an object with at least `command`")
     return sweep
@@ -73,16 +65,6 @@ def _read(path: str, expected: str) -> str:
         return sys.stdin.read() if path == "-" else Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(path, str(error), expected) from None
-
-
-def _document(text: str, path: str, expected: str) -> Request:
-    try:
-        document = yaml.load(text, Yaml)
-    except yaml.YAMLError as error:
-        raise BadInput(path, str(error).replace("\n", " "), "YAML or JSON") from None
-    if not isinstance(document, dict):
-        raise BadInput(path, f"a {type(document).__name__}", expected)
-    return document
 
 
 def pairs(texts: list[str], flag: str) -> dict[str, str]:

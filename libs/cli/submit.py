@@ -13,7 +13,6 @@ from libs.cli import spec
 from libs.cli.checking import check
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
-from libs.cli.files import with_files
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
 from libs.cli.job_options import Given, describes_a_job, members
 from libs.cli.launches import launch_of
@@ -79,6 +78,8 @@ def _submit_dag(
     odd = [name for name, value in given.items() if value and name not in ("file", "workdir", "no_upload")]
     if odd:
         fail(f"--{odd[0].replace('_', '-')} is about one job, and the file has several", USAGE, "give it in the file")
+    from libs.cli.files import with_files
+
     jobs = [
         signed(with_files(cell, job, given["workdir"], no_upload=given["no_upload"], send=not dry_run))
         for job in dag["jobs"]
@@ -155,6 +156,8 @@ def build(cell: Client, given: Given, loaded: dict[str, Any], *, send: bool = Tr
     if "command" not in request:
         fail("no command", USAGE, "sanjaya submit -- python train.py, or -f job.yaml")
     request.update(members(given, request))
+    from libs.cli.files import with_files  # not by commands that only ask: rules of ignored files take 30 ms
+
     return signed(with_files(cell, request, given["workdir"], no_upload=given["no_upload"], send=send))
 
 

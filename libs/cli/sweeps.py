@@ -11,7 +11,6 @@ import typer
 
 from libs.cli import spec
 from libs.cli.context import USAGE, Gateway, client, fail
-from libs.cli.files import with_files
 from libs.cli.following import Timeout, deadline, tell
 from libs.cli.job_options import NoUpload, Workdir
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
@@ -78,6 +77,8 @@ def build(
 ) -> dict[str, Any]:
     """The request: the file's fields, over which the flags go; the working directory is uploaded."""
     request = spec.sweep_from_file(file)
+    from libs.cli.files import with_files
+
     trial = signed(with_files(cell, request["trial"], workdir, no_upload=no_upload))
     return {**request, "trial": trial, **({"name": name} if name else {})}
 
