@@ -102,8 +102,9 @@ def drawing(job: str, found: Profile) -> Drawing:
         high = [point.memory_peak_bytes / MEBIBYTE if point else NOTHING for point in points]
         memory.fill_between(at_s, low, high, color=CATEGORIES[0], alpha=0.3, linewidth=0)
         dots: dict[str, Any] = {"marker": "o", "markersize": 3.5}
-        memory.plot(at_s, high, color=CATEGORIES[0], **dots)
-        memory.plot(at_s, low, color=CATEGORIES[0], **dots)
+        memory.plot(at_s, high, color=CATEGORIES[0], label="most within a window", **dots)
+        memory.plot(at_s, low, color=CATEGORIES[0], alpha=0.55, label="least, between mini-batches", **dots)
+        memory.legend(loc="best")
         memory.set_ylabel("memory (MiB)")
         paces = [1000 / point.rate_per_s if point and point.rate_per_s > 0 else NOTHING for point in points]
         pace.plot(at_s, paces, color=CATEGORIES[1], **dots)

@@ -56,5 +56,6 @@ def check_picture(out: Path) -> None:
 
 
 def write_picture(picture: Drawing, out: Path) -> None:
-    """Write to a file, in the form that its name asks for."""
+    """Write to a file, in the form that its name asks for, with title and caption."""
+    picture = picture.alone()
     out.write_bytes(picture.svg() if out.suffix == ".svg" else picture.png())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from libs.studies.report.style import styled
+from libs.studies.report.style import MUTED, styled
 
 PNG_DPI = 160
 
@@ -32,6 +32,15 @@ class Drawing:
     caption: str
     figure: Figure
     numbers: Numbers | None = None
+
+    def alone(self) -> Drawing:
+        """The drawing with its title and its caption in the picture itself, for a file that no page surrounds."""
+        with styled():
+            above = self.figure.get_suptitle()
+            title = f"{self.title}: {above}" if above else self.title
+            self.figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+            self.figure.supxlabel(self.caption, x=0.01, ha="left", fontsize=8, color=MUTED)
+        return self
 
     def svg(self) -> bytes:
         """The same figure gives the same bytes."""

@@ -69,6 +69,13 @@ def test_the_picture_is_the_same_for_the_same_profile():
     assert drawing("j", history()).svg() == drawing("j", history()).svg()
 
 
+def test_a_picture_without_a_page_around_it_says_what_it_shows():
+    figure = drawing("j", history()).alone().figure
+    assert figure.get_suptitle() == "Job j" and figure.get_supxlabel().startswith("The band of memory")
+    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]
+    assert [text.get_text() for text in legend.get_texts()] == ["most within a window", "least, between mini-batches"]
+
+
 def test_the_command_reads_an_exported_log_and_draws(tmp_path: Path):
     from libs.inspect.sources import open_log
 
