@@ -228,21 +228,30 @@ def test_a_session_stands_still_while_its_job_is_suspended(lab: Lab) -> None:
         assert process.communicate(b"went on\n")[0] == b"went on\n"
 
 
+PROMPT = r"bash[^\r\n]*[#$] "
+"""Only behind it is typed: what comes while a shell changes its terminal's modes may be lost, or end it."""
+
+
 def test_a_terminal_with_its_keys_sizes_and_title(lab: Lab) -> None:
     job = lab.runs("terminal")
     with lab.window("shell", job, "--", "bash", "--norc") as window:
         window.shows(rf"\x1b\]2;terminal \({job}\) on n1\x07")
+        window.shows(PROMPT)
         window.type("stty size; echo $TERM; tty >/dev/null && echo is a tty\r")
         window.shows(r"30 90\r\nxterm-256color\r\nis a tty")
+        window.shows(PROMPT)
         window.resize(40, 120)
         window.type("trap 'stty size' WINCH; sleep 1; stty size\r")
         window.shows(r"40 120")
-        window.type("sleep 99999\r")
-        window.shows("sleep 99999")
+        window.shows(PROMPT)
+        window.type("echo as''leep; sleep 99999\r")
+        window.shows("asleep")
         window.type("\x03")
         window.shows(r"\^C")
+        window.shows(PROMPT)
         window.type("echo code $?\r")
         window.shows("code 130")
+        window.shows(PROMPT)
         window.type("printf '\\033]2;own title\\a'; exit 9\r")
         window.shows("\x1b\\]2;own title\x07")
         assert window.ends() == 9

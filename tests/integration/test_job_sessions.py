@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from services.gateway.adapters.agents import AgentRefused
 from torch_agent.files.server import FileServer
 from torch_agent.folders import TaskFolder
 from torch_agent.sessions.entering import Entrance
@@ -19,12 +18,13 @@ from websockets.exceptions import InvalidStatus
 
 from libs.client import ApiError, Client
 from libs.client.sessions import exec_path, opened
-from libs.contracts.read_models import NodeRow, NodeState
 from libs.contracts.sessions import LONGEST_COMMAND_BYTES, EndOfInput, Exited, Opened, Start
+from libs.node.serving import Agent
 from libs.node.task import Status, Task, Want
 from libs.runtime.cell_key import ensure_key, read_key
 from libs.testing.builders import launch
 from libs.testing.core_case import node
+from services.gateway.adapters.entering import AgentRefused, enter
 from services.gateway.adapters.tokens import Tokens
 from tests.integration.gateway_cell import Cell, eventually, running_cell
 from tests.unit.projection.story import grant, placed, started
@@ -202,8 +202,8 @@ async def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> Non
 
 async def test_a_recorded_request_is_good_for_nothing(lab: Lab) -> None:
     agents, port = lab.cell.gateway.agents, lab.port
-    recorded = NodeRow(id="n1", state=NodeState.UP, address="127.0.0.1", files_port=port)
+    recorded = Agent("n1", "127.0.0.1", port)
     asked: dict[str, str | int] = {"job": lab.job, "attempt": 1, "session": "x-1", "kind": "forward"}
-    async with await agents.enter(recorded, asked):
+    async with await enter(agents, recorded, asked):
         with pytest.raises(AgentRefused, match="was opened before"):
-            await agents.enter(recorded, asked)
+            await enter(agents, recorded, asked)
