@@ -65,6 +65,11 @@ class Room:
         return not self._processes
 
     @property
+    def is_being_stopped(self) -> bool:
+        """Whether the task was ordered to end; that reaches the session's processes, too, and perhaps earlier."""
+        return self.task.want is Want.STOP
+
+    @property
     def stands_still(self) -> bool:
         """Whether the task is suspended."""
         return self.task.status is Status.SUSPENDED

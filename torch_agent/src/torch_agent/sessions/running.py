@@ -44,6 +44,7 @@ LOOK_S = 0.25
 """How often a session looks whether its task was suspended or goes on."""
 END_OF_TRANSMISSION = b"\x04"
 TASK_ENDED = "the job's processes on this node have ended"
+TASK_STOPPED = "the job's processes on this node are being stopped, and the session's with them"
 
 
 @dataclass(eq=False)
@@ -214,6 +215,8 @@ class Running:
         note = str(result.get("error", ""))
         if self._room.is_empty:
             note = TASK_ENDED
+        elif self._room.is_being_stopped and result.get("exit_code") != 0:
+            note = TASK_STOPPED
         return Exited(exit_code=result.get("exit_code"), signal=result.get("signal"), note=note)
 
     def _launch(self, spec: dict[str, Any]) -> tuple[subprocess.Popen[bytes], socket.socket]:
