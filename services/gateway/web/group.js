@@ -48,10 +48,12 @@ function facts(group) {
 function members(group, jobs, open) {
   const names = new Map(jobs.map((job) => [job.id, job.name]));
   const hidden = group.jobs - jobs.length;
+  const waits = group.kind === "dag"; // the jobs of an array wait for the same, if for anything
+  const heads = ["Id", "Name", "State", ...(waits ? ["After"] : []), "Why / where"];
   return el("div", { class: "scroll" },
     el("table", {},
-      el("thead", {}, el("tr", {}, ...["Id", "Name", "State", "After", "Why / where"].map((head) => el("th", {}, head)), el("th", { class: "n" }, "Took"))),
-      el("tbody", {}, ...jobs.map((job) => row(job, names, open)))),
+      el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", {}, head)), el("th", { class: "n" }, "Took"))),
+      el("tbody", {}, ...jobs.map((job) => row(job, waits ? names : null, open)))),
     hidden > 0 ? el("p", { class: "empty" }, `and ${hidden} behind these: `, el("code", {}, `sanjaya jobs ${group.id}`)) : null);
 }
 
@@ -64,7 +66,7 @@ function row(job, names, open) {
   el("td", { class: "id" }, job.id),
   el("td", {}, job.name),
   el("td", {}, el("span", { class: `chip ${job.state}` }, job.state)),
-  el("td", {}, job.after.map(({ on, condition }) => `${names.get(on) ?? on}${condition === "ok" ? "" : `:${condition}`}`).join(", ")),
+  names && el("td", {}, job.after.map(({ on, condition }) => `${names.get(on) ?? on}${condition === "ok" ? "" : `:${condition}`}`).join(", ")),
   el("td", { class: "why", title: job.message }, job.where && !ENDED.includes(job.state) ? job.where : job.message),
   el("td", { class: "n" }, span(took)));
 }
