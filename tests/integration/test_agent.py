@@ -267,8 +267,10 @@ async def test_an_agent_refuses_a_journal_of_a_newer_format_and_its_tasks_go_on(
     assert agent.processes["n1"].wait(60) == 78
     assert f"{path}: a journal of format 99" in (agent.folder / "agent.log").read_text().splitlines()[-1]
     assert path.read_bytes() == before and lives(pid)
+    shim_pid = json.loads((agent.task_folder("a") / "shim.json").read_text())["pid"]
     os.killpg(pid, signal.SIGKILL)
     has_ended(pid)
+    has_ended(shim_pid)  # there is no agent that would wait for it
 
 
 NESTED = b'{"of the task": ' + b"[" * 100_000
