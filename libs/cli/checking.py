@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from typing import Any
 
 from libs.cli.context import FAILED, USAGE, fail
@@ -37,13 +37,8 @@ def check(cell: Client, request: dict[str, Any], idempotency_key: str | None) ->
 
 def mistyped(name: str, known: list[str]) -> str | None:
     """The known name that was probably meant; names that differ in digits alone are different names."""
-    likely = [
-        (SequenceMatcher(None, name, other).ratio(), other)
-        for other in known
-        if _without_digits(name) != _without_digits(other)
-    ]
-    ratio, nearest = max(likely, default=(0.0, ""))
-    return nearest if ratio >= LIKE else None
+    others = [other for other in known if _without_digits(name) != _without_digits(other)]
+    return next(iter(get_close_matches(name, others, n=1, cutoff=LIKE)), None)
 
 
 def _without_digits(name: str) -> str:

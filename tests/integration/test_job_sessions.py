@@ -1,4 +1,4 @@
-"""Who may go into jobs, and what is on the log of it: a real gateway with tokens, a real task on an agent's server."""
+"""Which tokens open sessions inside jobs, and what is on the log of that: a real gateway, a real task on an agent's server."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def drain(
     "/nodes/{node}/undrain",
     operation_id="undrainNode",
     status_code=202,
-    responses=responses("Requested", 404, status=202),
+    responses=responses("Requested", 404, 507, status=202),
 )
 async def undrain(gateway: Door, caller: Operator, node: NodeId, key: IdempotencyKey = None) -> Response:
     """Let a node be used again."""

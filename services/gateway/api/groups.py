@@ -152,7 +152,7 @@ async def cancel(
     "/groups/{group}/pause",
     operation_id="pauseGroup",
     status_code=202,
-    responses=responses("Requested", 404, 409, status=202),
+    responses=responses("Requested", 404, 409, 507, status=202),
 )
 async def pause(gateway: Door, caller: Submitter, group: GroupReference, key: IdempotencyKey = None) -> Response:
     """Hold all jobs that have not ended. 409 when all have."""
@@ -163,7 +163,7 @@ async def pause(gateway: Door, caller: Submitter, group: GroupReference, key: Id
     "/groups/{group}/resume",
     operation_id="resumeGroup",
     status_code=202,
-    responses=responses("Requested", 404, 409, status=202),
+    responses=responses("Requested", 404, 409, 507, status=202),
 )
 async def resume(gateway: Door, caller: Submitter, group: GroupReference, key: IdempotencyKey = None) -> Response:
     """Let all held jobs go on. 409 when all have ended."""

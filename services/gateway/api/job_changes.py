@@ -53,7 +53,7 @@ Needless = Callable[[JobRow], bool]
     "",
     operation_id="deleteJob",
     status_code=202,
-    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
+    responses=responses("Requested", 404, 409, 412, 507, status=202, also="Requested"),
 )
 async def delete(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
@@ -92,7 +92,7 @@ async def _cancel(
     "/pause",
     operation_id="pauseJob",
     status_code=202,
-    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
+    responses=responses("Requested", 404, 409, 412, 507, status=202, also="Requested"),
 )
 async def pause(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None
@@ -107,7 +107,7 @@ async def pause(
     "/resume",
     operation_id="resumeJob",
     status_code=202,
-    responses=responses("Requested", 404, 409, 412, status=202, also="Requested"),
+    responses=responses("Requested", 404, 409, 412, 507, status=202, also="Requested"),
 )
 async def resume(
     gateway: Door, caller: Submitter, job: JobReference, key: IdempotencyKey = None, if_match: IfMatch = None

@@ -1,4 +1,4 @@
-"""Files of a node's jobs: what can be had by whom, and what is kept for how long."""
+"""Files of a node's jobs: what is served of them, and what is kept for how long."""
 
 from __future__ import annotations
 

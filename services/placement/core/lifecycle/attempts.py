@@ -182,32 +182,30 @@ def _failure(job: Job) -> AttemptFailed:
     message = f"the task on {node_id} ended with {how} ({task_exit.outcome})"
     if task_exit.outcome == "interrupted":
         message = f"the task on {node_id} was interrupted: {task_exit.stderr_tail}"
+    reason = Reason(code="TaskEndedBadly", message=message)
+    return _attempt_failed(job, node_id, task_exit, task_exit.outcome, task_exit.stderr_tail, reason)
+
+
+def _attempt_failed(
+    job: Job, node_id: str, task_exit: TaskExit, outcome: str, stderr_tail: str, reason: Reason
+) -> AttemptFailed:
+    """The decision on the job's attempt, by how one of its tasks has ended."""
     return AttemptFailed(
         job_id=job.job_id,
         attempt=job.attempt,
         node_id=node_id,
         exit_code=task_exit.exit_code,
         signal=task_exit.signal,
-        outcome=task_exit.outcome,
-        stderr_tail=task_exit.stderr_tail,
+        outcome=outcome,
+        stderr_tail=stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
-        reason=Reason(code="TaskEndedBadly", message=message),
+        reason=reason,
     )
 
 
 def _stopped(job: Job, alarm: Alarm, node_id: str, task_exit: TaskExit) -> AttemptFailed:
     """Its tenant has it stopped."""
-    return AttemptFailed(
-        job_id=job.job_id,
-        attempt=job.attempt,
-        node_id=node_id,
-        exit_code=task_exit.exit_code,
-        signal=task_exit.signal,
-        outcome=alarm.name,
-        stderr_tail=alarm.reason.message,
-        last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
-        reason=alarm.reason,
-    )
+    return _attempt_failed(job, node_id, task_exit, alarm.name, alarm.reason.message, alarm.reason)
 
 
 def _not_begun(job: Job, bad: list[tuple[str, TaskExit]]) -> AttemptFailed:
