@@ -1,4 +1,4 @@
-"""Which tokens open sessions inside jobs, and what is on the log of that: a real gateway, a real task on an agent's server."""
+"""Which tokens open sessions inside jobs, and what the log has of that: a real gateway, and a real task."""
 
 from __future__ import annotations
 
