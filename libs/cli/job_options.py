@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from libs.cli import spec
+from libs.cli.env_files import all_variables
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 
@@ -43,7 +44,12 @@ HOW_IT_STANDS: dict[str, Any] = {
 """How the job stands to others."""
 READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "gpus": {"nodes": Annotated[int | None, typer.Option(help="Most servers to spread over.")]},
-    "env": {"env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")]},
+    "env": {
+        "env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")],
+        "env_file": Annotated[
+            list[str] | None, typer.Option(help="File of NAME=VALUE lines; repeat. --env outweighs it.")
+        ],
+    },
     "code_id": {"workdir": Workdir, "no_upload": NoUpload},
     "time_limit_s": {
         "time": Annotated[str | None, typer.Option(help="Limit of one attempt: seconds, or H:MM:SS.")],
@@ -51,6 +57,11 @@ READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "labels": {"label": Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VALUE; repeat.")]},
     "throughputs": {
         "rate": Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")],
+    },
+    "mounts": {
+        "mount": Annotated[
+            list[str] | None, typer.Option(help="DATA[:PATH IN THE IMAGE]: data that nodes have by name; repeat.")
+        ],
     },
 }
 """{field of a job: the options that also say something about it}."""
@@ -103,9 +114,14 @@ def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
     found = {member: value for member, value in found.items() if value is not None}
     if given["nodes"] is not None:
         found["gpus"] = gpus_of(found.get("gpus", request.get("gpus", 1)), given["nodes"])
-    for member, texts in (("env", given["env"]), ("labels", given["label"])):
-        if texts:
-            found[member] = {**request.get(member, {}), **spec.pairs(texts, f"--{member}")}
+    if given["mount"]:
+        found["mounts"] = given["mount"]
+    if given["env_file"]:
+        found["env"] = {**request.get("env", {}), **all_variables(given["env_file"])}
+    for member, option in (("env", "env"), ("labels", "label")):
+        if given[option]:
+            before = found.get(member, request.get(member, {}))
+            found[member] = {**before, **spec.pairs(given[option], f"--{option}")}
     return found
 
 

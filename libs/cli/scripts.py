@@ -91,11 +91,20 @@ OURS: dict[str, Field] = {
     "class": ("class", _text, "guaranteed"),
     "launch": ("launcher", _text, "per-gpu or per-node"),
     "workdir-on-node": ("working_dir", _text, "a directory"),
+    "env-file": ("env_file", _text, "a file"),
+    "setup": ("setup", _text, "a command"),
+    "python": ("python", _text, "an interpreter"),
+    "venv": ("venv", _text, "a directory"),
+    "conda": ("conda", _text, "a name or a prefix"),
+    "image": ("image", _text, "an image"),
+    "mount": ("mounts", _text, "DATA[:PATH]"),
     "array": ("array", _text, "indices such as 0-99%4"),
     "a": ("array", _text, "indices such as 0-99%4"),
     "after": ("after", _text, "JOB[:ok|any|fail], with commas between"),
 }
 """{directive of #SANJAYA: what it sets}: the names of our own flags."""
+REPEATED = ("env_file", "mounts")
+"""Members to which each directive adds."""
 MINUTES = "minutes, hours:minutes:seconds or days-hours"
 SLURMS: dict[str, Field] = {
     "job-name": ("name", _text, "a name"),
@@ -169,6 +178,6 @@ def _apply(request: Request, text: str, known: dict[str, Field], where: str) -> 
             continue
         member, read, expected = known[name]
         try:
-            request[member] = read(value)
+            request[member] = [*request.get(member, []), read(value)] if member in REPEATED else read(value)
         except ValueError:
             raise BadInput(where, f"{word} {value!r}", expected) from None

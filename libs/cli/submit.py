@@ -13,6 +13,7 @@ from libs.cli import spec
 from libs.cli.checking import check
 from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
+from libs.cli.env_files import filled_in
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
 from libs.cli.job_options import Given, describes_a_job, members
 from libs.cli.launches import launch_of
@@ -81,7 +82,7 @@ def _submit_dag(
     from libs.cli.files import with_files
 
     jobs = [
-        signed(with_files(cell, job, given["workdir"], no_upload=given["no_upload"], send=not dry_run))
+        signed(with_files(cell, filled_in(job), given["workdir"], no_upload=given["no_upload"], send=not dry_run))
         for job in dag["jobs"]
     ]
     if not dry_run:
@@ -155,6 +156,7 @@ def build(cell: Client, given: Given, loaded: dict[str, Any], *, send: bool = Tr
         request["command"] = words
     if "command" not in request:
         fail("no command", USAGE, "sanjaya submit -- python train.py, or -f job.yaml")
+    request = filled_in(request)
     request.update(members(given, request))
     from libs.cli.files import with_files  # not by commands that only ask: rules of ignored files take 30 ms
 

@@ -11,6 +11,7 @@ import typer
 
 from libs.cli import spec
 from libs.cli.context import USAGE, Gateway, client, fail
+from libs.cli.env_files import filled_in
 from libs.cli.following import Timeout, deadline, tell
 from libs.cli.job_options import NoUpload, Workdir
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
@@ -79,7 +80,7 @@ def build(
     request = spec.sweep_from_file(file)
     from libs.cli.files import with_files
 
-    trial = signed(with_files(cell, request["trial"], workdir, no_upload=no_upload))
+    trial = signed(with_files(cell, filled_in(request["trial"]), workdir, no_upload=no_upload))
     return {**request, "trial": trial, **({"name": name} if name else {})}
 
 

@@ -36,6 +36,10 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """Where the gateway fetches files of jobs, with the cell's key; 0: nowhere."""
     state_dir: str = ""
     """Under which the agent has the folders of jobs (`libs/node/serving.py`); empty on logs older than this field."""
+    features: list[str] = []
+    """What jobs may need of a node beside GPUs (`features.py`), ascending."""
+    image_runner: str = ""
+    """The program that runs container images: podman, apptainer or enroot; empty: there is none."""
 
 
 @event("node.leaving.v1", owner=OWNER, subject="node_id")
@@ -86,6 +90,20 @@ class GpuRecovered(Event, frozen=True, kw_only=True):
 
     node_id: str
     index: int
+
+
+@event("job.setting_up.v1", owner=OWNER, subject="job_id")
+class JobSettingUp(Event, frozen=True, kw_only=True):
+    """The node prepares the environment of the attempt's task, which starts when that is done.
+
+    Not said where the node has kept the environment. From now on the attempt has `limit_s` to begin.
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    limit_s: float
+    reason: Reason
 
 
 @event("job.started.v1", owner=OWNER, subject="job_id")
@@ -216,9 +234,9 @@ class JobExited(Event, frozen=True, kw_only=True):
     signal: int | None
     outcome: str
     """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed` (as it was submitted it cannot be
-    started), `node_failed` (this node could not start it), `restore_failed` (it got no state to go on with), `lost`
-    (its record is gone) or `interrupted` (ended from outside while its agent was away: with its machine, or by a
-    service manager; `stderr_tail` says which)."""
+    started), `setup_failed` (the command that prepares its environment has), `node_failed` (this node could not start
+    it), `restore_failed` (it got no state to go on with), `lost` (its record is gone) or `interrupted` (ended from
+    outside while its agent was away: with its machine, or by a service manager; `stderr_tail` says which)."""
     rank: int | None = None
     """Global rank of the process that ended badly."""
     stderr_tail: str = ""

@@ -93,6 +93,37 @@ JOB_FIELDS: dict[str, JobField] = {
         options=("--restartable",),
         help="Told to stop, it saves what it has done and goes on from there elsewhere.",
     ),
+    "setup": JobField(
+        limits={"max_length": 16_384},
+        says="Shell command that prepares the environment, once per node for the same command, code and interpreter.",
+        options=("--setup",),
+        help='Once per node and content: "pip install -r requirements.txt".',
+    ),
+    "python": JobField(
+        limits={"max_length": 4096, "pattern": r"^(/.*)?$"},
+        says="Interpreter on the nodes that is `python` to the job.",
+        options=("--python",),
+        help="Interpreter on the nodes.",
+    ),
+    "venv": JobField(
+        limits={"max_length": 4096, "pattern": r"^(/.*)?$"},
+        says="Virtual environment on the nodes that is active for the job.",
+        options=("--venv",),
+        help="Virtual environment on the nodes.",
+    ),
+    "conda": JobField(
+        limits={"max_length": 4096, "pattern": r"^(/.*|[^/ :#-][^/ :#]*)?$"},
+        says="Conda environment on the nodes that is active for the job: its name, or its prefix.",
+        options=("--conda",),
+        help="Conda environment on the nodes: name or prefix.",
+    ),
+    "image": JobField(
+        limits={"max_length": 1024, "pattern": r"^([^\s-]\S*)?$"},
+        says="Container image to run in, on a node with podman, apptainer or enroot.",
+        options=("--image",),
+        help="Container image to run in.",
+    ),
+    "mounts": JobField(),
 }
 """{name of a field of `JobSpec`: its row}, in the order in which requests are documented and checked.
 

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from libs.contracts import features
+
 
 class JobClass(StrEnum):
     """AntMan's two classes (section 4): resource-guarantee jobs, and opportunistic ones that use what is left."""
@@ -93,6 +95,26 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its part of the share, compared with other jobs."""
     restartable: bool = False
     """Told to stop, its script saves what it has done, and goes on from there when it is started elsewhere."""
+    setup: str = ""
+    """Shell command that prepares the environment of the tasks: run once per node for the same command, code and
+    interpreter, in a virtual environment that is kept."""
+    python: str = ""
+    """Interpreter on the node that is `python` to the tasks; empty: the agent's."""
+    venv: str = ""
+    """Virtual environment on the node that is active for the tasks."""
+    conda: str = ""
+    """Conda environment on the node that is active for the tasks: its name or its prefix."""
+    image: str = ""
+    """Container image that the tasks run in."""
+    mounts: dict[str, str] = {}
+    """{name of a data set that nodes have: path that it is to have in the image}; empty path: that of the node."""
+
+    @property
+    def needs(self) -> list[str]:
+        """Features that every node of the job must have (`features.py`)."""
+        if not self.image and not self.mounts:
+            return []
+        return [*([features.IMAGES] if self.image else []), *(features.data(name) for name in self.mounts)]
 
     @property
     def widths(self) -> list[int]:

@@ -369,6 +369,14 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Among how many an elastic job is divided for its whole life; None: it is not elastic."""
     output_dir: str | None = None
     """Folder below the working directory that is kept beyond the job's end."""
+    setup: str = ""
+    """Shell command that prepares the environment."""
+    python: str = ""
+    venv: str = ""
+    conda: str = ""
+    image: str = ""
+    mounts: dict[str, str] = {}
+    """{name of a data set: its path in the image}; empty path: that of the node."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):

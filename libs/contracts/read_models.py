@@ -208,6 +208,10 @@ class NodeRow(Row, kw_only=True):
     state_dir: str = ""
     virtual: bool = False
     agent_version: str = ""
+    features: list[str] = []
+    """What jobs may need of it beside GPUs (`features.py`)."""
+    image_runner: str = ""
+    """The program that runs container images there; empty: there is none."""
     gpu_indices: list[int] = []
     present: bool = True
     """Its agent has joined and was not lost since."""

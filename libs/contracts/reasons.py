@@ -40,6 +40,8 @@ class PendingReason:
     BACKOFF = "Backoff"
     NEVER_FITS = "NeverFits"
     HEALTHY_GPUS_MISSING = "HealthyGpusMissing"
+    FEATURE_MISSING = "FeatureMissing"
+    """No usable node, or too few of them, have what it needs beside GPUs: an image runner, data."""
     FAIR_SHARE = "FairShare"
     """Others are ahead: the GPUs it could use are held for a gang that waits longer, or it waits its turn."""
     GANG_FRAGMENTED = "GangFragmented"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
-from libs.contracts.agent import JobRanksApart, JobResumed, JobSuspended
+from libs.contracts.agent import JobRanksApart, JobResumed, JobSettingUp, JobSuspended
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
@@ -141,6 +141,7 @@ _REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     JobMoved: _its_own,
     TimeSliceStarted: _its_own,
     JobRanksApart: _its_own,
+    JobSettingUp: _its_own,
     JobSuspended: why_gpus_are_kept,
     JobStalled: _its_own,
     GpuIdle: _its_own,

@@ -409,6 +409,11 @@ def _(e: agent.JobRanksApart) -> str:
     return f"attempt {e.attempt} on {e.node_id}: {e.reason.message}"
 
 
+@_on(agent.JobSettingUp)
+def _(e: agent.JobSettingUp) -> str:
+    return f"attempt {e.attempt} on {e.node_id} is {e.reason.message}"
+
+
 @_on(agent.JobReady)
 def _(e: agent.JobReady) -> str:
     return f"attempt {e.attempt} waits on {e.node_id} for the state that it is to take over"

@@ -13,6 +13,7 @@ from libs.contracts.agent import (
     JobReady,
     JobRestored,
     JobResumed,
+    JobSettingUp,
     JobStarted,
     JobSuspended,
 )
@@ -218,9 +219,23 @@ def _begin(task: Task, seen: Seen, now_s: float) -> Step:
             return _end(task, Ended(exit_code=None, signal=None, outcome="stopped", stderr_tail=last), seen, now_s)
         return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
     if seen.pid is None:
-        return Step()
+        return Step(facts=_setting_up(task, seen))
     task.status, task.started_s = (Status.WARMING if task.order.restores else Status.RUNNING), now_s
     return Step(facts=[_started(task, seen.pid)])
+
+
+def _setting_up(task: Task, seen: Seen) -> list[Event]:
+    """Say once that the task's environment is prepared."""
+    if seen.setup is None or task.setting_up:
+        return []
+    task.setting_up = True
+    order, setup = task.order, seen.setup
+    reason = Reason(code="SettingUp", message=f"setting up: {setup.command}", numbers={"limit_s": setup.limit_s})
+    return [
+        JobSettingUp(
+            job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, limit_s=setup.limit_s, reason=reason
+        )
+    ]
 
 
 def _stop(task: Task, now_s: float) -> Step:

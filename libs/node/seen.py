@@ -78,6 +78,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """{name: finite number}, at least one."""
 
 
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task that has not been launched waits for: its environment is prepared by a command of its user."""
+
+    command: str
+    limit_s: float
+    """Within which it must have ended."""
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What can be observed of a task right now."""
 
@@ -85,6 +93,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A shim is there or on its way."""
     preparing: str = ""
     """What is being done for a task that has not been launched, such as fetching its code."""
+    setup: Setup | None = None
+    """The environment of such a task is being prepared."""
     pid: int | None = None
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None

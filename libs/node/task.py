@@ -69,6 +69,8 @@ class Task(msgspec.Struct, kw_only=True):
     """When its processes were asked to stand still, or to go on; None while nothing is under way."""
     movable: bool = False
     """That its processes can hand over their state has been reported."""
+    setting_up: bool = False
+    """That its environment is prepared has been reported."""
     apart: bool = False
     """That its processes train without a process group has been reported."""
     restore: RestoreTask | None = None

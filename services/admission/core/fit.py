@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from libs.contracts.features import described
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.reasons import PendingReason, Reason, Rejected
 from libs.kernel.words import counted
@@ -25,7 +26,7 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
 
     Args:
         spec: what the job asks for; a gang runs on GPUs of one type.
-        sizes: of at least one node.
+        sizes: of the nodes that have what it needs beside GPUs.
         tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
 
     Returns:
@@ -43,11 +44,14 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
         )
     offers = {gpu_type: _largest_gang(of_type, request.max_nodes) for gpu_type, of_type in sorted(sizes.items())}
     wanted = {t: n for t, n in offers.items() if request.accepts(t)}
+    if spec.needs and not offers:
+        return NeverFits(_no_node(spec))
+    having = f" on nodes with {described(spec.needs)}" if spec.needs else ""
     if not wanted:
-        return NeverFits(_no_type(request, offers))
+        return NeverFits(_no_type(request, offers, having))
     best = max(wanted, key=lambda t: wanted[t])
     if wanted[best] < request.count:
-        return NeverFits(_too_large(request, wanted))
+        return NeverFits(_too_large(request, wanted, having))
     return Reason(
         code="Fits",
         message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",
@@ -64,24 +68,32 @@ def _largest_gang(of_type: Mapping[int, int], max_nodes: int | None) -> int:
     return found
 
 
-def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:
-    asked = ", ".join(request.types) or "any type"
+def _no_node(spec: JobSpec) -> Reason:
+    return Reason(
+        code=PendingReason.NEVER_FITS,
+        message=f"no node has {described(spec.needs)}",
+        numbers={"gpus": spec.gpus.count},
+    )
+
+
+def _no_type(request: GpuRequest, offers: Mapping[str, int], having: str) -> Reason:
+    asked, there = ", ".join(request.types) or "any type", ", ".join(offers) or "none"
     without = f" without {', '.join(request.excluded_types)}" if request.excluded_types else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"no node has a GPU type the job accepts ({asked}{without}); there are {', '.join(offers) or 'none'}",
+        message=f"no node has a GPU type the job accepts ({asked}{without}){having}; there are {there}",
         numbers={"gpus": request.count},
         rejected=[Rejected(what=t, code="TypeNotAccepted", numbers={"gpus": n}) for t, n in offers.items()],
     )
 
 
-def _too_large(request: GpuRequest, wanted: Mapping[str, int]) -> Reason:
+def _too_large(request: GpuRequest, wanted: Mapping[str, int], having: str) -> Reason:
     best = max(wanted, key=lambda t: wanted[t])
     asked = f"{counted(request.count, 'GPU')} of one type"
     within = f" on {counted(request.max_nodes, 'node')}" if request.max_nodes else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}",
+        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}{having}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
         rejected=[Rejected(what=t, code="TooFewGpus", numbers={"gpus": n}) for t, n in wanted.items()],
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
+from libs.contracts.features import missing
 from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobSpec
 from libs.kernel.service import InvariantViolated
@@ -61,6 +62,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
 
     nodes: dict[str, dict[str, int]] = {}
     """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back."""
+    features: dict[str, list[str]] = {}
+    """{node id: what jobs may need of it beside GPUs}, of those of them that have any."""
     limits: dict[str, int] = {}
     """{tenant: most GPUs of its jobs together}, only where there is a limit."""
     jobs: dict[str, str] = {}
@@ -79,21 +82,27 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def sizes(self) -> dict[str, dict[int, int]]:
         """{GPU type: {GPUs: nodes that have so many}}. Derived of `nodes`, and no part of snapshots."""
-        found: dict[str, dict[int, int]] = {}
-        for node in self.nodes.values():
-            for gpu_type, gpus in node.items():
-                of_type = found.setdefault(gpu_type, {})
-                of_type[gpus] = of_type.get(gpus, 0) + 1
-        return found
+        return _sizes(self.nodes.values())
 
-    def join(self, node_id: str, gpus: dict[str, int]) -> None:
-        """The node is there, with so many GPUs of each type."""
+    def sizes_for(self, needs: Sequence[str]) -> dict[str, dict[int, int]]:
+        """The same of the nodes that have all of these features."""
+        if not needs:
+            return self.sizes
+        able = (gpus for node_id, gpus in self.nodes.items() if not missing(needs, self.features.get(node_id, ())))
+        return _sizes(able)
+
+    def join(self, node_id: str, gpus: dict[str, int], features: Sequence[str]) -> None:
+        """The node is there, with so many GPUs of each type, and these features."""
         self.nodes[node_id] = gpus
+        self.features.pop(node_id, None)
+        if features:
+            self.features[node_id] = list(features)
         self.__dict__.pop("sizes", None)
 
     def leave(self, node_id: str) -> None:
         """The node is not expected back."""
         self.nodes.pop(node_id, None)
+        self.features.pop(node_id, None)
         self.__dict__.pop("sizes", None)
 
     def wait_for(self, job_id: str, pending: Pending, dependency: Dependency) -> None:
@@ -197,6 +206,16 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             if not _meets(condition, succeeded):
                 pending.broken = pending.broken or _broken_by(on, condition)
         return dict(waiters)
+
+
+def _sizes(nodes: Iterable[Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """{GPU type: {GPUs: nodes that have so many}}."""
+    found: dict[str, dict[int, int]] = {}
+    for node in nodes:
+        for gpu_type, gpus in node.items():
+            of_type = found.setdefault(gpu_type, {})
+            of_type[gpus] = of_type.get(gpus, 0) + 1
+    return found
 
 
 def _meets(condition: Condition, succeeded: bool) -> bool:

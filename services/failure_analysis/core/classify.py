@@ -1,7 +1,7 @@
 """The most likely reason of a failed attempt, from its exit status and the end of its stderr.
 
 The reasons and categories are those of the Philly study (Jeon et al., ATC'19, section 4.2 and Table 6),
-and one more for what it does not know: `time_limit_exceeded`.
+and two more for what it does not know: `time_limit_exceeded` and `setup_failed`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
         return Failure(STOPPED_FOR[outcome], "user", False, _last_line(stderr_tail))
     if outcome == "launch_failed":
         return Failure("incorrect_inputs", "user", False, _last_line(stderr_tail) or "the task could not be started")
+    if outcome == "setup_failed":
+        return Failure("setup_failed", "user", True, _last_line(stderr_tail) or "the setup command failed")
     if outcome == "node_failed":
         return Failure("no_signature", "infrastructure", True, _last_line(stderr_tail) or "the node could not start it")
     if outcome == "start_timed_out":

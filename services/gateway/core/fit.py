@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from libs.contracts.features import described, missing
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
@@ -37,11 +38,15 @@ def forecast(
         queued_ahead: waiting jobs of at least its priority.
     """
     wanted = spec.gpus.count
-    usable = _by_type(spec, nodes, gpus, free_only=False)
     if not nodes:
         return Forecast("unknown", PendingReason.NOT_YET_EVALUATED, "no node has joined the cell yet")
+    nodes = [node for node in nodes if not missing(spec.needs, node.features)]
+    if not nodes:
+        numbers: dict[str, Number] = {"gpus": wanted}
+        return Forecast("rejected", PendingReason.NEVER_FITS, f"no node has {described(spec.needs)}", numbers)
+    usable = _by_type(spec, nodes, gpus, free_only=False)
     largest = max((_largest(spec, per_node) for per_node in usable.values()), default=0)
-    numbers: dict[str, Number] = {"gpus": wanted, "largest_gang_gpus": largest}
+    numbers = {"gpus": wanted, "largest_gang_gpus": largest}
     if largest < wanted:
         return Forecast(
             "rejected",
@@ -92,10 +97,15 @@ def _by_type(
     spec: JobSpec, nodes: Sequence[NodeRow], gpus: Sequence[GpuRow], *, free_only: bool
 ) -> dict[str, dict[str, int]]:
     """{GPU type: {node: GPUs}} that the job accepts."""
+    known = {node.id for node in nodes}
     up = {node.id for node in nodes if node.state is NodeState.UP}
     found: dict[str, dict[str, int]] = {}
     for gpu in gpus:
-        there = gpu.present and (not free_only or (gpu.node_id in up and gpu.healthy and gpu.job_id is None))
+        there = (
+            gpu.present
+            and gpu.node_id in known
+            and (not free_only or (gpu.node_id in up and gpu.healthy and gpu.job_id is None))
+        )
         if there and spec.gpus.accepts(gpu.gpu_type):
             per_node = found.setdefault(gpu.gpu_type, {})
             per_node[gpu.node_id] = per_node.get(gpu.node_id, 0) + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
-from libs.contracts.agent import JobRanksApart
+from libs.contracts.agent import JobRanksApart, JobSettingUp
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
@@ -68,7 +68,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             GangReleased,
         ),
     ),
-    ("agent", (JobRanksApart,)),
+    ("agent", (JobRanksApart, JobSettingUp)),
     ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),

@@ -113,6 +113,27 @@ def _dependency(value: Any) -> Any:
     return {"on": on, **({"condition": condition} if colon else {})}
 
 
+def mounts(value: Any) -> Any:
+    """`"imagenet"`, `"imagenet:/data"`, a list of such texts, or the object {name: path}.
+
+    Raises:
+        ValueError: none of these, or a name that stands there twice.
+    """
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        return value
+    found: dict[str, str] = {}
+    for part in value:
+        if not isinstance(part, str):
+            raise _unexpected("NAME or NAME:PATH", part)
+        name, _, path = part.partition(":")
+        if name in found:
+            raise ValueError(f"{name} stands there twice")
+        found[name] = path
+    return found
+
+
 def launcher(value: Any) -> Any:
     """`"per-gpu"` and `"per-node"` are what a specification calls `ranks` and `command`."""
     return {"per-gpu": PER_GPU, "per-node": PER_NODE}.get(value, value) if isinstance(value, str) else value

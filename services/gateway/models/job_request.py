@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from libs.contracts.features import DATA_NAME, data_variable
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
@@ -36,6 +37,7 @@ GpuType = Annotated[
     Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$"),
     BeforeValidator(lambda v: v.lower() if isinstance(v, str) else v, json_schema_input_type=Name),
 ]
+DataName = Annotated[str, Field(pattern=DATA_NAME)]
 GpusText = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62}:)?[1-9][0-9]{0,3}$")]
 ElasticText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
 CommandText = Annotated[str, Field(pattern=r"\S", max_length=131_072)]
@@ -182,6 +184,36 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     throughputs: dict[GpuType, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] = Field(
         {}, max_length=32, description="Steps per second of the whole job on each GPU type, where they are known."
     )
+
+    mounts: Annotated[
+        dict[DataName, Annotated[str, Field(max_length=4096, pattern=r"^(/[^:]*)?$")]],
+        BeforeValidator(forms.mounts, json_schema_input_type=str | list[str] | dict[str, str]),
+        Field(
+            max_length=32,
+            description="{name of data that nodes have: its path in the image, or an empty text}; also `name`, "
+            "`name:path` and lists of these. Where it is stands in `SANJAYA_DATA_<NAME>`.",
+        ),
+    ] = {}
+
+    @field_validator("venv", "conda", "image")
+    @classmethod
+    def _one_environment(cls, value: str, info: ValidationInfo) -> str:
+        """The fields before this one are known: each is compared with those."""
+        others = ("python", "venv", "conda", *(("setup",) if info.field_name == "image" else ()))
+        if value and (given := [name for name in others if info.data.get(name)]):
+            raise ValueError(f"{info.field_name} and {given[0]} contradict each other; expected one of them")
+        return value
+
+    @field_validator("mounts")
+    @classmethod
+    def _a_path_is_in_an_image(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        named = next((name for name, path in value.items() if path), None)
+        if named is not None and not info.data.get("image"):
+            raise ValueError(
+                f"{named}:{value[named]}: without an image data stays where the node has it; "
+                f"expected {named} alone, which is found by {data_variable(named)}"
+            )
+        return value
 
     @field_validator("elastic")
     @classmethod

@@ -17,6 +17,7 @@ from libs.contracts.placement import OWNER
 from libs.policies.problem import PolicyOptions
 from libs.policies.table import DEFAULT_POLICY
 from services.placement.core.book import Book
+from services.placement.core.cluster.features import lacking
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index, Servers
 from services.placement.core.jobs import Job
@@ -87,6 +88,9 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     book: Book = msgspec.field(default_factory=Book)
     starting: dict[str, float] = {}
     """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending."""
+    preparing: dict[str, float] = {}
+    """{job: when it must have begun}, of those of them for which a node prepares an environment; they are not in
+    `starting`."""
     slices: dict[str, Slice] = {}
     """{first server of a domain: its latest time slice}."""
     known: Knowledge = msgspec.field(default_factory=Knowledge)
@@ -115,6 +119,10 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     def servers(self, closed: Iterable[str] = ()) -> Servers:
         """The usable servers but for those that are closed."""
         return self.index.without(closed)
+
+    def servers_for(self, job: Job, closed: Iterable[str] = ()) -> Servers:
+        """The same without those that lack what the job needs beside GPUs."""
+        return self.servers([*closed, *lacking(self.nodes.values(), job.spec.needs)])
 
     @cached_property
     def residents(self) -> dict[str, dict[str, None]]:
@@ -161,6 +169,11 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """What the job may do on its servers is other than before."""
         for task in job.gang:
             self.touched[task.node_id] = None
+
+    def begun(self, job_id: str) -> None:
+        """All tasks of the job's attempt have started, or it is over."""
+        self.starting.pop(job_id, None)
+        self.preparing.pop(job_id, None)
 
     def give(self, job: Job, gang: list[TaskPlacement]) -> None:
         """The gang is where the job's attempt is from now on; an empty one ends it."""

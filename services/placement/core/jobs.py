@@ -217,9 +217,11 @@ class Job(msgspec.Struct, kw_only=True):
     def shape(self) -> str:
         """Jobs of the same shape fit in the same places."""
         gpus = self.spec.gpus
-        if not gpus.types and not gpus.excluded_types:
+        needs = self.spec.needs
+        if not gpus.types and not gpus.excluded_types and not needs:
             return f"{gpus.count}/{gpus.max_nodes}//"
-        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
+        shape = f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
+        return f"{shape}/{','.join(needs)}" if needs else shape
 
     @property
     def lasts(self) -> bool:

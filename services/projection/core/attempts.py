@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs import lifecycle
-from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettingUp, JobStarted, JobSuspended
 from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
@@ -78,8 +78,8 @@ def started(rows: Rows, event: JobStarted, at: At) -> None:
         rows.put(attempt)
 
 
-@on(JobRanksApart)
-def ranks_apart(rows: Rows, event: JobRanksApart, at: At) -> None:
+@on(JobRanksApart, JobSettingUp)
+def told(rows: Rows, event: JobRanksApart | JobSettingUp, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and job.attempt == event.attempt and not job.cancel_requested:
         explain(job, event.reason, at)

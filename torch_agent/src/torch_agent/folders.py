@@ -28,6 +28,7 @@ from torch_agent.records import Exit, Fetched, R, Shim, read_record
 from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
+Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
 OUTPUT = re.compile(r"rank-\d+\.(out|err)")
 
 
@@ -104,7 +105,7 @@ class TaskFolder:
                 start_new_session=True,
             )
 
-    def refuse(self, why: str, *, outcome: Literal["launch_failed", "node_failed"] = "launch_failed") -> None:
+    def refuse(self, why: str, *, outcome: Refusal = "launch_failed") -> None:
         """Leave the result of a task that cannot be started."""
         self.make()
         ended = {"exit_code": None, "signal": None, "outcome": outcome, "rank": None, "stderr_tail": why}

@@ -38,6 +38,8 @@ class Node(msgspec.Struct, kw_only=True):
     """Whether suspended tasks may be resumed on other GPUs of the node."""
     state_port: int = 0
     """Where its agent gives out the states of tasks that move."""
+    features: list[str] = []
+    """What jobs may need of it beside GPUs."""
 
     @property
     def usable(self) -> bool:

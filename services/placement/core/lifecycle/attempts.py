@@ -32,7 +32,7 @@ def task_started(cell: Cell, event: JobStarted, now_s: float) -> None:
     if job is not None and event.node_id in job.live_nodes():
         job.tasks.started[event.node_id] = None
         if all(task.node_id in job.tasks.started for task in job.gang):
-            cell.starting.pop(job.job_id, None)
+            cell.begun(job.job_id)
             for listener in listeners:
                 listener.begun(cell, job, now_s)
     destination_started(cell, event)

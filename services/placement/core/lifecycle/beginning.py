@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from libs.contracts.agent import JobSettingUp
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.abandoning import abandon
+from services.placement.core.lifecycle.current import active
 from services.placement.core.lifecycle.placing import stop_all
+from services.placement.core.lifecycle.table import machine
 
 
 def next_limit_s(cell: Cell) -> float | None:
     """When the first of the attempts that have not begun runs out of time; None: all have begun."""
     # Ascending, because each attempt is put behind all others when it is placed: the first look is enough.
-    return next((placed_s + cell.settings.start_limit_s for placed_s in cell.starting.values()), None)
+    first = next((placed_s + cell.settings.start_limit_s for placed_s in cell.starting.values()), None)
+    limits = [*cell.preparing.values(), *(() if first is None else (first,))]
+    return min(limits, default=None)
+
+
+@machine.evolves(JobSettingUp)
+def setting_up(cell: Cell, event: JobSettingUp, now_s: float) -> None:
+    """The time to begin counts from the end of the time that the node gives the setup."""
+    if active(cell, event.job_id, event.attempt) is None:
+        return
+    limit_s = now_s + event.limit_s + cell.settings.start_limit_s
+    if cell.starting.pop(event.job_id, None) is not None or event.job_id in cell.preparing:
+        cell.preparing[event.job_id] = max(limit_s, cell.preparing.get(event.job_id, 0.0))
 
 
 def run_out(cell: Cell, now_s: float) -> list[Job]:
@@ -22,9 +37,10 @@ def run_out(cell: Cell, now_s: float) -> list[Job]:
     One that is being stopped ends anyway; one that is suspended keeps no GPU from others.
     """
     late = [job_id for job_id, placed_s in cell.starting.items() if now_s >= placed_s + cell.settings.start_limit_s]
+    late += [job_id for job_id, limit_s in cell.preparing.items() if now_s >= limit_s]
     jobs = []
     for job_id in late:
-        del cell.starting[job_id]
+        cell.begun(job_id)
         job = cell.jobs[job_id]
         if job.stays:
             job.stopping = job.tasks.overdue = True

@@ -48,6 +48,7 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         draining=known.draining if known is not None else False,
         remaps=event.remaps,
         state_port=event.state_port,
+        features=event.features,
     )
     cell.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import described, missing
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
@@ -40,6 +41,8 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
         if not node.are_healthy(task.gpu_indices):
             sick = next(index for index in task.gpu_indices if not node.is_healthy(index))
             return f"GPU {task.node_id}:{sick} is not healthy"
+        if lacks := missing(cell.jobs[event.job_id].spec.needs, node.features):
+            return f"node {task.node_id} has not {described(lacks)}"
     return None
 
 
@@ -128,7 +131,7 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
         job.account.steps_done = 0.0
     cell.give(job, [])
     cell.suspend(job, suspended=False)
-    cell.starting.pop(job.job_id, None)
+    cell.begun(job.job_id)
     job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""
 

@@ -14,6 +14,7 @@ from libs.contracts.placement import GangReleased, GangReserved
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import with_all
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.cluster.together import Together, without
@@ -35,18 +36,19 @@ def before(cell: Cell, job: Job) -> list[Reservation]:
     return [reservation for reservation in in_order(cell) if cell.jobs[reservation.job_id].order < job.order]
 
 
-def servers_besides(cell: Cell, reservations: Iterable[Reservation]) -> Servers:
-    """The usable servers with what these reservations leave of them: neither what is kept now nor what is to be."""
+def servers_besides(cell: Cell, job: Job, reservations: Iterable[Reservation]) -> Servers:
+    """The servers for the job without what these reservations keep of them, now or when it becomes free."""
     reserved = _by_node(reservations)
     if not reserved:
-        return cell.servers()
-    few = [without(cell.nodes[node_id], of_type) for node_id, of_type in reserved.items() if cell.nodes[node_id].usable]
-    return Together(cell.servers(closed=reserved), Listed(few))
+        return cell.servers_for(job)
+    nodes = ((cell.nodes[node_id], of_type) for node_id, of_type in reserved.items() if cell.nodes[node_id].usable)
+    few = [without(node, of_type) for node, of_type in with_all(nodes, job.spec.needs)]
+    return Together(cell.servers_for(job, closed=reserved), Listed(few))
 
 
 def servers_open_to(cell: Cell, job: Job) -> Servers:
     """What this waiting job may use: no GPU that is kept for a gang that goes before it."""
-    return servers_besides(cell, before(cell, job))
+    return servers_besides(cell, job, before(cell, job))
 
 
 def free_where_it_was(cell: Cell, job: Job) -> dict[str, list[int]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import described, missing
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.words import counted, plural
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
@@ -35,9 +37,10 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
     request = job.spec.gpus
     if fit is not None:
         return PendingReason.LOCALITY_RELAXING
-    if gangs.capacity(request, cell.servers()) < request.count:
-        return PendingReason.HEALTHY_GPUS_MISSING
-    if cell.reservations and gangs.best_fit(request, cell.servers()) is not None:
+    usable = cell.servers_for(job)
+    if gangs.capacity(request, usable) < request.count:
+        return PendingReason.FEATURE_MISSING if _lacks_features(cell, job) else PendingReason.HEALTHY_GPUS_MISSING
+    if cell.reservations and gangs.best_fit(request, usable) is not None:
         return PendingReason.FAIR_SHARE
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
@@ -46,7 +49,7 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
 
 def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
     """The cause with what was compared; arguments as for `told_why`."""
-    request, usable = job.spec.gpus, cell.servers()
+    request, usable = job.spec.gpus, cell.servers_for(job)
     free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
     cause = cause_to_wait(cell, job, open_servers, fit)
@@ -57,6 +60,8 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
         message = f"needs {counted(wanted, 'GPU')} of one type; {found}"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
+    if cause == PendingReason.FEATURE_MISSING:
+        return _lacking(cell, job, numbers)
     if cause == PendingReason.FAIR_SHARE:
         message = f"the GPUs that it could use are kept for {_holders(cell, job)}"
         with_reserved = gangs.free_gpus(request, usable)
@@ -67,6 +72,37 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         within = f" on at most {counted(request.max_nodes, 'node')}" if request.max_nodes is not None else ""
         message = f"needs {counted(wanted, 'GPU')}{within}; {counted(free, 'is', 'are')} free, but on more"
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
+
+
+def why_no_server(cell: Cell, job: Job) -> Reason | None:
+    """Why the job cannot be placed although there are GPUs enough: too few servers have what else it needs.
+
+    None: that is not what it waits for.
+    """
+    return _lacking(cell, job, {"gpus": job.spec.gpus.count}) if _lacks_features(cell, job) else None
+
+
+def _lacks_features(cell: Cell, job: Job) -> bool:
+    """Whether the job would fit on all usable servers, and does not on those that have what it needs."""
+    request = job.spec.gpus
+    if not job.spec.needs or gangs.capacity(request, cell.servers_for(job)) >= request.count:
+        return False
+    return gangs.capacity(request, cell.servers()) >= request.count
+
+
+def _lacking(cell: Cell, job: Job, numbers: dict[str, Number]) -> Reason:
+    """What is missing, and where: at most five servers."""
+    needs, healthy = job.spec.needs, gangs.capacity(job.spec.gpus, cell.servers_for(job))
+    without = [node for node in cell.nodes.values() if node.usable and not has(node, needs)]
+    return Reason(
+        code=PendingReason.FEATURE_MISSING,
+        message=f"needs {described(needs)}; usable nodes that have this have {counted(healthy, 'GPU')} of one type",
+        numbers={**numbers, "healthy_gpus": healthy},
+        rejected=[
+            Rejected(what=node.node_id, code="Lacks", numbers={"needs": described(missing(needs, node.features))})
+            for node in without[:5]
+        ],
+    )
 
 
 def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]]) -> Plan:

@@ -28,6 +28,9 @@ def rates(cell: Cell, job: Job, gpu_types: list[str]) -> dict[str, float]:
     tried yet counts like the best one that has.
     """
     acceptable = job.spec.gpus.acceptable(gpu_types)
+    if job.spec.needs:
+        able = cell.servers_for(job).types()
+        acceptable = [gpu_type for gpu_type in acceptable if gpu_type in able]
     known = job.spec.throughputs or cell.known.rates.get(configuration_of(job))
     if known:
         return {t: rate for t in acceptable if (rate := known.get(t, 0.0)) > 0}

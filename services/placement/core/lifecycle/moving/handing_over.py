@@ -168,7 +168,7 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
     )
     cell.give(job, event.gang)
     cell.suspend(job, suspended=False)
-    cell.starting.pop(job.job_id, None)
+    cell.begun(job.job_id)
     job.attempt, job.move, job.must_leave = event.attempt, None, None
     for listener in listeners:
         listener.moved(cell, job, now_s)

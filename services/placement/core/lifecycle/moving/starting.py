@@ -11,6 +11,7 @@ from libs.kernel.words import counted
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.abandoning import abandon
@@ -64,7 +65,8 @@ def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlac
         for node in cell.nodes.values()
         if node.usable and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
-    fit = gangs.best_fit(job.request, Listed(unreserved(cell, nodes)))
+    able = [node for node in nodes if has(node, job.spec.needs)]
+    fit = gangs.best_fit(job.request, Listed(unreserved(cell, able)))
     return fit.gang if fit is not None else None
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Phase
@@ -58,7 +59,8 @@ class Domain:
 
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when all residents are suspended."""
-        servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(self.nodes)), job.spec.gpus.max_nodes
+        able = [node for node in self.nodes if has(node, job.spec.needs)]
+        servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(able)), job.spec.gpus.max_nodes
         return servers is not None and (limit is None or servers <= limit)
 
 

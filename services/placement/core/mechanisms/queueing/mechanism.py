@@ -120,7 +120,7 @@ def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     """Whether the place is good enough: the fewest servers possible, or the job has waited for better."""
     if fit.nodes == 1 or now_s >= job.queued_since_s + cell.settings.locality_relax_s:
         return True
-    ideal = gangs.fewest_servers(job.spec.gpus, cell.servers())
+    ideal = gangs.fewest_servers(job.spec.gpus, cell.servers_for(job))
     return ideal is None or fit.nodes <= ideal
 
 
@@ -188,7 +188,7 @@ def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
 
 def _to_collect(cell: Cell, job: Job, first: list[Reservation]) -> gangs.Collection | None:
     """What is to be kept for the gang, of what those before it leave; a suspended one goes on where it was alone."""
-    left = servers_besides(cell, first)
+    left = servers_besides(cell, job, first)
     return where_it_was(cell, job, left) if job.suspended else gangs.to_collect(job.spec.gpus, left)
 
 

@@ -11,6 +11,7 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has, with_all
 from services.placement.core.cluster.servers import ByFree, entry
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
@@ -88,14 +89,26 @@ class Board:
                 by_free.remove(server, free)
                 by_free.add(server, self._free(node_id, pins=kind))
 
-    def best(self, job: Job) -> gangs.Fit | None:
-        """The best place among what is left."""
+    def best(self, job: Job, needs: Sequence[str]) -> gangs.Fit | None:
+        """The best place for the job among what is left, on servers that have these features."""
         pins, request = not job.spec.restartable, job.spec.gpus
-        node_id = self._servers(pins=pins).fullest(request.count)
-        if node_id is not None:
+        if not needs and (node_id := self._servers(pins=pins).fullest(request.count)) is not None:
             return gangs.on_one(request, self.gpu_type, (self._cell.nodes[node_id], self.left[node_id]))
-        free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
-        return gangs.over_several(request, self.gpu_type, with_host_room(free, self._hosts) if pins else free)
+        free = with_all(((self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()), needs)
+        free = with_host_room(free, self._hosts) if pins else free
+        if needs:
+            return gangs.best_of_type(request, self.gpu_type, free)
+        return gangs.over_several(request, self.gpu_type, free)
+
+    def needs(self, assignment: Assignment) -> list[str]:
+        """Features that the row's jobs need of their servers."""
+        found = [feature for job_id in assignment.jobs for feature in self._cell.jobs[job_id].spec.needs]
+        return list(dict.fromkeys(found))
+
+    def suits(self, gang: list[TaskPlacement], assignment: Assignment) -> bool:
+        """Whether the gang's servers, which one of the row's jobs has, have what the others need of them."""
+        needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
+        return all(has(self._cell.nodes[task.node_id], needs) for task in gang)
 
     def _servers(self, *, pins: bool) -> ByFree:
         found = self._by_free.get(pins)
@@ -220,7 +233,8 @@ def _staying_job(assignment: Assignment, present: Present, board: Board) -> Job 
     """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
-        if job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang):
+        free = job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang)
+        if job is not None and free and board.suits(job.gang, assignment):
             return job
     return None
 
@@ -230,7 +244,7 @@ def _new_gang(cell: Cell, assignment: Assignment, present: Present, board: Board
     for job_id in assignment.jobs:
         job = present.suspended.get(job_id)
         gang = board.again(job) if job is not None else None
-        if gang is not None:
+        if gang is not None and board.suits(gang, assignment):
             return gang
-    fit = board.best(cell.jobs[assignment.jobs[0]])
+    fit = board.best(cell.jobs[assignment.jobs[0]], board.needs(assignment))
     return fit.gang if fit is not None else None

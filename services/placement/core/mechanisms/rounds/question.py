@@ -54,6 +54,7 @@ def fingerprint(cell: Cell, jobs: list[Job], gpus: dict[str, int]) -> str:
     parts = [cell.policy, str(options.space_sharing), str(options.heterogeneity_aware), str(options.water_filling)]
     parts += [f"{t}={n}" for t, n in gpus.items()]
     parts += [job.job_id for job in jobs]
+    parts += [f"{node.node_id}:{','.join(node.features)}" for node in cell.nodes.values() if node.features]
     pinned = [job for job in jobs if not job.spec.restartable and is_pinned(cell, job)]
     parts += [f"{job.job_id}@{','.join(open_types(cell, job, list(gpus)))}" for job in pinned]
     parts += [str(cell.known.version), str(cell.tenant_weights), str(cell.cost_per_hour)]

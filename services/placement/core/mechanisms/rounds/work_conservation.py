@@ -8,6 +8,7 @@ from libs.contracts.base import Event
 from libs.contracts.placement import Lease
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import with_all
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.placing import placed, told
@@ -16,6 +17,7 @@ from services.placement.core.lifecycle.queue import untold
 from services.placement.core.lifecycle.suspending.changes import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.lifecycle.waiting import why_no_server
 from services.placement.core.mechanisms.rounds.claims import seen
 from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
 from services.placement.core.mechanisms.rounds.pinning import resting, rooms_on, with_host_room
@@ -32,7 +34,7 @@ def conserved(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
     yield from _idle_given_away(cell, memory, rounds)
     uninformed = [job for job in untold(cell) if job.job_id not in rounds.plan]
     for job in sorted(uninformed, key=lambda job: job.seq):
-        yield from told(job, why_it_waits(rounds, job))
+        yield from told(job, why_no_server(cell, job) or why_it_waits(rounds, job))
 
 
 def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
@@ -125,7 +127,8 @@ def _best(job: Job, known: Mapping[str, float], idle: Idle) -> gangs.Fit | None:
     """On the type where the job is fastest; among equals where most is idle."""
     counts = {gpu_type: sum(len(indices) for _, indices in servers) for gpu_type, servers in idle.items()}
     by_choice = sorted(known, key=lambda t: (-known[t], -counts[t], t))
-    fits = (gangs.best_of_type(job.spec.gpus, gpu_type, idle[gpu_type]) for gpu_type in by_choice)
+    needs = job.spec.needs
+    fits = (gangs.best_of_type(job.spec.gpus, each, with_all(idle[each], needs)) for each in by_choice)
     return next((fit for fit in fits if fit is not None), None)
 
 

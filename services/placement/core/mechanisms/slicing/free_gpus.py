@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import lacking
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index
 from services.placement.core.jobs import Job
@@ -34,13 +35,15 @@ class ByAffinity:
     def best_fit(self, job: Job, affinity: int) -> gangs.Fit | None:
         """The best place for the job on free GPUs of servers with this affinity."""
         index = self._indices.get(affinity)
-        return gangs.best_fit(job.spec.gpus, index.without(())) if index is not None else None
+        if index is None:
+            return None
+        return gangs.best_fit(job.spec.gpus, index.without(lacking(index.nodes.values(), job.spec.needs)))
 
 
 def free_place(cell: Cell, job: Job) -> gangs.Fit | None:
     """On free GPUs: of servers with its affinity, of empty ones, of any."""
     # Any first: where the job fits on some of the servers, it fits on all of them, and mostly it does not.
-    anywhere = gangs.best_fit(job.spec.gpus, cell.servers())
+    anywhere = gangs.best_fit(job.spec.gpus, cell.servers_for(job))
     if anywhere is None:
         return None
     view = up_to_date(cell).view(ByAffinity)

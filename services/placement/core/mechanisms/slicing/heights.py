@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from services.placement.core.cell import Cell
+from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.domains import Domain
 
 Ranked = list[tuple[int, str]]
 """(load, name) of domains, ascending: of domains with equally many GPUs that is by height, then by name."""
-Make = tuple[tuple[tuple[str, int], ...], ...]
-"""(GPU type, healthy GPUs of it) of each server of a domain."""
+Make = tuple[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], ...]
+"""(GPU type, healthy GPUs of it), and features, of each server of a domain."""
 
 
 @dataclass(eq=False)
 class Alike:
-    """Domains with the same healthy GPUs: what one of them can hold, all can."""
+    """Domains with the same healthy GPUs and features: what one of them can hold, all can."""
 
     make: Make
     gpus: int
@@ -88,7 +89,8 @@ class Heights:
 
 
 def _make(domain: Domain) -> Make:
-    servers = (
-        tuple(sorted({gpu.gpu_type: node.capacity(gpu.gpu_type) for gpu in node.gpus}.items())) for node in domain.nodes
-    )
-    return tuple(sorted(servers))
+    return tuple(sorted((_gpus(node), tuple(node.features)) for node in domain.nodes))
+
+
+def _gpus(node: Node) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted({gpu.gpu_type: node.capacity(gpu.gpu_type) for gpu in node.gpus}.items()))

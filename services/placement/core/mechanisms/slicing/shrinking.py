@@ -13,6 +13,7 @@ from libs.kernel.ids import move_id
 from libs.policies.policy import Way
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Move
@@ -106,7 +107,8 @@ def _comes_free(job: Job) -> int:
 def _first_with_room(cell: Cell, servers: list[_Server], job: Job) -> tuple[_Server, Steps] | None:
     """The first server where the job gets its GPUs, and what that takes."""
     for server in servers:
-        if server.gpu_type in gangs.accepted_types(job.spec.gpus, Listed([server.node])):
+        accepted = server.gpu_type in gangs.accepted_types(job.spec.gpus, Listed([server.node]))
+        if accepted and has(server.node, job.spec.needs):
             steps = _steps_on(cell, server, job)
             if steps is not None:
                 return server, steps

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from libs.contracts.cluster import TaskPlacement
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import has
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.changes import Assignment
@@ -109,7 +110,7 @@ def _place_of(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] |
 
 
 def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
-    nodes = [node for node in domain.nodes if node.usable]
+    nodes = [node for node in domain.nodes if node.usable and has(node, job.spec.needs)]
     for gpu_type in gangs.accepted_types(job.spec.gpus, Listed(nodes)):
         offered = [
             (node, indices)

@@ -64,4 +64,4 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
             message=f"its turn on {turn_on} comes when a slice is over",
             numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
         )
-    return waiting.reason_to_wait(cell, job, cell.servers(), None, now_s)
+    return waiting.reason_to_wait(cell, job, cell.servers_for(job), None, now_s)
