@@ -220,8 +220,9 @@ def _begin(task: Task, seen: Seen, now_s: float) -> Step:
         return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
     if seen.pid is None:
         return Step(facts=_setting_up(task, seen))
+    before = _setting_up(task, seen)
     task.status, task.started_s = (Status.WARMING if task.order.restores else Status.RUNNING), now_s
-    return Step(facts=[_started(task, seen.pid)])
+    return Step(facts=[*before, _started(task, seen.pid)])
 
 
 def _setting_up(task: Task, seen: Seen) -> list[Event]:
@@ -259,7 +260,7 @@ def _first_signal(task: Task) -> Action:
 
 def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
     """Report the end, and before it what has not been seen: its start, its return, what the script said last."""
-    facts: list[Event] = []
+    facts = _setting_up(task, seen) if task.status is Status.ACCEPTED else []
     never_started = task.status is Status.ACCEPTED and seen.pid is None
     if task.status is Status.ACCEPTED and seen.pid is not None:
         task.started_s = now_s

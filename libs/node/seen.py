@@ -94,7 +94,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     preparing: str = ""
     """What is being done for a task that has not been launched, such as fetching its code."""
     setup: Setup | None = None
-    """The environment of such a task is being prepared."""
+    """What prepares the environment of such a task, or has before its start."""
     pid: int | None = None
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch_agent.environment import rank_environments, session_environment
+from torch_agent.environments.activation import Activation
 from torch_agent.sessions.entering import _of_rank
 
 from libs.kernel.launchers import PER_NODE
@@ -20,6 +21,7 @@ def environments(gpus: int, **changes: object) -> list[dict[str, str]]:
         reports="/r",
         inject_path="/i",
         interpreter_dir="/p",
+        activation=Activation("/p/python"),
         commands_dir="/b",
         gpu_memory_bytes=1,
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, Place, torchrun_variables
+from torch_agent.environments.activation import Activation
 
 _OF_A_RANK = frozenset(
     (
@@ -34,6 +35,7 @@ def rank_environments(
     inject_path: str,
     interpreter_dir: str,
     commands_dir: str,
+    activation: Activation,
     gpu_memory_bytes: int,
 ) -> list[dict[str, str]]:
     """One environment per process of the task.
@@ -48,11 +50,13 @@ def rank_environments(
         inject_path: put first on PYTHONPATH, so that every Python process of the task gets the harness.
         interpreter_dir: put first on PATH: `python` is the interpreter that the agent runs on.
         commands_dir: put before that: `srun` is the agent's, also on the node of a Slurm cluster.
+        activation: the environment that is active; its folders stand between the two on PATH.
         gpu_memory_bytes: of one GPU.
     """
     common = {
-        **base,
-        "PATH": _joined(f"{commands_dir}:{interpreter_dir}", base.get("PATH", "")),
+        **{name: value for name, value in base.items() if name not in activation.drops},
+        "PATH": _joined(":".join((commands_dir, *activation.path, interpreter_dir)), base.get("PATH", "")),
+        **activation.variables,
         "PYTHONUNBUFFERED": "1",
         **order.env,
         "PYTHONPATH": _joined(inject_path, order.env.get("PYTHONPATH", base.get("PYTHONPATH", ""))),

@@ -53,6 +53,20 @@ class TaskFolder:
         """What the script reports, a line each; not there before its first report."""
         return self.path / "reports.jsonl"
 
+    @property
+    def setup(self) -> str | None:
+        """Name of the environment that was set up for the task; None: there is none."""
+        try:
+            return os.readlink(self.path / "setup").rpartition("/")[2]
+        except OSError:
+            return None
+
+    def use_setup(self, environment: Path) -> None:
+        """Note which environment the task uses, so that it is kept as long as the task lives."""
+        link = self.path / "setup"
+        link.unlink(missing_ok=True)
+        link.symlink_to(environment)
+
     def make(self) -> None:
         """Create the folders."""
         for folder in (self.path, self.work, self.pages):

@@ -9,17 +9,23 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, conflict_here, filled_in
+from libs.node.seen import Setup
 from libs.node.task import task_key
 from torch_agent.code import CodeBroken, unpack
-from torch_agent.environment import place_of, rank_environments
+from torch_agent.environment import place_of, rank_environments, session_environment
+from torch_agent.environments.activation import Activation, NotThere, activation_of, with_variables
+from torch_agent.environments.data import Data, NoSuchData, data_variables, wanted
+from torch_agent.environments.images import RUNNERS, Container, Mount, variables_for
+from torch_agent.environments.setups import SetupFailed, Setups, Wanted
 from torch_agent.files.outputs import Outputs
-from torch_agent.folders import TaskFolder
+from torch_agent.folders import Refusal, TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to
 from torch_agent.options import Options
@@ -46,6 +52,9 @@ class Launcher:
         self._options = options
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
+        self.setups = Setups(options.state_dir / "setups", options.setups_most_bytes, options.setups_longest_s)
+        self.setting_up: dict[str, Setup] = {}
+        """{task key: the setup that it waits for, or waited for before its start}."""
         self.doing: dict[str, str] = {}
         """{task key: what is being done for it}, of tasks that are being launched, or were when that was broken off."""
         self._base = {k: v for k, v in os.environ.items() if not k.startswith(AGENTS_OWN)}
@@ -61,8 +70,10 @@ class Launcher:
             shim = await self._launched(order, folder, key)
             del self.doing[key]
             return shim
-        except (CodeBroken, NotLaunched) as error:
+        except (CodeBroken, NotLaunched, NotThere, NoSuchData) as error:
             await _refuse(folder, str(error), outcome="launch_failed")
+        except SetupFailed as error:
+            await _refuse(folder, str(error), outcome="setup_failed")
         except Exception as error:
             log.exception("%s.%d cannot be launched", order.job_id, order.attempt)
             await _refuse(folder, f"{type(error).__name__}: {error}", outcome="node_failed")
@@ -77,8 +88,36 @@ class Launcher:
             self.doing[key] = f"fetching and unpacking code {order.code_id} from {self._options.gateway}"
             cache = self._options.state_dir / "code"
             await asyncio.to_thread(unpack, order.code_id, self._options.gateway, cache, folder.work)
+        found = wanted(self._options.data, order.mounts)
+        activation = activation_of(order, sys.executable, folder.path / "bin", self._base)
+        activation = with_variables(activation, data_variables(found, order.mounts))
+        if order.setup:
+            activation = await self._set_up(order, folder, key, activation)
         self.doing[key] = "starting its processes"
-        return folder.start_shim(self._spec(order, folder))
+        return folder.start_shim(self._spec(order, folder, activation, found))
+
+    async def _set_up(self, order: LaunchTask, folder: TaskFolder, key: str, base: Activation) -> Activation:
+        """The environment that the job's setup prepares, made now or before."""
+        cwd = Path(order.working_dir or folder.work)
+        want = Wanted(
+            command=order.setup,
+            content=order.code_id or order.working_dir or "",
+            base=base,
+            cwd=cwd,
+            environment=self._environment_of_setup(order, folder, base),
+            limit_s=self._options.setup_limit_s,
+        )
+        name, interpreter = await self.setups.key_of(want)
+        folder.use_setup(self.setups.folder / name)
+        self.doing[key] = f"setting up: {order.setup}"
+        if not self.setups.is_ready(name):
+            self.setting_up[key] = Setup(command=order.setup, limit_s=self._options.setup_limit_s)
+        return await self.setups.prepared(name, interpreter, want, folder.path / f"rank-{order.first_rank}.out")
+
+    def _environment_of_setup(self, order: LaunchTask, folder: TaskFolder, base: Activation) -> dict[str, str]:
+        """That of a command which a user starts beside the first rank."""
+        environments = self._environments(order, folder, base, self._base, _rendezvous(order))
+        return session_environment(environments[0], session_id="", term=None)
 
     def checkpoints(self, job_id: str) -> Path:
         """Kept over the job's attempts."""
@@ -90,29 +129,22 @@ class Launcher:
             return {}
         return {"SANJAYA_OUTPUT_DIR": str(self.outputs.link(order.job_id, order.output_dir, folder.work))}
 
-    def _spec(self, order: LaunchTask, folder: TaskFolder) -> dict[str, Any]:
+    def _spec(
+        self, order: LaunchTask, folder: TaskFolder, activation: Activation, found: Mapping[str, Data]
+    ) -> dict[str, Any]:
         gpus = [self._gpus[index] for index in order.gpu_indices]
-        checkpoints = self.checkpoints(order.job_id)
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        uuids, rendezvous = [gpu.uuid for gpu in gpus], _rendezvous(order)
-        place, command = place_of(order, uuids, rendezvous), order.command
+        self.checkpoints(order.job_id).mkdir(parents=True, exist_ok=True)
+        rendezvous = _rendezvous(order)
+        place, command = place_of(order, [gpu.uuid for gpu in gpus], rendezvous), order.command
         if order.launcher != PER_GPU:
             if (why := conflict_here(command, place)) is not None:
                 raise NotLaunched(why)
             command = filled_in(command, place)
-        environments = rank_environments(
-            order,
-            base=self._base | self._output(order, folder),
-            gpu_uuids=uuids,
-            rendezvous=rendezvous,
-            checkpoint_dir=str(checkpoints),
-            harness_dir=str(folder.pages),
-            reports=str(folder.reports),
-            inject_path=inject_path(),
-            interpreter_dir=str(Path(sys.executable).parent),
-            commands_dir=str(self._commands()),
-            gpu_memory_bytes=gpus[0].memory_bytes,
-        )
+        # An image brings an environment of its own: nothing of the agent's is for what runs in it.
+        base = {} if order.image else self._base
+        environments = self._environments(order, folder, activation, base | self._output(order, folder), rendezvous)
+        if order.image:
+            command, environments = self._contained(order, folder, found, command, environments)
         return {
             "command": command,
             "cwd": order.working_dir or str(folder.work),
@@ -121,6 +153,60 @@ class Launcher:
             "data_limit_bytes": _data_limit(order, gpus) if place.virtual else 0,
             "nice": 5 if place.virtual else 0,
         }
+
+    def _environments(
+        self,
+        order: LaunchTask,
+        folder: TaskFolder,
+        activation: Activation,
+        base: Mapping[str, str],
+        rendezvous: tuple[str, int],
+    ) -> list[dict[str, str]]:
+        gpus = [self._gpus[index] for index in order.gpu_indices]
+        return rank_environments(
+            order,
+            base=base,
+            gpu_uuids=[gpu.uuid for gpu in gpus],
+            rendezvous=rendezvous,
+            checkpoint_dir=str(self.checkpoints(order.job_id)),
+            harness_dir=str(folder.pages),
+            reports=str(folder.reports),
+            inject_path=inject_path(),
+            interpreter_dir=str(Path(sys.executable).parent),
+            commands_dir=str(self._commands()),
+            activation=activation,
+            gpu_memory_bytes=gpus[0].memory_bytes,
+        )
+
+    def _contained(
+        self,
+        order: LaunchTask,
+        folder: TaskFolder,
+        found: Mapping[str, Data],
+        command: list[str],
+        environments: list[dict[str, str]],
+    ) -> tuple[list[str], list[dict[str, str]]]:
+        """The command line of the runner, and its environments.
+
+        Raises:
+            NotLaunched: the node has no runner (any more).
+        """
+        runner = self._options.image_runner
+        if not runner:
+            raise NotLaunched(f"image {order.image}: this node has no runner; expected one of {', '.join(RUNNERS)}")
+        gpus = tuple(index for index in order.gpu_indices if self._gpus[index].uuid)
+        folders = [folder.path, self.checkpoints(order.job_id)]
+        folders += [Path(order.working_dir)] if order.working_dir else []
+        folders += [self.outputs.folder / order.job_id] if order.output_dir else []
+        mounts = [Mount(str(path), str(path)) for path in folders]
+        harness = str(Path(inject_path()).parent)
+        mounts += [Mount(harness, harness, read_only=True)]
+        mounts += [Mount(str(d.path), order.mounts[name] or str(d.path), d.read_only) for name, d in found.items()]
+        variables = [{k: v for k, v in each.items() if k != "PATH"} for each in environments]
+        workdir = order.working_dir or str(folder.work)
+        inside = Container(order.image, workdir, tuple(mounts), tuple(sorted(variables[0])), gpus)
+        line = RUNNERS[runner](runner, inside, command)
+        return line, [self._base | variables_for(runner, each, gpus) for each in variables]
 
     def _commands(self) -> Path:
         """The folder of commands that tasks find besides the machine's: `srun`, which runs without the harness."""
@@ -136,7 +222,7 @@ class Launcher:
         return folder
 
 
-async def _refuse(folder: TaskFolder, why: str, *, outcome: Literal["launch_failed", "node_failed"]) -> None:
+async def _refuse(folder: TaskFolder, why: str, *, outcome: Refusal) -> None:
     while True:
         try:
             folder.refuse(why, outcome=outcome)

@@ -8,7 +8,10 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from libs.contracts import features
 from libs.contracts.cluster import PortRange
+from torch_agent.environments.data import Data, data_of
+from torch_agent.environments.images import RUNNERS, found_runner
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,26 @@ class Options:
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
+    setups_most_bytes: int
+    """What environments that jobs have set up, and do not use any more, may take together on this node."""
+    setups_longest_s: float
+    """How long such an environment is kept after its last use."""
+    setup_limit_s: float
+    """How long a job's setup may take."""
+    image_runner: str
+    """The program that runs container images; empty: none."""
+    data: dict[str, Data]
+    """{name: the data that jobs ask for by it}."""
     driver_checkpoint: bool
     """Whether the driver moves the memory of processes without the harness."""
     requeue_on_exit: bool
     """Whether an orderly exit ends the tasks and gives their jobs back to the queue; else they go on, to be adopted."""
     heartbeat_s: float
+
+    @property
+    def features(self) -> list[str]:
+        """What jobs may need of this node beside GPUs."""
+        return sorted([*([features.IMAGES] if self.image_runner else []), *(features.data(name) for name in self.data)])
 
 
 def parse(arguments: list[str] | None = None) -> Options:
@@ -85,6 +103,38 @@ def parse(arguments: list[str] | None = None) -> Options:
         help="how long what a job keeps stays after its last change",
     )
     add(
+        "--setups-gib",
+        type=float,
+        default=float(env("SANJAYA_SETUPS_GIB", "50")),
+        help="what environments of ended jobs (submit --setup) may take here together; beyond, the oldest goes",
+    )
+    add(
+        "--setups-days",
+        type=float,
+        default=float(env("SANJAYA_SETUPS_DAYS", "14")),
+        help="how long such an environment stays after its last use",
+    )
+    add(
+        "--setup-limit",
+        type=float,
+        default=float(env("SANJAYA_SETUP_LIMIT_S", "1800")),
+        metavar="SECONDS",
+        help="how long the setup of a job may take",
+    )
+    add(
+        "--image-runner",
+        choices=("auto", "none", *RUNNERS),
+        default=env("SANJAYA_IMAGE_RUNNER", "auto"),
+        help="what runs container images (submit --image); auto: the first that is installed",
+    )
+    add(
+        "--data",
+        action="append",
+        default=env("SANJAYA_DATA", "").split(),
+        metavar="NAME=PATH[:ro]",
+        help="data that jobs ask for by name (submit --mount NAME); repeat",
+    )
+    add(
         "--driver-checkpoint",
         action=argparse.BooleanOptionalAction,
         default=env("SANJAYA_DRIVER_CHECKPOINT") == "1",
@@ -102,6 +152,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error("--bus (or SANJAYA_BUS) is needed: sqlite:///path/log.db or kafka://host:port")
     if found.virtual_gpus < 0:
         parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
+    try:
+        data = dict(data_of(text) for text in found.data)
+    except ValueError as error:
+        parser.error(f"--data {error}")
+    runner = found_runner(found.image_runner, env("PATH"))
+    if not runner and found.image_runner not in ("auto", "none"):
+        parser.error(f"--image-runner {found.image_runner}: expected a program on PATH, which has none of this name")
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
     return Options(
         node_id=found.node_id,
@@ -121,6 +178,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
+        setups_most_bytes=int(found.setups_gib * 2**30),
+        setups_longest_s=found.setups_days * 86_400.0,
+        setup_limit_s=found.setup_limit,
+        image_runner=runner,
+        data=data,
         driver_checkpoint=found.driver_checkpoint,
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,

@@ -111,6 +111,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
+        asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
     orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, supervision.take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(gpus.inventory()), incarnation)
@@ -182,6 +183,8 @@ def _joined(
         files_port=files_port,
         state_dir=str(options.state_dir),
         agent_version=VERSION,
+        features=options.features,
+        image_runner=options.image_runner,
     )
 
 

@@ -114,6 +114,10 @@ class Supervision:
         self.look()
         self._journal.machine_start = self._machine_start
 
+    def active_setups(self) -> set[str]:
+        """Names of the environments that such tasks use, or are about to."""
+        return {name for task in self.active() if (name := self.folder(task).setup) is not None}
+
     def active_jobs(self) -> set[str]:
         """Ids of the jobs with such tasks."""
         return {task.order.job_id for task in self.active()}
@@ -196,6 +200,8 @@ class Supervision:
             seen = msgspec.structs.replace(seen, ended=self._interruption(task))
         taken = task.waits_for_gpus and gpus_taken(task, self.active())
         seen = msgspec.structs.replace(seen, gpus_taken=taken, preparing=self._launcher.doing.get(task.key, ""))
+        if (setup := self._launcher.setting_up.get(task.key)) is not None:
+            seen = msgspec.structs.replace(seen, setup=setup)
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             living = living_pages(folder.pages)
             seen = with_acknowledgements(seen, folder.pages, living)
@@ -303,6 +309,7 @@ class Supervision:
         self._interrupted.discard(task.key)
         self._launching.pop(task.key, None)
         self._launcher.doing.pop(task.key, None)
+        self._launcher.setting_up.pop(task.key, None)
         self._fetches.forget(task.key)
         if self._by_driver is not None:
             self._by_driver.forget(task.key)

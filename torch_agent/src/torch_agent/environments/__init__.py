@@ -1,0 +1,1 @@
+"""What a job's processes run in: interpreter, virtual or conda environment, setup, container image, data."""

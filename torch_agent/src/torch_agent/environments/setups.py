@@ -1,0 +1,230 @@
+"""Environments that jobs set up (`--setup COMMAND`): a virtual environment per content, made once and kept.
+
+`<state dir>/setups/<key>/` is a virtual environment above the interpreter that the job names: it sees what is installed
+there, such as torch. The command runs in the job's working directory while it is active. What is in it counts only with
+the mark that is written last: one whose making was broken off, by whatever, is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from torch_agent.environments.activation import Activation, of_venv
+from torch_agent.kept import KeptFolders
+from torch_agent.shim import PR_SET_PDEATHSIG, TASK_VARIABLE, kill_members
+
+PREFIX = "[setup] "
+"""Of each line that it adds to the job's output."""
+MARK = "sanjaya-setup.json"
+_TAIL_LINES = 20
+_CHUNK = 1 << 16
+_LONGEST_LINE = 8 * 1024
+_ASKS = "import json, site, sys; print(json.dumps([sys.executable, sys.version, site.getsitepackages()]))"
+
+
+class SetupFailed(Exception):
+    """The command has not prepared the environment; the message ends with the line that says why."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An environment that a job is to have."""
+
+    command: str
+    content: str
+    """Names the files that the command may read: the id of the uploaded code, or the directory on the node."""
+    base: Activation
+    """The environment that it is made above."""
+    cwd: Path
+    environment: Mapping[str, str]
+    """Of the job's tasks, without a place in a gang."""
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class _Interpreter:
+    executable: str
+    version: str
+    packages: tuple[str, ...]
+
+    def key(self, wanted: Wanted) -> str:
+        """The same for the same command, content and interpreter."""
+        parts = (wanted.command, wanted.content, self.executable, self.version)
+        return "s-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+class Setups(KeptFolders):
+    """All of a node."""
+
+    def __init__(self, folder: Path, most_bytes: int, longest_s: float) -> None:
+        super().__init__(folder, most_bytes, longest_s)
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def key_of(self, wanted: Wanted) -> tuple[str, _Interpreter]:
+        """Names the environment, and what it is made above.
+
+        Raises:
+            SetupFailed: the interpreter does not run.
+        """
+        interpreter = await _asked(wanted.base.python)
+        return interpreter.key(wanted), interpreter
+
+    def is_ready(self, key: str) -> bool:
+        """Whether it has been made."""
+        return (self.folder / key / MARK).exists()
+
+    async def prepared(self, key: str, interpreter: _Interpreter, wanted: Wanted, output: Path) -> Activation:
+        """The environment, made now or before. Tasks that need the same wait for one.
+
+        Args:
+            output: the file that gets what the command writes.
+
+        Raises:
+            SetupFailed: the command ended badly, or took too long.
+            OSError: the node cannot store it.
+        """
+        folder = self.folder / key
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if self.is_ready(key):
+                os.utime(folder / MARK)  # its age counts from its last use
+                _say(output, f"prepared before on this node: {wanted.command}")
+            else:
+                await self._make(folder, interpreter, wanted, output)
+        return of_venv(folder).over(wanted.base)
+
+    async def _make(self, folder: Path, interpreter: _Interpreter, wanted: Wanted, output: Path) -> None:
+        mark = str(folder)
+        try:
+            # What an agent that was killed has left of it may still be at work.
+            await asyncio.to_thread(kill_members, mark)
+            await asyncio.to_thread(self.remove, folder.name)
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            tail: deque[str] = deque(maxlen=_TAIL_LINES)
+            async with asyncio.timeout(wanted.limit_s):
+                venv = [interpreter.executable, "-m", "venv", "--without-pip", "--system-site-packages", mark]
+                await _run(venv, wanted, {}, mark, output, tail)
+                _open_up(folder, interpreter)
+                active = of_venv(folder).over(wanted.base)
+                path = ":".join((*active.path, wanted.environment.get("PATH", os.defpath)))
+                _say(output, wanted.command)
+                command = ["/bin/sh", "-c", wanted.command]
+                await _run(command, wanted, {**active.variables, "PATH": path}, mark, output, tail)
+            (folder / MARK).write_text(json.dumps({"command": wanted.command, "content": wanted.content}))
+        except TimeoutError:
+            raise SetupFailed(f"{wanted.command}: not done within {wanted.limit_s:g} s") from None
+        finally:
+            if not (folder / MARK).exists():
+                kill_members(mark)  # at once, also where the agent is leaving
+
+
+def _open_up(folder: Path, interpreter: _Interpreter) -> None:
+    """Have the environment see the packages of the interpreter, also where that is of a virtual environment itself.
+
+    The interpreter's pip is its pip, too: to install another one takes seconds.
+    """
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "sanjaya.pth").write_text("".join(f"{each}\n" for each in interpreter.packages))
+    if any((Path(each) / "pip").is_dir() for each in interpreter.packages):
+        for name in ("pip", "pip3"):
+            (folder / "bin" / name).write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m pip "$@"\n')
+            (folder / "bin" / name).chmod(0o755)
+
+
+async def _asked(python: str) -> _Interpreter:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            python, "-I", "-c", _ASKS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        said, errors = await process.communicate()
+        executable, version, packages = json.loads(said)
+    except (OSError, ValueError) as error:
+        raise SetupFailed(f"{python} does not run: {error}") from None
+    if process.returncode != 0:
+        raise SetupFailed(f"{python} does not run: {errors.decode(errors='replace')[-500:]}")
+    return _Interpreter(executable, version, tuple(packages))
+
+
+async def _run(
+    command: list[str],
+    wanted: Wanted,
+    variables: Mapping[str, str],
+    mark: str,
+    output: Path,
+    tail: deque[str],
+) -> None:
+    """Run a command to its end, and end what it has left running.
+
+    Raises:
+        SetupFailed: it ended badly.
+    """
+    environment = {k: v for k, v in wanted.environment.items() if k not in wanted.base.drops}
+    environment |= {**variables, TASK_VARIABLE: mark, "SANJAYA_HARNESS": "0"}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=wanted.cwd,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_the_agent,
+        )
+    except OSError as error:
+        raise SetupFailed(f"{command[0]} in {wanted.cwd}: {error}") from error
+    assert process.stdout is not None
+    copying = asyncio.create_task(_copied(process.stdout, output, tail))
+    try:
+        code = await process.wait()
+        await asyncio.to_thread(kill_members, mark)
+        await copying
+    finally:
+        copying.cancel()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if code != 0:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        last = f": {tail[-1]}" if tail else ""
+        before = "".join(f"{line}\n" for line in tail)
+        raise SetupFailed(f"{before}setup ended with {how}{last}")
+
+
+def _die_with_the_agent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def _copied(source: asyncio.StreamReader, output: Path, tail: deque[str]) -> None:
+    """Add what comes to the output, line by line with the prefix."""
+    rest = b""
+    with output.open("ab") as file:
+        while data := await source.read(_CHUNK):
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            _add(file, lines, tail)
+            file.flush()
+        _add(file, [rest] if rest else [], tail)
+
+
+def _add(file: BinaryIO, lines: list[bytes], tail: deque[str]) -> None:
+    for line in lines:
+        file.write(PREFIX.encode() + line + b"\n")
+        if text := line.decode(errors="replace").strip():
+            tail.append(text)
+
+
+def _say(output: Path, text: str) -> None:
+    with output.open("a") as file:
+        file.write("".join(f"{PREFIX}{line}\n" for line in text.splitlines()))
