@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -34,6 +34,7 @@ from libs.contracts.sessions import (
 )
 
 if TYPE_CHECKING:
+    from libs.client import Client
     from libs.client.sessions import Session
 
 T = TypeVar("T")
@@ -111,8 +112,6 @@ def forward(
 
     `sanjaya forward JOB 8888:9999` has it at 127.0.0.1:9999. For TensorBoard, Jupyter and the like.
     """
-    from libs.client.sessions import Forwarding  # loaded only where there is a session
-
     remote, local = ports(port)
     with client(gateway) as cell:
 
@@ -120,16 +119,35 @@ def forward(
             tell(f"forwarding to port {remote} of {opened.node_id}, where {opened.name} runs, until Ctrl-C")
             print(f"http://127.0.0.1:{own}", flush=True)
 
-        forwarding = Forwarding(
-            cell, resolve(cell, job), remote, local, rank=rank, on_open=on_open, on_notice=lambda text: tell(text)
-        )
         try:
-            over = _run(_until_left(forwarding.run(), (signal.SIGINT, *LEAVING)))
-        except Left:
-            return
+            over = forwarded(cell, resolve(cell, job), remote, local, on_open, rank=rank)
         except OSError as error:
             fail(f"port {local} of this machine: {error.strerror or error}", USAGE, f"sanjaya forward {job} {remote}:0")
-        fail(f"the forward is over: {over}", FAILED)
+        if over is not None:
+            fail(f"the forward is over: {over}", FAILED)
+
+
+def forwarded(
+    cell: Client, job: str, remote: int, local: int, on_open: Callable[[Opened, int], None], *, rank: int = 0
+) -> str | None:
+    """Forward a port until a signal ends that, or the job's end does.
+
+    Args:
+        on_open: gets the answer of the gateway and the port of this machine once it is open.
+
+    Returns:
+        Why it is over; None when a signal has ended it.
+
+    Raises:
+        OSError: the port of this machine cannot be had.
+    """
+    from libs.client.sessions import Forwarding  # loaded only where there is a session
+
+    forwarding = Forwarding(cell, job, remote, local, rank=rank, on_open=on_open, on_notice=lambda text: tell(text))
+    try:
+        return _run(_until_left(forwarding.run(), (signal.SIGINT, *LEAVING)))
+    except Left:
+        return None
 
 
 def ports(text: str) -> tuple[int, int]:

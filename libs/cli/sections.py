@@ -11,7 +11,7 @@ SECTIONS = {
         "submit run jobs show why story stacks logs wait cancel pause resume set",
         "in the order of a job's life",
     ),
-    "Inside a job": ("ls cp exec shell forward", "files, commands, a terminal, ports"),
+    "Inside a job": ("ls cp exec shell forward notebook", "files, commands, a terminal, ports"),
     "Sweeps": ("sweep sweeps", "search for hyper-parameters"),
     "Cluster": ("nodes gpus drain undrain tenants tenant policy settings", "what there is, and for which jobs"),
     "Log and audit": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from libs.contracts import wire
@@ -91,6 +92,7 @@ def node(
     incarnation: int = 1,
     tasks: list[TaskRef] | None = None,
     remaps: bool = False,
+    features: Sequence[str] = (),
 ) -> NodeJoined:
     """A node with GPUs of one type."""
     return NodeJoined(
@@ -103,6 +105,7 @@ def node(
         rendezvous_ports=PortRange(first=29500, last=29509),
         virtual=True,
         remaps=remaps,
+        features=list(features),
     )
 
 

@@ -80,3 +80,15 @@ def test_the_best_nodes_that_a_gang_may_have_count():
         (JobAdmitted, 16),
         (JobAdmitted, 18),
     ]
+
+
+def test_a_job_must_fit_the_nodes_that_have_what_else_it_needs():
+    case = case_with(node("n1", 4), node("n2", 2, features=["data:imagenet", "images"]))
+    assert [type(e) for e in case.give(arrival("a", 2, image="ubuntu", mounts={"imagenet": "/data"}))] == [JobAdmitted]
+    rejected = only(case.give(arrival("b", 3, image="ubuntu")), JobRejected)
+    assert rejected.reason.code == PendingReason.NEVER_FITS
+    assert rejected.reason.message.endswith("the whole cluster has 2 v100 on nodes with a runner of container images")
+    rejected = only(case.give(arrival("c", 1, mounts={"coco": ""})), JobRejected)
+    assert (rejected.reason.code, rejected.reason.message) == (PendingReason.NEVER_FITS, "no node has data coco")
+    case.give(NodeLeft(node_id="n2", incarnation=1, note=""))
+    assert only(case.give(arrival("d", 1, image="ubuntu")), JobRejected).reason.code == PendingReason.NEVER_FITS

@@ -77,3 +77,17 @@ def test_the_tenants_limit(limit: int | None, verdict: str) -> None:
     story = Story().two_nodes().granted().says(placed())
     story.says(TenantConfigured(tenant="vision", gpu_limit=limit, requested_by="op"))
     assert plan(story, 2).verdict == verdict
+
+
+def test_only_nodes_that_have_what_else_a_job_needs_count() -> None:
+    story = Story().says(node("n1", 4), node("n2", 2, features=["images"]))
+    rows = story.rows
+
+    def found(gpus: int, **fields: object) -> Forecast:
+        spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), **fields)  # type: ignore[arg-type]
+        return forecast(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0)
+
+    assert found(1, image="ubuntu").where == {"n2": 1}
+    assert found(3, image="ubuntu").verdict == "rejected"
+    lacking = found(1, mounts={"coco": ""})
+    assert (lacking.verdict, lacking.reason, lacking.message) == ("rejected", "NeverFits", "no node has data coco")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettingUp, JobStarted, JobSuspended
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.node.advance import BOUNDARY_PATIENCE_S, WARMING_PATIENCE_S, Action, Step, advance, next_look_s
-from libs.node.seen import ByDriver, Ended, OnDevice, Seen, Stillness
+from libs.node.seen import ByDriver, Ended, OnDevice, Seen, Setup, Stillness
 from libs.node.task import Order, Status, Task, apply_order, stop_all
 from libs.testing.builders import launch
 
@@ -362,3 +362,17 @@ def test_ranks_that_train_without_a_process_group_are_reported_once():
     assert fact.reason.message.startswith("4 processes train side by side without a process group: ")
     assert "--launch per-node" in fact.reason.message
     assert case.see(msgspec.structs.replace(UP, apart=4)).facts == []
+
+
+def test_a_setup_is_reported_once_and_before_the_start_or_the_end():
+    setup = Setup(command="pip install x", limit_s=60.0)
+    case = Case()
+    [fact] = case.see(Seen(launched=True, setup=setup)).facts
+    assert isinstance(fact, JobSettingUp)
+    assert (fact.limit_s, fact.reason.message) == (60.0, "setting up: pip install x")
+    assert case.see(Seen(launched=True, setup=setup)).facts == []
+    assert [type(each) for each in case.see(Seen(launched=True, setup=setup, pid=7)).facts] == [JobStarted]
+    case = Case()
+    ended = Ended(exit_code=None, signal=None, outcome="setup_failed", stderr_tail="no such package")
+    facts = case.see(Seen(launched=True, setup=setup, ended=ended)).facts
+    assert [type(each) for each in facts] == [JobSettingUp, JobExited]
