@@ -31,6 +31,7 @@ NODES = (
     Column("GPUS", lambda n: f"{n['gpus'] - n['free']}/{n['gpus']} {','.join(n['gpu_types'])}"),
     Column("JOBS", lambda n: ", ".join(n["jobs"])),
     Column("RACK", lambda n: n["rack"]),
+    Column("HAS", lambda n: ", ".join(n["features"]), wide=True),
     Column("ADDRESS", lambda n: n["address"], wide=True),
     Column("INCARNATION", lambda n: str(n["incarnation"]), wide=True),
     Column("NOTE", lambda n: n["note"]),

@@ -42,6 +42,9 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
+    yield "setup", spec.get("setup", "")
+    yield "runs in", _runs_in(spec)
+    yield "data", ", ".join(f"{name}:{path}" if path else name for name, path in spec.get("mounts", {}).items())
     yield "waits for", waits_of(job)
     yield "part of", job["group_id"] or ""
     yield "on the node", job["folder"] or ""
@@ -54,6 +57,12 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     if wide:
         yield "environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in spec.get("env", {}).items())
         yield "decided by", f"{job['reason_source']} at offset {job['reason_offset']}"
+
+
+def _runs_in(spec: Row) -> str:
+    """The environment that the job has named."""
+    named = {"image": "image", "venv": "virtual environment", "conda": "conda environment", "python": "interpreter"}
+    return ", ".join(f"{words} {spec[field]}" for field, words in named.items() if spec.get(field))
 
 
 def _progress(job: Row) -> str:

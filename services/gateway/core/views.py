@@ -100,6 +100,8 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
         "virtual": row.virtual,
         "incarnation": row.incarnation,
         "agent_version": row.agent_version,
+        "features": row.features,
+        "image_runner": row.image_runner,
         "note": row.note,
         "errors": row.errors,
         "last_error": row.last_error,

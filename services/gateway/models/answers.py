@@ -294,6 +294,10 @@ class Node(Answer):
     virtual: bool
     incarnation: int
     agent_version: str
+    features: list[str]
+    """What jobs may need of it beside GPUs: `images`, `data:NAME`."""
+    image_runner: str
+    """The program that runs container images there; empty: there is none."""
     note: str
     errors: int
     """That its agent has logged since its start."""

@@ -34,11 +34,14 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     known = event.job_id in state.queued or event.job_id in state.assignments
     if len(event.spec.widths) > 1 and not known:  # the first arrival of an id counts
         state.widths.setdefault(event.job_id, event.spec.widths)
+    if event.spec.needs and not known:
+        state.needs.setdefault(event.job_id, event.spec.needs)
 
 
 @machine.evolves(JobRejected)
 def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
     state.widths.pop(event.job_id, None)
+    state.needs.pop(event.job_id, None)
 
 
 @machine.evolves(JobPlaced)
@@ -165,6 +168,7 @@ def attempt_ended(state: State, event: Ended, now_s: float) -> None:
     state.queued.pop(event.job_id, None)
     if not isinstance(event, AttemptFailed):
         state.widths.pop(event.job_id, None)
+        state.needs.pop(event.job_id, None)
     state.assessments.pop(event.job_id, None)
     look_soon(state, now_s)
 

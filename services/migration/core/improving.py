@@ -93,7 +93,7 @@ def _go_on(state: State, candidates: dict[str, Assignment], room: Room) -> Propo
     since = {job_id: each.suspended_since_s or 0.0 for job_id, each in candidates.items() if each.waits}
     for job_id in sorted(since, key=lambda job_id: (since[job_id], job_id)):
         assignment = candidates[job_id]
-        for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
+        for node_id in room.servers_for(job_id, assignment, but=assignment.nodes):
             verb = plural(assignment.width, "is", "are")
             message = f"it waits for its turn, and {counted(assignment.width, 'GPU')} of {node_id} {verb} free"
             return Proposal(job_id, node_id, Reason(code="GpusVacated", message=message))
@@ -104,7 +104,7 @@ def _come_together(state: State, candidates: dict[str, Assignment], room: Room) 
     """A gang that is spread over servers comes together on one."""
     for job_id, assignment in candidates.items():
         if assignment.holds and len(assignment.gang) > 1:
-            for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=[]):
+            for node_id in room.servers_for(job_id, assignment, but=[]):
                 numbers: dict[str, Number] = {"servers": len(assignment.gang)}
                 message = f"it is spread over {len(assignment.gang)} servers, and {node_id} has room for all of it"
                 return Proposal(job_id, node_id, Reason(code="Spread", message=message, numbers=numbers))
@@ -119,7 +119,7 @@ def _get_apart(state: State, candidates: dict[str, Assignment], room: Room) -> P
             slow and assignment.holds and len(assignment.gang) == 1 and len(state.jobs_on(assignment.nodes[0])) > 1
         ):
             continue
-        for node_id in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
+        for node_id in room.servers_for(job_id, assignment, but=assignment.nodes):
             if not state.jobs_on(node_id) and node_id not in room.filled:
                 rate_per_s, best_per_s = assignment.rate_per_s, assignment.best_per_s
                 numbers: dict[str, Number] = {"rate_per_s": rate_per_s, "best_per_s": best_per_s}
@@ -142,7 +142,7 @@ def _defragment(state: State, candidates: dict[str, Assignment], room: Room) -> 
         for job_id, assignment in candidates.items():
             if assignment.nodes != [node_id] or not assignment.holds:
                 continue
-            for other in room.servers_with(gpu_type_of(state, assignment), assignment.width, but=assignment.nodes):
+            for other in room.servers_for(job_id, assignment, but=assignment.nodes):
                 if state.jobs_on(other) and room.free_gpus(other) <= free:
                     numbers: dict[str, Number] = {"free_gpus": free, "gpus": gpus}
                     part = f"{free} of {counted(gpus, 'GPU')} of {node_id} {plural(free, 'is', 'are')} free"

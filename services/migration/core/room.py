@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.contracts.features import missing
 from services.migration.core.assignments import gpu_type_of
 from services.migration.core.state import Assignment, State
 
@@ -29,14 +30,18 @@ class Room:
             self.emptied.update(dict.fromkeys(move.from_nodes))
             self.filled.update(dict.fromkeys(task.node_id for task in move.reserved))
 
-    def servers_with(self, gpu_type: str, gpus: int, *, but: list[str]) -> list[str]:
-        """Servers with as many free GPUs of the type, the fullest first; not those that a job is leaving."""
+    def servers_for(self, job_id: str, assignment: Assignment, *, but: list[str]) -> list[str]:
+        """Servers with room for all of the job, and what else it needs, the fullest first; not those that a job is
+        leaving."""
+        gpu_type, gpus = gpu_type_of(self._state, assignment), assignment.width
+        needs = self._state.needs.get(job_id, ())
         fitting = [
             (counts[gpu_type], node_id)
             for node_id, counts in self.free.items()
             if counts.get(gpu_type, 0) >= gpus and node_id not in but and node_id not in self.emptied
         ]
-        return [node_id for _, node_id in sorted(fitting)]
+        able = [pair for pair in fitting if not missing(needs, self._state.servers[pair[1]].features)]
+        return [node_id for _, node_id in sorted(able)]
 
     def unchanged_s(self, node_id: str) -> float:
         """For how long the same jobs have held the same GPUs of the server."""

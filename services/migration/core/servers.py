@@ -14,7 +14,8 @@ from services.migration.core.table import machine
 
 @machine.evolves(NodeJoined)
 def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
-    state.servers[event.node_id] = Server(gpus=[gpu.gpu_type for gpu in event.gpus], changed_s=now_s)
+    gpu_types = [gpu.gpu_type for gpu in event.gpus]
+    state.servers[event.node_id] = Server(gpus=gpu_types, features=event.features, changed_s=now_s)
     there = {task.job_id: task.attempt for task in event.tasks}
     left = state.leftovers.get(event.node_id, {})
     for job_id in [job_id for job_id, attempt in left.items() if there.get(job_id) != attempt]:

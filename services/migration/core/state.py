@@ -16,6 +16,8 @@ class Server(msgspec.Struct, kw_only=True):
     gpus: list[str]
     """The type of each GPU."""
     present: bool = True
+    features: list[str] = []
+    """What jobs may need of it beside GPUs."""
     unhealthy: dict[int, None] = {}
     changed_s: float = 0.0
     """Since when the same jobs have held the same of its GPUs."""
@@ -110,6 +112,8 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
     widths: dict[str, list[int]] = {}
     """{elastic job: on how many GPUs it may run, ascending}."""
+    needs: dict[str, list[str]] = {}
+    """{job: features that each of its servers must have}, of jobs that need any."""
     queued: dict[str, None] = {}
     """Jobs that wait for GPUs, unless their users have paused them."""
     policy: str = ""

@@ -379,3 +379,12 @@ def test_a_threshold_that_an_operator_has_changed_holds_soon():
     case.set("grow_after_s", 5.0)
     assert case.asked() == [("a", ["n1"], "IdleGpus")]
     assert case.now_s == 12.0
+
+
+def test_a_job_moves_only_to_servers_that_have_what_it_needs():
+    case = MigrationCase("n1", "n2")
+    case.give(node("n3", 4, features=["images"]))
+    case.give(arrival("a", 2, image="ubuntu"))
+    case.place("a", n1=[0], n3=[0])
+    case.place("x", n2=[0])
+    assert case.asked() == [("a", ["n3"], "Spread")]
