@@ -100,13 +100,13 @@ JOB_FIELDS: dict[str, JobField] = {
         help='Once per node and content: "pip install -r requirements.txt".',
     ),
     "python": JobField(
-        limits={"max_length": 4096, "pattern": r"^(/.*)?$"},
+        limits={"max_length": 4096},
         says="Interpreter on the nodes that is `python` to the job.",
         options=("--python",),
         help="Interpreter on the nodes.",
     ),
     "venv": JobField(
-        limits={"max_length": 4096, "pattern": r"^(/.*)?$"},
+        limits={"max_length": 4096},
         says="Virtual environment on the nodes that is active for the job.",
         options=("--venv",),
         help="Virtual environment on the nodes.",

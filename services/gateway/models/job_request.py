@@ -195,6 +195,13 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
         ),
     ] = {}
 
+    @field_validator("python", "venv")
+    @classmethod
+    def _a_path_of_the_nodes(cls, value: str) -> str:
+        if value and not value.startswith("/"):
+            raise ValueError(f"{value!r}: expected an absolute path on the nodes, such as /opt/torch/bin/python")
+        return value
+
     @field_validator("venv", "conda", "image")
     @classmethod
     def _one_environment(cls, value: str, info: ValidationInfo) -> str:
