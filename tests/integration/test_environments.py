@@ -13,9 +13,11 @@ import pytest
 from libs.contracts.agent import JobExited, JobSettingUp, JobStarted, NodeJoined
 from libs.contracts.placement import StopTask
 from libs.contracts.reasons import Reason
+from libs.testing import quick_torch
 from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase
+from tests.integration.test_launchers import SCRIPT, STEPS
 
 PODMAN = f"""#!{sys.executable} -IS
 # Stands for podman: notes its command line, and runs the command with nothing but the variables that it is given.
@@ -187,3 +189,16 @@ async def test_data_is_found_by_its_name(agent: AgentCase, tmp_path: Path):
     await agent.order(launch("b", "true", mounts={"coco": ""}))
     exited = await agent.fact(JobExited)
     assert (exited.outcome, exited.stderr_tail) == ("launch_failed", "no data coco on this node; it has imagenet")
+
+
+@pytest.mark.parametrize("named", ["python", "setup", "image"])
+async def test_mini_batches_are_counted_in_every_environment(agent: AgentCase, named: str):
+    what = {"python": sys.executable, "setup": "true", "image": "ubuntu:24.04"}[named]
+    python = sys.executable if named == "image" else "python"
+    env = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **quick_torch.environment()}
+    await agent.order(launch("a", python, str(SCRIPT), env=env, **{named: what}))
+    exited = None
+    while not isinstance(exited, JobExited):
+        exited = await agent.next()
+        assert exited is not None
+    assert (exited.exit_code, exited.minibatches_total) == (0, STEPS), output(agent, "a", "err")
