@@ -186,7 +186,7 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     )
 
     mounts: Annotated[
-        dict[DataName, Annotated[str, Field(max_length=4096, pattern=r"^(/[^:]*)?$")]],
+        dict[DataName, Annotated[str, Field(max_length=4096, pattern=r"^(/[^:,]*)?$")]],
         BeforeValidator(forms.mounts, json_schema_input_type=str | list[str] | dict[str, str]),
         Field(
             max_length=32,
