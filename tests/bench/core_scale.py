@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import libs.runtime.starting  # noqa: F401 - Python's collector of cycles is set as in a service
 from libs.contracts import settings
 from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import JobExited, JobStarted
