@@ -114,7 +114,7 @@ def tenants(
     """The fields of each `Tenant` answer; `live` is (tenant, state, number) of the jobs that have not ended."""
     held: dict[str, int] = {}
     for gpu in gpus:
-        for _, _, tenant in gpu.holders:
+        for tenant in dict.fromkeys(tenant for _, _, tenant in gpu.holders):
             held[tenant] = held.get(tenant, 0) + 1
     jobs: dict[str, dict[str, int]] = {}
     for tenant, state, number in live:

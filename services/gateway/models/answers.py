@@ -344,6 +344,7 @@ class Tenant(Answer):
     on_idle: str
     granted_gpus: int
     held_gpus: int
+    """GPUs with jobs of the tenant: one on which two of them are packed counts once."""
     configured: bool
     jobs: dict[str, int]
     """{state: number} of its jobs that have not ended."""

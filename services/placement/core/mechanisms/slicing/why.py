@@ -40,7 +40,7 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
         return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
     if not anew:
         return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
-    message = f"{counted(waiting_jobs, 'job')} to take turns on {counted(domain.gpus, 'GPU')}"
+    message = f"the slice is over, and {counted(waiting_jobs, 'job waits', 'jobs wait')} for a turn"
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
