@@ -25,6 +25,7 @@ GROUPS = {
     "changes": "cancel pause resume set",
     "sweeps": "sweep sweeps",
     "cluster": "nodes gpus drain undrain tenants tenant policy settings events",
+    "dead_letters": "deadletter",
     "history": "history usage",
     "audit": "replay diff state export",
     "archiving": "archive",

@@ -309,6 +309,14 @@ class Client(Connection):
         """Records that services could not take: their `total` number, and the newest of them as `items`."""
         return self._ask("GET", "/v1/deadletters", params={"limit": limit})
 
+    def dead_letter(self, offset: int) -> Json:
+        """One of them, whole, by its offset on their topic."""
+        return self._ask("GET", f"/v1/deadletters/{offset}")
+
+    def retry_dead_letter(self, offset: int) -> Json:
+        """Give its record once more to the service that could not read it; the `event` is null when it was before."""
+        return self._ask("POST", f"/v1/deadletters/{offset}/retry")
+
     def export(self) -> Iterator[bytes]:
         """The raw log, line by line (`sanjaya-log/1`): what it is, then every record of control and orders."""
         with self._stream("/v1/log/export", {}) as answer:

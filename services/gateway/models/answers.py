@@ -545,6 +545,21 @@ class DeadLetter(Answer):
     """What is wrong, and what was expected."""
 
 
+class DeadLetterDetail(DeadLetter):
+    """A dead letter, whole."""
+
+    key: str
+    """Of the record on its topic."""
+    headers: dict[str, str]
+    """Of the record, and those that say why it was put aside (`x-*`)."""
+    value: str
+    """The record's bytes as text; what is no UTF-8 is replaced."""
+    retryable: bool
+    """Whether it can be given to its service once more."""
+    why_not: str
+    """Why it cannot; empty when it can."""
+
+
 class DeadLetterList(Answer):
     """The newest dead letters."""
 
@@ -563,6 +578,7 @@ class Health(Answer):
 ANSWERS: tuple[type[Answer], ...] = (
     Code,
     Conservation,
+    DeadLetterDetail,
     DeadLetterList,
     DryRun,
     EventList,
