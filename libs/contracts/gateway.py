@@ -246,6 +246,23 @@ class SettingChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("deadletter.retried.v1", owner=OWNER, subject="service")
+class DeadLetterRetried(Event, frozen=True, kw_only=True):
+    """A record that a service could not take was appended again to its topic, unchanged, for that service.
+
+    It is on the log once the record is. What becomes of the record is told by the service, as for any other record: it
+    takes it, or puts it aside once more.
+    """
+
+    service: str
+    """The consumer that had put the record aside."""
+    record: str
+    """Where the record stood, as `telemetry/3@17`; with `service` it names the dead letter."""
+    event_id: str
+    """Of the record; empty when it does not say it."""
+    requested_by: str
+
+
 @event("node.drain_requested.v1", owner=OWNER, subject="node_id")
 class NodeDrainRequested(Event, frozen=True, kw_only=True):
     """Give the node no new work and move away what runs there."""

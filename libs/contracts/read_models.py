@@ -134,6 +134,12 @@ class JobRow(Row, kw_only=True):
     measured_until_s: float | None = None
     """Up to when mini-batches of the latest attempt were seen; None: there were none."""
     memory_peak_bytes: int | None = None
+    gpu_s: float = 0.0
+    """GPU time of the stretches in which it held GPUs and that are over, in GPU seconds."""
+    holding_offset: int | None = None
+    """Where the present stretch began (`HoldingRow.begin_offset`); None: it holds no GPUs."""
+    holding_gpus: dict[str, int] = {}
+    """{GPU type: GPUs of it} of that stretch."""
     group_id: str | None = None
     """Its array or DAG; None: it was submitted alone."""
     group_index: int | None = None
@@ -169,6 +175,25 @@ class AttemptRow(Row, kw_only=True):
     reason: str = ""
     message: str = ""
     version: int = 0
+
+
+class HoldingRow(Row, kw_only=True):
+    """A stretch of time in which a job held the same GPUs: what the GPU time of users and tenants is summed of.
+
+    A GPU that two jobs share is in the stretches of both.
+    """
+
+    table = "holdings"
+    key = ("job_id", "begin_offset", "gpu_type")
+
+    job_id: str
+    begin_offset: int
+    """Of the event by which it got the GPUs."""
+    gpu_type: str
+    gpus: int
+    begin_s: float
+    end_s: float | None = None
+    """When its last task there had exited; None: it holds them."""
 
 
 class LabelRow(Row, kw_only=True):
@@ -467,6 +492,7 @@ class TrialRow(Row, kw_only=True):
 ROW_TYPES: tuple[type[Row], ...] = (
     JobRow,
     AttemptRow,
+    HoldingRow,
     LabelRow,
     NodeRow,
     GpuRow,

@@ -176,6 +176,11 @@ def _(e: gateway.SettingChanged) -> str:
     return f"{e.requested_by or 'an operator'} sets {e.name} of {e.service} to {e.value}"
 
 
+@_on(gateway.DeadLetterRetried)
+def _(e: gateway.DeadLetterRetried) -> str:
+    return f"{e.requested_by or 'an operator'} gives {e.service} the record {e.record} once more"
+
+
 @_on(gateway.NodeDrainRequested)
 def _(e: gateway.NodeDrainRequested) -> str:
     return f"{e.requested_by or 'an operator'} drains node {e.node_id}: {e.note}"

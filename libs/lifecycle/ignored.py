@@ -19,6 +19,7 @@ from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
+    DeadLetterRetried,
     GroupChangeRequested,
     JobCodeChanged,
     JobPriorityChanged,
@@ -69,6 +70,7 @@ IGNORED: dict[type[Event], str] = {
     AllocationRequested: _NO_JOB,
     ArrayArrived: _OF_GROUPS,
     DagArrived: _OF_GROUPS,
+    DeadLetterRetried: _NO_JOB,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
     GangReleased: "ends what GangReserved has begun",

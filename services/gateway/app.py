@@ -26,6 +26,7 @@ from services.gateway.api import (
     page,
     status,
     sweeps,
+    usage,
 )
 from services.gateway.api.guard import Guard
 from services.gateway.door import Gateway
@@ -97,6 +98,7 @@ _ROOMS = (
     log_export,
     code,
     status,
+    usage,
     dead_letters,
     page,
 )

@@ -142,6 +142,7 @@ SweepReference = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
+Moment = Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False, description="Seconds since the epoch.")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
 
 

@@ -65,6 +65,8 @@ class Job(Answer):
     failed_attempts: int
     max_retries: int
     preemptions: int
+    gpu_s: float
+    """GPU time in GPU seconds, without the stretch that lasts."""
     minibatches: int
     rate_per_s: float | None
     """Mini-batches per second."""
@@ -135,6 +137,31 @@ class JobList(Answer):
     items: list[dict[str, Any]]
     """Jobs (`Job`), or of each the asked-for fields; with `grouped`, each has a `group` (`Group`) as well, or null."""
     next_cursor: str | None
+
+
+class Use(Answer):
+    """What one tenant, user, job or GPU type has used within a stretch of time."""
+
+    key: str
+    """The tenant, the user, the job's id, or the GPU type."""
+    name: str
+    """Of a job its name; else empty."""
+    jobs: int
+    """Jobs that have held GPUs or waited in the stretch."""
+    gpu_s: float
+    """GPUs times how long they were held, in GPU seconds. A GPU that two jobs share counts for both."""
+    by_state: dict[str, float]
+    """{state of a job now: its part of `gpu_s`}: what has come of the GPU time."""
+    wait_s: float | None
+    """Time from submission until a job first ran, summed over jobs; null by GPU type: a job that waits has none."""
+
+
+class UseList(Answer):
+    """What was used within a stretch of time, the most first."""
+
+    items: list[Use]
+    since_s: float
+    until_s: float
 
 
 class Submitted(Answer):
@@ -519,6 +546,21 @@ class DeadLetter(Answer):
     """What is wrong, and what was expected."""
 
 
+class DeadLetterDetail(DeadLetter):
+    """A dead letter, whole."""
+
+    key: str
+    """Of the record on its topic."""
+    headers: dict[str, str]
+    """Of the record, and those that say why it was put aside (`x-*`)."""
+    value: str
+    """The record's bytes as text; what is no UTF-8 is replaced."""
+    retryable: bool
+    """Whether it can be given to its service once more."""
+    why_not: str
+    """Why it cannot; empty when it can."""
+
+
 class DeadLetterList(Answer):
     """The newest dead letters."""
 
@@ -537,6 +579,7 @@ class Health(Answer):
 ANSWERS: tuple[type[Answer], ...] = (
     Code,
     Conservation,
+    DeadLetterDetail,
     DeadLetterList,
     DryRun,
     EventList,
@@ -562,5 +605,6 @@ ANSWERS: tuple[type[Answer], ...] = (
     TenantList,
     Tenant,
     UploadLimits,
+    UseList,
     Why,
 )
