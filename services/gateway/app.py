@@ -8,7 +8,9 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from libs.bus.http.protocol import QUESTIONS_AND_ANSWERS
 from services.gateway.api import (
+    agents_bus,
     cluster,
     code,
     dead_letters,
@@ -97,6 +99,7 @@ _ROOMS = (
     events,
     log_export,
     code,
+    agents_bus,
     status,
     usage,
     dead_letters,
@@ -127,7 +130,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         _, answers = msgspec.json.schema_components(
-            (*ANSWERS, *SWEEP_ANSWERS), ref_template="#/components/schemas/{name}"
+            (*ANSWERS, *SWEEP_ANSWERS, *QUESTIONS_AND_ANSWERS), ref_template="#/components/schemas/{name}"
         )
         schemas |= answers | {"Problem": _PROBLEM}
         for unused in ("HTTPValidationError", "ValidationError"):
