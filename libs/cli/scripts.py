@@ -15,6 +15,7 @@ from typing import Any
 
 from libs.contracts.bad_input import BadInput
 from libs.kernel.launchers import found_in
+from libs.kernel.words import bytes_in
 
 Request = dict[str, Any]
 
@@ -50,6 +51,14 @@ def slurm_seconds(text: str) -> float:
     else:
         hours, (minutes, seconds) = 0, (*parts, 0)[:2]
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _per_gpu_memory(text: str) -> Any:
+    """As with Slurm, a number without a unit counts MiB."""
+    found = bytes_in(text, "M")
+    if found is None:
+        raise ValueError(text)
+    return found
 
 
 def _gres(text: str) -> Any:
@@ -94,6 +103,8 @@ OURS: dict[str, Field] = {
     "array": ("array", _text, "indices such as 0-99%4"),
     "a": ("array", _text, "indices such as 0-99%4"),
     "after": ("after", _text, "JOB[:ok|any|fail], with commas between"),
+    "cpus": ("cpus", _number, "a whole number"),
+    "mem": ("memory_bytes", _text, "a size such as 32GB"),
 }
 """{directive of #SANJAYA: what it sets}: the names of our own flags."""
 MINUTES = "minutes, hours:minutes:seconds or days-hours"
@@ -115,6 +126,8 @@ SLURMS: dict[str, Field] = {
     "a": ("array", _text, "indices such as 0-99%4"),
     "dependency": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
     "d": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
+    "cpus-per-gpu": ("cpus", _number, "a whole number"),
+    "mem-per-gpu": ("memory_bytes", _per_gpu_memory, "a size such as 32G; a number alone counts MiB"),
 }
 """The same of #SBATCH."""
 TASKS = {"ntasks": "SLURM_NTASKS", "n": "SLURM_NTASKS", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.reasons import PendingReason, Reason, Rejected
+from libs.kernel.beside import beside, beside_them
 from libs.kernel.words import counted
 
 Sizes = Mapping[str, Mapping[int, int]]
@@ -25,7 +26,8 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
 
     Args:
         spec: what the job asks for; a gang runs on GPUs of one type.
-        sizes: of at least one node.
+        sizes: of at least one node; GPUs without enough CPUs or memory beside them, for a job that asks for these, are
+            left out.
         tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
 
     Returns:
@@ -47,7 +49,7 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
         return NeverFits(_no_type(request, offers))
     best = max(wanted, key=lambda t: wanted[t])
     if wanted[best] < request.count:
-        return NeverFits(_too_large(request, wanted))
+        return NeverFits(_too_large(spec, wanted))
     return Reason(
         code="Fits",
         message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",
@@ -75,13 +77,13 @@ def _no_type(request: GpuRequest, offers: Mapping[str, int]) -> Reason:
     )
 
 
-def _too_large(request: GpuRequest, wanted: Mapping[str, int]) -> Reason:
-    best = max(wanted, key=lambda t: wanted[t])
-    asked = f"{counted(request.count, 'GPU')} of one type"
+def _too_large(spec: JobSpec, wanted: Mapping[str, int]) -> Reason:
+    request, best = spec.gpus, max(wanted, key=lambda t: wanted[t])
+    asked = f"{counted(request.count, 'GPU')} of one type{beside(spec)}"
     within = f" on {counted(request.max_nodes, 'node')}" if request.max_nodes else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}",
+        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}{beside_them(spec)}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
         rejected=[Rejected(what=t, code="TooFewGpus", numbers={"gpus": n}) for t, n in wanted.items()],
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobSpec
+from libs.kernel.beside import gpus_beside
 from libs.kernel.service import InvariantViolated
 
 REMEMBERED_ENDS = 10_000
@@ -61,6 +62,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
 
     nodes: dict[str, dict[str, int]] = {}
     """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back."""
+    hosts: dict[str, tuple[int, int]] = {}
+    """{node id: CPUs and bytes of memory}, of the same nodes, as far as they say so."""
     limits: dict[str, int] = {}
     """{tenant: most GPUs of its jobs together}, only where there is a limit."""
     jobs: dict[str, str] = {}
@@ -86,14 +89,28 @@ class State(msgspec.Struct, kw_only=True, dict=True):
                 of_type[gpus] = of_type.get(gpus, 0) + 1
         return found
 
-    def join(self, node_id: str, gpus: dict[str, int]) -> None:
-        """The node is there, with so many GPUs of each type."""
+    def sizes_for(self, spec: JobSpec) -> dict[str, dict[int, int]]:
+        """The same as this job sees it: of each node as many GPUs as there is enough beside."""
+        if not spec.is_host_bound:
+            return self.sizes
+        found: dict[str, dict[int, int]] = {}
+        for node_id, node in self.nodes.items():
+            cpus, memory_bytes = self.hosts.get(node_id, (0, 0))
+            for gpu_type, gpus in node.items():
+                of_type, enough = found.setdefault(gpu_type, {}), gpus_beside(spec, gpus, cpus, memory_bytes)
+                of_type[enough] = of_type.get(enough, 0) + 1
+        return found
+
+    def join(self, node_id: str, gpus: dict[str, int], host: tuple[int, int] = (0, 0)) -> None:
+        """The node is there, with so many GPUs of each type, CPUs and memory."""
         self.nodes[node_id] = gpus
+        self.hosts[node_id] = host
         self.__dict__.pop("sizes", None)
 
     def leave(self, node_id: str) -> None:
         """The node is not expected back."""
         self.nodes.pop(node_id, None)
+        self.hosts.pop(node_id, None)
         self.__dict__.pop("sizes", None)
 
     def wait_for(self, job_id: str, pending: Pending, dependency: Dependency) -> None:

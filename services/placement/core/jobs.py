@@ -216,10 +216,11 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def shape(self) -> str:
         """Jobs of the same shape fit in the same places."""
-        gpus = self.spec.gpus
+        spec = self.spec
+        gpus, host = spec.gpus, f"/{spec.cpus or 0}/{spec.memory_bytes or 0}" if spec.is_host_bound else ""
         if not gpus.types and not gpus.excluded_types:
-            return f"{gpus.count}/{gpus.max_nodes}//"
-        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
+            return f"{gpus.count}/{gpus.max_nodes}//{host}"
+        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}{host}"
 
     @property
     def lasts(self) -> bool:

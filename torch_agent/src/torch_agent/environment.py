@@ -35,6 +35,7 @@ def rank_environments(
     interpreter_dir: str,
     commands_dir: str,
     gpu_memory_bytes: int,
+    share_cpus: int,
 ) -> list[dict[str, str]]:
     """One environment per process of the task.
 
@@ -49,6 +50,7 @@ def rank_environments(
         interpreter_dir: put first on PATH: `python` is the interpreter that the agent runs on.
         commands_dir: put before that: `srun` is the agent's, also on the node of a Slurm cluster.
         gpu_memory_bytes: of one GPU.
+        share_cpus: the node's CPUs by its GPUs.
     """
     common = {
         **base,
@@ -82,8 +84,13 @@ def rank_environments(
         common["SANJAYA_RESTORES"] = harness_dir
     if order.virtual_ranks is not None:
         common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
-    if not any(gpu_uuids):
-        common.setdefault("OMP_NUM_THREADS", "1")  # a virtual GPU is about one core
+    # Else each rank would start as many threads as the machine has cores. A virtual GPU is about one core.
+    threads = order.cpus or (share_cpus if any(gpu_uuids) else 1)
+    common.setdefault("OMP_NUM_THREADS", str(threads))
+    if order.cpus is not None:
+        common |= {"SLURM_CPUS_PER_GPU": str(order.cpus), "SLURM_CPUS_PER_TASK": str(order.cpus)}
+    if order.memory_bytes is not None:
+        common["SLURM_MEM_PER_GPU"] = str(order.memory_bytes // 2**20)
     if order.launcher != PER_GPU:
         torchrun = torchrun_variables(order.command, place_of(order, gpu_uuids, rendezvous))
         starter = {"SANJAYA_RANK": str(order.first_rank), "SANJAYA_WORLD_SIZE": str(order.world_size)}

@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,8 +44,9 @@ class NotLaunched(Exception):
 class Launcher:
     """Starts shims."""
 
-    def __init__(self, options: Options, gpus: list[GpuInfo]) -> None:
-        self._options = options
+    def __init__(self, options: Options, gpus: list[GpuInfo], begins_on: Callable[[LaunchTask], list[int]]) -> None:
+        """Of a node with these GPUs; `begins_on`: the CPUs for a task that begins, none: all of the agent's."""
+        self._options, self._begins_on = options, begins_on
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.doing: dict[str, str] = {}
@@ -114,6 +116,7 @@ class Launcher:
             interpreter_dir=str(Path(sys.executable).parent),
             commands_dir=str(self._commands()),
             gpu_memory_bytes=gpus[0].memory_bytes,
+            share_cpus=max(1, self._options.cpus // len(self._gpus)),
         )
         return {
             "command": command,
@@ -122,6 +125,7 @@ class Launcher:
             "time_limit_s": order.time_limit_s,
             "data_limit_bytes": _data_limit(order, gpus) if place.virtual else 0,
             "nice": 5 if place.virtual else 0,
+            "cpus": self._begins_on(order),
         }
 
     def _commands(self) -> Path:

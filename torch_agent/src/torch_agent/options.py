@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from libs.contracts.cluster import PortRange
+from torch_agent.processes import machine_cpus, machine_memory_bytes
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Options:
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
+    cpus: int
+    """Those that tasks may use: the first of this machine's that the agent itself may use."""
+    memory_bytes: int
+    """Of the host, that tasks may be promised."""
     driver_checkpoint: bool
     """Whether the driver moves the memory of processes without the harness."""
     requeue_on_exit: bool
@@ -68,6 +73,14 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
     add("--gpu-type", default="virtual", help="type of the virtual GPUs")
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
+    add(
+        "--memory",
+        type=int,
+        default=env("SANJAYA_MEMORY_BYTES"),
+        metavar="BYTES",
+        help="memory of the host that jobs may be promised (default: the machine's)",
+    )
     add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
     add(
         "--address",
@@ -124,6 +137,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--token-file {found.token_file}: {error.strerror}; expected a file that holds the token")
     if found.virtual_gpus < 0:
         parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
+    most = len(machine_cpus())
+    if found.cpus is not None and not 1 <= found.cpus <= most:
+        parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
+    if found.memory is not None and found.memory < 0:
+        parser.error(f"--memory {found.memory}: expected 0 or more bytes")
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
     return Options(
         node_id=found.node_id,
@@ -144,6 +162,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
+        cpus=found.cpus or most,
+        memory_bytes=machine_memory_bytes() if found.memory is None else found.memory,
         driver_checkpoint=found.driver_checkpoint,
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,

@@ -23,6 +23,7 @@ from libs.node.task import LEAVING_PATIENCE_S
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.bounds import Bounds
 from torch_agent.complaints import Complaints
 from torch_agent.driver.interface import Driver
 from torch_agent.files.server import FileServer
@@ -35,7 +36,7 @@ from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
-from torch_agent.processes import cpu_s
+from torch_agent.processes import cpu_s, machine_cpus
 from torch_agent.publishing import Publisher
 from torch_agent.sessions.entering import Entrance
 from torch_agent.supervision import Supervision
@@ -93,7 +94,8 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     if publisher is None:
         return
     incarnation = journal.begin_incarnation()
-    launcher = Launcher(options, gpus.inventory())
+    bounds = Bounds(machine_cpus()[: options.cpus])
+    launcher = Launcher(options, gpus.inventory(), bounds.begins)
     supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, _driver(options))
 
     def report(event: Event) -> None:
@@ -130,6 +132,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.run()),
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
+        asyncio.create_task(bounds.run(supervision.active, supervision.folder)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
     ]
     orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, supervision.take))
@@ -202,6 +205,9 @@ def _joined(
         files_port=files_port,
         state_dir=str(options.state_dir),
         agent_version=VERSION,
+        cpus=options.cpus,
+        memory_bytes=options.memory_bytes,
+        bounds_by="affinity",
     )
 
 

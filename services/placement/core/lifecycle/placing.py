@@ -16,6 +16,7 @@ from services.placement.core.lifecycle.orders import launch_orders, stop_orders
 from services.placement.core.lifecycle.plan import Plan, carries_out, carry_out, occupied, tries
 from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import shortage
 
 
 def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Sequence[str] = ()) -> JobPlaced:
@@ -40,7 +41,7 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
         if not node.are_healthy(task.gpu_indices):
             sick = next(index for index in task.gpu_indices if not node.is_healthy(index))
             return f"GPU {task.node_id}:{sick} is not healthy"
-    return None
+    return shortage(cell, [(cell.jobs[event.job_id], event.gang)])
 
 
 @carries_out(JobPlaced)

@@ -16,6 +16,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Phase
+from services.placement.core.promises import when_empty
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Domain:
 
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when all residents are suspended."""
-        servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(self.nodes)), job.spec.gpus.max_nodes
+        listed, limit = when_empty(job, Listed(self.nodes)), job.spec.gpus.max_nodes
+        servers = gangs.fewest_servers(job.spec.gpus, listed)
         return servers is not None and (limit is None or servers <= limit)
 
 

@@ -17,6 +17,7 @@ from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.rounds.pinning import HostRooms, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
 from services.placement.core.mechanisms.rounds.selection import Assignment
+from services.placement.core.promises import Ledger
 
 
 @dataclass
@@ -45,9 +46,15 @@ class Board:
     """The GPUs of one type that may be given away, as they will be when all jobs without a lease have left."""
 
     def __init__(
-        self, cell: Cell, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
+        self,
+        cell: Cell,
+        gpu_type: str,
+        offered: Mapping[str, Sequence[int]],
+        hosts: Mapping[str, int],
+        ledger: Ledger,
     ) -> None:
         self._cell, self.gpu_type = cell, gpu_type
+        self.ledger = ledger
         self._largest = max(map(len, offered.values()), default=1)
         self._hosts = dict(hosts)
         self.left = {node_id: sorted(indices) for node_id, indices in offered.items() if indices}
@@ -91,11 +98,20 @@ class Board:
     def best(self, job: Job) -> gangs.Fit | None:
         """The best place among what is left."""
         pins, request = not job.spec.restartable, job.spec.gpus
+        if job.spec.is_host_bound:
+            return self._best_beside(job, pins=pins)
         node_id = self._servers(pins=pins).fullest(request.count)
         if node_id is not None:
             return gangs.on_one(request, self.gpu_type, (self._cell.nodes[node_id], self.left[node_id]))
         free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
         return gangs.over_several(request, self.gpu_type, with_host_room(free, self._hosts) if pins else free)
+
+    def _best_beside(self, job: Job, *, pins: bool) -> gangs.Fit | None:
+        """The same for a job that needs CPUs or memory beside GPUs."""
+        free = [(self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()]
+        free = with_host_room(free, self._hosts) if pins else free
+        enough = [(node, indices[: self.ledger.gpus(job, node, len(indices))]) for node, indices in free]
+        return gangs.best_of_type(job.spec.gpus, self.gpu_type, [pair for pair in enough if pair[1]])
 
     def _servers(self, *, pins: bool) -> ByFree:
         found = self._by_free.get(pins)
@@ -119,6 +135,7 @@ class Board:
 def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Places:
     """Places for the chosen rows."""
     places = Places()
+    ledger = Ledger(cell, _by_server(gpus))
     by_type: dict[str, list[Assignment]] = {}
     for assignment in chosen:
         by_type.setdefault(assignment.gpu_type, []).append(assignment)
@@ -126,15 +143,29 @@ def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Off
         assignments = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
         if hosts and any(assignment.needs for assignment in assignments):
-            board = Board(cell, gpu_type, offered, hosts)
+            board = Board(cell, gpu_type, offered, hosts, ledger)
             assignments, offered = _assign_pinned(cell, places, board, _largest_first(assignments), present), board.left
         board_of = partial(Board, cell, gpu_type, offered, hosts)
-        part = _renewing(cell, board_of(), assignments, present) or _anew(cell, board_of(), assignments, present)
+        renewing = board_of(ledger.copy())
+        part = _renewing(cell, renewing, assignments, present)
+        if part is not None:
+            ledger = renewing.ledger
+        else:
+            part = _anew(cell, board_of(ledger), assignments, present)
         places.renewed += part.renewed
         places.leases += part.leases
         places.begun |= part.begun
         places.refused += part.refused
     return places
+
+
+def _by_server(gpus: Offered) -> dict[str, list[int]]:
+    """{server: its GPUs that may be given away}, of all types."""
+    found: dict[str, list[int]] = {}
+    for of_type in gpus.values():
+        for node_id, indices in of_type.items():
+            found.setdefault(node_id, []).extend(indices)
+    return found
 
 
 def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
@@ -155,14 +186,14 @@ def _assign_pinned(
         job = cell.jobs[assignment.jobs[0]]
         if not assignment.needs or job.gpu_type != assignment.gpu_type or job.job_id not in present.pinned:
             others.append(assignment)
-        elif job.job_id in present.running and board.has(job.gang):
-            _assign_row(places, assignment, job.gang, board, present)
+        elif job.job_id in present.running and board.has(job.gang) and board.ledger.has([job], job.gang):
+            _assign_row(cell, places, assignment, job.gang, board, present)
         else:
             suspended.append((assignment, job))
     for assignment, job in suspended:
         gang = board.again(job)
-        if gang is not None:
-            _assign_row(places, assignment, gang, board, present)
+        if gang is not None and board.ledger.has([job], gang):
+            _assign_row(cell, places, assignment, gang, board, present)
     return others
 
 
@@ -170,18 +201,18 @@ def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: 
     """Every job that can stay stays; None when that leaves a gang on more servers than necessary."""
     places, others = Places(), []
     for assignment in assignments:
-        stayer = _staying_job(assignment, present, board)
+        stayer = _staying_job(cell, assignment, present, board)
         if stayer is None:
             others.append(assignment)
         elif len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
         else:
-            _assign_row(places, assignment, stayer.gang, board, present)
+            _assign_row(cell, places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):
         gang = _new_gang(cell, assignment, present, board)
         if gang is None or len(gang) > board.ideal_nodes(assignment.width):
             return None
-        _assign_row(places, assignment, gang, board, present)
+        _assign_row(cell, places, assignment, gang, board, present)
     return places
 
 
@@ -189,22 +220,23 @@ def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Pres
     """Largest first, each where it is if that is as good as any other place."""
     places = Places()
     for assignment in _largest_first(assignments):
-        stayer, gang = _staying_job(assignment, present, board), _new_gang(cell, assignment, present, board)
+        stayer, gang = _staying_job(cell, assignment, present, board), _new_gang(cell, assignment, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
-            _assign_row(places, assignment, gang, board, present)
+            _assign_row(cell, places, assignment, gang, board, present)
         elif assignment.needs:
             places.refused.append(assignment.gpu_type)
     return places
 
 
 def _assign_row(
-    places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
+    cell: Cell, places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
 ) -> None:
     """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
     pins = ("", assignment.gpu_type) in assignment.needs
     board.take(gang, pins=pins)
+    board.ledger.take([cell.jobs[job_id] for job_id in assignment.jobs], gang)
     if pins:
         places.begun[assignment.gpu_type] = places.begun.get(assignment.gpu_type, 0) + assignment.width
     for job_id in assignment.jobs:
@@ -216,21 +248,22 @@ def _assign_row(
             places.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
 
 
-def _staying_job(assignment: Assignment, present: Present, board: Board) -> Job | None:
+def _staying_job(cell: Cell, assignment: Assignment, present: Present, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
         if job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang):
-            return job
+            return job if board.ledger.has([cell.jobs[each] for each in assignment.jobs], job.gang) else None
     return None
 
 
 def _new_gang(cell: Cell, assignment: Assignment, present: Present, board: Board) -> list[TaskPlacement] | None:
     """Where one of the row's jobs is suspended, else the best place among what is left."""
+    jobs = [cell.jobs[job_id] for job_id in assignment.jobs]
     for job_id in assignment.jobs:
         job = present.suspended.get(job_id)
         gang = board.again(job) if job is not None else None
-        if gang is not None:
+        if gang is not None and board.ledger.has(jobs, gang):
             return gang
-    fit = board.best(cell.jobs[assignment.jobs[0]])
-    return fit.gang if fit is not None else None
+    fit = board.best(jobs[0])
+    return fit.gang if fit is not None and board.ledger.has(jobs, fit.gang) else None

@@ -8,12 +8,14 @@ from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.domains import Domain, up_to_date
+from services.placement.core.promises import open_to
 
 
 class ByAffinity:
     """An index of free GPUs per affinity: a view of the domains."""
 
     def __init__(self, cell: Cell) -> None:
+        self._cell = cell
         self._nodes: dict[int, dict[str, Node]] = {}
         self._indices: dict[int, Index] = {}
 
@@ -34,13 +36,15 @@ class ByAffinity:
     def best_fit(self, job: Job, affinity: int) -> gangs.Fit | None:
         """The best place for the job on free GPUs of servers with this affinity."""
         index = self._indices.get(affinity)
-        return gangs.best_fit(job.spec.gpus, index.without(())) if index is not None else None
+        if index is None:
+            return None
+        return gangs.best_fit(job.spec.gpus, open_to(self._cell, job, index.without(())))
 
 
 def free_place(cell: Cell, job: Job) -> gangs.Fit | None:
     """On free GPUs: of servers with its affinity, of empty ones, of any."""
     # Any first: where the job fits on some of the servers, it fits on all of them, and mostly it does not.
-    anywhere = gangs.best_fit(job.spec.gpus, cell.servers())
+    anywhere = gangs.best_fit(job.spec.gpus, open_to(cell, job, cell.servers()))
     if anywhere is None:
         return None
     view = up_to_date(cell).view(ByAffinity)

@@ -12,13 +12,13 @@ from services.placement.core.lifecycle.suspending.domains import Domain
 
 Ranked = list[tuple[int, str]]
 """(load, name) of domains, ascending: of domains with equally many GPUs that is by height, then by name."""
-Make = tuple[tuple[tuple[str, int], ...], ...]
-"""(GPU type, healthy GPUs of it) of each server of a domain."""
+Make = tuple[tuple[tuple[tuple[str, int], ...], int, int], ...]
+"""(GPU type, healthy GPUs of it), CPUs and memory of each server of a domain."""
 
 
 @dataclass(eq=False)
 class Alike:
-    """Domains with the same healthy GPUs: what one of them can hold, all can."""
+    """Domains with the same healthy GPUs, CPUs and memory: what one of them can hold, all can."""
 
     make: Make
     gpus: int
@@ -89,6 +89,11 @@ class Heights:
 
 def _make(domain: Domain) -> Make:
     servers = (
-        tuple(sorted({gpu.gpu_type: node.capacity(gpu.gpu_type) for gpu in node.gpus}.items())) for node in domain.nodes
+        (
+            tuple(sorted({gpu.gpu_type: node.capacity(gpu.gpu_type) for gpu in node.gpus}.items())),
+            node.cpus,
+            node.memory_bytes,
+        )
+        for node in domain.nodes
     )
     return tuple(sorted(servers))

@@ -9,6 +9,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.suspending.domains import Domain
+from services.placement.core.promises import open_to
 
 
 def why_here(job: Job, fit: gangs.Fit) -> Reason:
@@ -64,4 +65,4 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
             message=f"its turn on {turn_on} comes when a slice is over",
             numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
         )
-    return waiting.reason_to_wait(cell, job, cell.servers(), None, now_s)
+    return waiting.reason_to_wait(cell, job, open_to(cell, job, cell.servers()), None, now_s)
