@@ -37,7 +37,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "owner", f"tenant {job['tenant']}, user {job['user']}"
     yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
     if len(job["widths"]) > 1:
-        yield "elastic", f"may have {either(job['widths'], 'GPU')}"
+        most = job["max_gpus"] or job["widths"][-1]
+        yield "elastic", f"may have {either([width for width in job['widths'] if width <= most], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
     yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])

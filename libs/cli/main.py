@@ -31,6 +31,7 @@ GROUPS = {
     "archiving": "archive",
     "profiling": "profile",
     "rehearsing": "rehearse",
+    "what_if": "what-if",
     "planning": "solve simulate",
     "experiment": "generate experiment reproduce",
     "running": "up down demo agent doctor version",

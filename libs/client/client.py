@@ -143,6 +143,10 @@ class Client(Connection):
         """Change its place in the queue."""
         return self._ask("PATCH", _job(job), json={"priority": priority})
 
+    def set_max_gpus(self, job: str, max_gpus: int) -> Json:
+        """Change the most GPUs that an elastic job may have."""
+        return self._ask("PATCH", _job(job), json={"max_gpus": max_gpus})
+
     def job_files(self, job: str, path: str = "", *, rank: int = 0) -> Json:
         """What is in a folder of its latest attempt, below its working directory; of a file: that file."""
         return self._ask("GET", _job(job, "files"), params={"path": path, "rank": rank})

@@ -117,6 +117,19 @@ class JobPriorityChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("job.max_gpus_changed.v1", owner=OWNER, subject="job_id")
+class JobMaxGpusChanged(Event, frozen=True, kw_only=True):
+    """An elastic job may have at most so many GPUs from now on: it does not grow beyond, and shrinks when it has more.
+
+    It shrinks under a policy that resizes jobs, as soon as its processes can; under others it keeps what it has.
+    """
+
+    job_id: str
+    max_gpus: int
+    """From the number that it asks for to the upper bound of its `elastic` range."""
+    requested_by: str
+
+
 @event("job.code_changed.v1", owner=OWNER, subject="job_id")
 class JobCodeChanged(Event, frozen=True, kw_only=True):
     """Files were added to a job before it was placed: its attempts start with this upload from now on.

@@ -73,6 +73,8 @@ class JobRow(Row, kw_only=True):
     gpus: int
     widths: list[int] = []
     """How many GPUs it may have: several where it is elastic."""
+    max_gpus: int | None = None
+    """Most that it may grow to, where its user has lowered the bound since."""
     gpu_types: list[str] = []
     labels: dict[str, str] = {}
     spec: dict[str, Any] = {}

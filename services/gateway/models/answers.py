@@ -36,6 +36,8 @@ class Job(Answer):
     """As many as it asks for."""
     widths: list[int]
     """How many it may have, ascending: several where it is elastic."""
+    max_gpus: int | None
+    """Most that it may have now, where that was changed since it was submitted."""
     gpu_types: list[str]
     labels: dict[str, str]
     state: JobState

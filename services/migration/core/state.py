@@ -110,6 +110,8 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
     widths: dict[str, list[int]] = {}
     """{elastic job: on how many GPUs it may run, ascending}."""
+    max_gpus: dict[str, int] = {}
+    """{elastic job: most that its user lets it have}, where that was changed."""
     queued: dict[str, None] = {}
     """Jobs that wait for GPUs, unless their users have paused them."""
     policy: str = ""

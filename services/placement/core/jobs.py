@@ -167,6 +167,8 @@ class Job(msgspec.Struct, kw_only=True):
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and
     reservation."""
+    max_gpus: int | None = None
+    """Most that its user lets it have; None: as its range says."""
     held: bool = False
     """Paused by its user."""
     cancellation: Cancellation | None = None
@@ -187,6 +189,11 @@ class Job(msgspec.Struct, kw_only=True):
     """Why it must not stay where it is, if its move fails."""
     account: Account = msgspec.field(default_factory=Account)
     profile: Profile = msgspec.field(default_factory=Profile)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many GPUs it may be given now, ascending. It may have more still: then it is to shrink."""
+        return [width for width in self.spec.widths if self.max_gpus is None or width <= self.max_gpus]
 
     @property
     def next_attempt(self) -> int:

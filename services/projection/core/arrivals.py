@@ -9,6 +9,7 @@ from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
     JobCodeChanged,
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -153,6 +154,14 @@ def code_changed(rows: Rows, event: JobCodeChanged, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None:
         job.spec = {**job.spec, "code_id": event.code_id}
+        keep(rows, job, at)
+
+
+@on(JobMaxGpusChanged)
+def max_gpus_changed(rows: Rows, event: JobMaxGpusChanged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        job.max_gpus = event.max_gpus
         keep(rows, job, at)
 
 

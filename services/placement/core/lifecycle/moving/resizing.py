@@ -22,8 +22,8 @@ def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
         return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
     if job.suspended:
         return Reason(code="Suspended", message="it waits for its turn")
-    if gpus not in job.spec.widths:
-        return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
+    if gpus not in job.widths:
+        return Reason(code="NotElastic", message=f"it may have {job.widths} GPUs, not {gpus}")
     if gpus > job.width and (waiting := _waiting_job(cell, job)):
         return Reason(code="OthersWait", message=f"{waiting} waits for GPUs")
     return None
