@@ -48,13 +48,13 @@ NODES = ("east", "west")
 
 
 @contextmanager
-def joined(cell: Cell, network: Proxy, node_id: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def joined(cell: Cell, network: Proxy, node_id: str, folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """An agent started by the command that `up` shows, with the network in between."""
     assert cell.plan.joining is not None
     _, agent, *given = shlex.split(cell.plan.joining.command())
     assert agent == "agent"
     given[given.index("--join") + 1] = f"https://127.0.0.1:{network.port}"
-    own = ["--node-id", node_id, "--state-dir", str(folder / node_id), "--virtual-gpus", "2"]
+    own = ["--node-id", node_id, "--state-dir", str(folder / node_id), "--virtual-gpus", "2", *more]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANJAYA_")}
     with (folder / f"{node_id}.log").open("wb") as log:
         command = [sys.executable, "-m", "torch_agent.service", *given, *own]
