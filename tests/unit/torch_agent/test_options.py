@@ -22,6 +22,8 @@ def test_join_is_where_log_and_code_come_from(monkeypatch: pytest.MonkeyPatch) -
     assert (options.bus, options.gateway, options.token) == (JOIN[1], JOIN[1], "secret")
     assert options.address.startswith("127."), "the address that faces the gateway"
     assert parse([*JOIN, "--address", "10.0.0.7"]).address == "10.0.0.7"
+    monkeypatch.setenv("SANJAYA_BUS", f"{JOIN[1]}/")
+    assert parse(["--token", "secret"]) == options
 
 
 def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
