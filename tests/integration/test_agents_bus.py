@@ -9,12 +9,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import msgspec
 import pytest
 import yaml
 
 from libs.bus import codec
 from libs.bus.embedded import EmbeddedBus
 from libs.bus.http.bus import HttpBus
+from libs.bus.http.protocol import MEDIA_TYPE, ROOT
 from libs.bus.http.token import JoinToken, fingerprint_of, pinned
 from libs.bus.partitioner import partition_index
 from libs.bus.port import BusError, BusUnavailable, Fenced, Outgoing, Partition, Position, Refused, TopicLayout
@@ -275,3 +277,21 @@ async def test_a_certificate_is_pinned_and_a_token_is_needed_by_tls(log: Embedde
             assert (code.status_code, code.json()["title"]) == (404, "There is no such thing")
     assert joining.prepare() == token, "a token stays good over restarts"
     assert fingerprint_of(joining.certificate.read_text()) == token.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "media_type", "status"),
+    [
+        ("commit", msgspec.msgpack.encode({"session": "agent/n1"}), MEDIA_TYPE, 422),
+        ("commit", b"\xc1", MEDIA_TYPE, 400),
+        ("commit", b"", MEDIA_TYPE, 400),
+        ("commit", b"{}", "application/json", 415),
+        ("read", msgspec.msgpack.encode({"starts": [], "max_messages": 1, "timeout_s": "soon"}), MEDIA_TYPE, 422),
+        ("topic", msgspec.msgpack.encode({"topic": "placement"}), MEDIA_TYPE, 422),
+        ("extent", msgspec.msgpack.encode({"partition": {"topic": "control", "index": 7}}), MEDIA_TYPE, 422),
+    ],
+)
+async def test_what_is_no_question_is_a_problem(url: str, path: str, body: bytes, media_type: str, status: int) -> None:
+    async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {SECRET}"}) as client:
+        answer = await client.post(f"{ROOT}/{path}", content=body, headers={"Content-Type": media_type})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
