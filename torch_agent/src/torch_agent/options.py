@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from libs.bus.connect import is_gateway
 from libs.contracts.cluster import PortRange
 from torch_agent.processes import machine_cpus, machine_memory_bytes
 
@@ -125,8 +126,10 @@ def parse(arguments: list[str] | None = None) -> Options:
     found = parser.parse_args(arguments)
     if found.join and not urlsplit(found.join).hostname:
         parser.error(f"--join {found.join!r}: expected https://HOST:PORT")
-    if found.join:
-        found.bus = found.gateway = found.join.rstrip("/")
+    found.bus = (found.join or found.bus or "").rstrip("/")
+    joins = is_gateway(found.bus)
+    if joins:
+        found.gateway = found.bus
     if not found.bus:
         parser.error(
             "--bus or --join (or SANJAYA_BUS) is needed: sqlite:///path/log.db, kafka://host:port or https://…"
@@ -155,7 +158,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,
         rack=found.rack,
-        address=found.address or (address_facing(found.join) if found.join else "127.0.0.1"),
+        address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,
         state_port=found.state_port,
         cell_key_file=Path(found.cell_key_file) if found.cell_key_file else None,
