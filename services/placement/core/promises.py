@@ -99,6 +99,13 @@ def open_to(cell: Cell, job: Job, servers: Servers, reservations: Iterable[Reser
     return Limited(servers, rooms_for(cell, job, reservations)) if job.spec.is_host_bound else servers
 
 
+def elsewhere(cell: Cell, job: Job, servers: Servers) -> Servers:
+    """The servers as this job sees them, without what any gang is to have, to go on there: also its memory is new."""
+    if not job.spec.is_host_bound:
+        return servers
+    return Limited(servers, RoomsFor(cell, asked_by(job.spec), reserved_by(cell, cell.reservations.values())))
+
+
 @dataclass(frozen=True)
 class _Empty:
     """Servers on which there is no job."""
