@@ -120,10 +120,15 @@ def test_a_suspended_job_keeps_its_memory_and_no_cpus():
     case.submit("b", 1, cpus=8, memory_bytes=20 * GIB, at=100.0)
     assert only(case.decided(TimeSliceStarted)[-1:], TimeSliceStarted).suspended == ["a"]
     assert promised(case.replica.state, "n1") == (8, 60 * GIB)
-    case.submit("c", 1, memory_bytes=20 * GIB, at=300.0)
-    assert "c" not in case.placed, "the memory of those that are suspended is taken"
-    case.submit("d", 1, cpus=8, at=300.0)
+    waits = only(case.submit("c", 1, memory_bytes=20 * GIB, at=300.0), JobQueued).reason
+    assert waits.code == PendingReason.INSUFFICIENT_MEMORY, "that of a suspended job is taken"
+    assert waits.message.endswith("GPUs come in turns, but not 20.0 GiB of memory beside them: n1 has 4.0 GiB")
+    case.submit("d", 1, cpus=8, at=400.0)
     assert case.placed[-1] == "d"
+    case.exit("a", at=500.0)
+    case.exit("d", at=500.0)
+    while case.placed[-1] != "c":
+        case.wake()
 
 
 def test_rounds_give_no_more_cpus_than_there_are():
