@@ -104,6 +104,16 @@ def test_a_job_that_asks_for_much_is_not_starved_by_a_stream_of_jobs_that_ask_fo
     assert case.placed[-1] == "much"
 
 
+def test_a_reservation_is_of_the_whole_gang_where_cpus_are_missing_beside_free_gpus():
+    case = servers(4, "n1")
+    case.submit("big", 1, cpus=30)
+    case.submit("gang", 3, cpus=8, at=1.0)
+    reserved = only(case.wake(), GangReserved)
+    assert [(part.node_id, part.gpus) for part in reserved.parts] == [("n1", 3)]
+    case.exit("big", at=50.0)
+    assert case.placed[-1] == "gang"
+
+
 def test_the_cpus_of_a_reservation_are_not_reserved_twice():
     case = servers(2, "n1")
     case.submit("a", 1, cpus=16)
