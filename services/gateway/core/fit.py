@@ -10,7 +10,7 @@ import msgspec
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
-from libs.kernel.beside import beside, gpus_beside
+from libs.kernel.beside import beside, beside_them, gpus_beside
 from libs.kernel.words import counted, plural
 from services.gateway.core.hosts import Promised, left, promised
 
@@ -52,7 +52,7 @@ def forecast(
         return Forecast(
             "rejected",
             PendingReason.NEVER_FITS,
-            f"{counted(wanted, 'GPU')}{beside(spec)} asked for, a gang can have {largest}",
+            f"{counted(wanted, 'GPU')}{beside(spec)} asked for, a gang can have {largest}{beside_them(spec)}",
             numbers,
         )
     limit = tenant.gpu_limit if tenant is not None else None

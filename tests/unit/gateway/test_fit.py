@@ -94,7 +94,7 @@ def test_gpus_count_that_have_what_a_job_asks_for_beside_them() -> None:
     assert of(6, cpus=8).where == {"n2": 4, "n1": 2}
     never = of(6, cpus=16)
     assert (never.verdict, never.reason) == ("rejected", "NeverFits")
-    assert never.message == "6 GPUs with 16 CPUs each asked for, a gang can have 5"
+    assert never.message == "6 GPUs with 16 CPUs each asked for, a gang can have 5 with as many CPUs beside them"
     gang = [TaskPlacement(node_id="n2", gpu_indices=[0], first_rank=0)]
     story.says(
         arrival("big", 1, cpus=60, memory_bytes=200 << 30),
