@@ -41,8 +41,8 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     memory_bytes: int = 0
     """Memory of the host that jobs may use; 0: likewise."""
     bounds_by: str = ""
-    """How tasks are kept to their CPUs and memory: `cgroup` (the kernel does), `affinity` (the agent pins and watches
-    them), `simulation`, or empty: not at all."""
+    """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them), `simulation`; empty:
+    not at all."""
 
 
 @event("node.leaving.v1", owner=OWNER, subject="node_id")

@@ -97,6 +97,10 @@ class JobRow(Row, kw_only=True):
     tasks: dict[str, TaskStatus] = {}
     """Per node of the gang, while the attempt is placed."""
     holds_gpus: bool = False
+    is_host_bound: bool = False
+    """It asks for CPUs or memory of the host; how much is in its specification."""
+    seats: list[dict[str, Any]] = []
+    """The gang beside whose GPUs its processes are, running or suspended; empty where there are none."""
     granted_gpus: int = 0
     """GPUs that count against the tenant's limit now."""
     reserved_nodes: list[str] = []
@@ -236,6 +240,12 @@ class NodeRow(Row, kw_only=True):
     virtual: bool = False
     agent_version: str = ""
     gpu_indices: list[int] = []
+    cpus: int = 0
+    """CPUs that jobs may be promised."""
+    memory_bytes: int = 0
+    """Memory of the host that they may be promised."""
+    bounds_by: str = ""
+    """As in `NodeJoined`."""
     present: bool = True
     """Its agent has joined and was not lost since."""
     draining: bool = False

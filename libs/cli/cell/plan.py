@@ -119,6 +119,7 @@ class CellPlan:
             "torch_agent.service",
             *("--node-id", node_id),
             *("--virtual-gpus", str(self.gpus_per_agent)),
+            *(("--part-of-machine", str(self.agents)) if self.agents > 1 else ()),
             *("--state-dir", str(self.state_dir / "nodes" / node_id)),
             *("--checkpoint-dir", str(self.state_dir / "checkpoints")),
             *("--rendezvous-ports", f"{first}-{first + PORTS_PER_AGENT - 1}"),

@@ -52,7 +52,7 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
         return NeverFits(_too_large(spec, wanted))
     return Reason(
         code="Fits",
-        message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",
+        message=f"{asked}{beside(spec)} asked for; a gang can have up to {wanted[best]} {best}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
     )
 

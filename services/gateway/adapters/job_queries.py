@@ -125,6 +125,11 @@ def live(connection: sa.Connection) -> list[JobRow]:
     ]
 
 
+def asking(connection: sa.Connection) -> list[JobRow]:
+    """The jobs that have not ended and ask for CPUs or memory of their hosts."""
+    return rows_of(JobRow, connection.execute(sa.select(jobs).where(_not_ended(), jobs.c.is_host_bound)))
+
+
 def _not_ended() -> sa.ColumnElement[bool]:
     """As a list of states and not of exceptions: so the index leads past all jobs that have ended."""
     return jobs.c.state.in_([state.value for state in JobState if state not in FINAL_STATES])

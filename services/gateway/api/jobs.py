@@ -117,7 +117,7 @@ async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
         tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
         nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
         ahead = job_queries.count_waiting(connection, spec.priority)
-        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead)
+        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead, job_queries.asking(connection))
 
     found, offset = await look(gateway, query)
     plan = DryRun(

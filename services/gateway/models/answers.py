@@ -320,6 +320,16 @@ class Node(Answer):
     jobs: list[str]
     address: str
     rack: str
+    cpus: int
+    """That jobs may be promised."""
+    cpus_promised: int
+    """That jobs are promised now; the others are shared by the jobs that ask for none."""
+    memory_bytes: int
+    """Of the host, that jobs may be promised."""
+    memory_promised_bytes: int
+    bounds_by: str
+    """How tasks are kept to what they asked for: `affinity` (pinned and watched by the agent), `simulation`; empty: not
+    at all."""
     virtual: bool
     incarnation: int
     agent_version: str
@@ -353,6 +363,10 @@ class Gpu(Answer):
     jobs: list[str]
     """Every job that holds it: `job_id`, and others where a policy packs jobs."""
     note: str
+    cpus: int
+    """That its jobs are promised beside it; 0: they share what no job is promised."""
+    host_memory_bytes: int
+    """Memory of the host that its jobs are promised beside it."""
 
 
 class GpuList(Answer):

@@ -16,6 +16,7 @@ from libs.contracts.cluster import TaskPlacement
 from libs.contracts.jobs import JobSpec
 from libs.kernel.words import bytes_of, counted
 from services.placement.core.cell import Cell, Reservation
+from services.placement.core.cluster import gangs
 from services.placement.core.cluster.hosts import Amount, Limited, total_of
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
@@ -99,6 +100,13 @@ def open_to(cell: Cell, job: Job, servers: Servers, reservations: Iterable[Reser
     return Limited(servers, rooms_for(cell, job, reservations)) if job.spec.is_host_bound else servers
 
 
+def elsewhere(cell: Cell, job: Job, servers: Servers) -> Servers:
+    """The servers as this job sees them, without what any gang is to have, to go on there: also its memory is new."""
+    if not job.spec.is_host_bound:
+        return servers
+    return Limited(servers, RoomsFor(cell, asked_by(job.spec), reserved_by(cell, cell.reservations.values())))
+
+
 @dataclass(frozen=True)
 class _Empty:
     """Servers on which there is no job."""
@@ -117,6 +125,32 @@ class _Empty:
 def when_empty(job: Job, servers: Servers) -> Servers:
     """The servers as this job would see them were there no other."""
     return Limited(servers, _Empty(asked_by(job.spec))) if job.spec.is_host_bound else servers
+
+
+@dataclass(frozen=True)
+class _WhereMemoryIs:
+    """Servers whose GPUs and CPUs come in turns, while the memory of jobs stays."""
+
+    cell: Cell
+    need: Amount
+
+    def now(self, node: Node, most: int) -> int:
+        """See `Rooms`."""
+        return self.empty(node, most)
+
+    def empty(self, node: Node, most: int) -> int:
+        """See `Rooms`."""
+        memory = Amount(0, promised(self.cell, node.node_id).memory_bytes)
+        return total_of(node).minus(memory).gpus_of(self.need, most)
+
+
+def lacks_memory(cell: Cell, job: Job) -> bool:
+    """Whether no servers have memory for the queued job, however jobs take turns on their GPUs."""
+    if job.spec.memory_bytes is None:
+        return False
+    servers = Limited(cell.servers(), _WhereMemoryIs(cell, asked_by(job.spec)))
+    fewest, limit = gangs.fewest_servers(job.spec.gpus, servers), job.spec.gpus.max_nodes
+    return fewest is None or (limit is not None and fewest > limit)
 
 
 def limited_to(cell: Cell, servers: Servers, need: Amount) -> Servers:

@@ -40,6 +40,7 @@ def arrived(rows: Rows, event: JobArrived, at: At) -> None:
         gpu_types=list(spec.gpus.types),
         labels=dict(spec.labels),
         spec=msgspec.to_builtins(spec),
+        is_host_bound=spec.is_host_bound,
         submitted_by=event.submitted_by,
         submitted_s=at.time_s,
         queued_s=at.time_s,

@@ -69,9 +69,12 @@ def take(rows: Rows, job: JobRow, event: Event, at: At) -> bool:
         # The old GPUs first: the new gang may have some of them, and holders stand in the order in which they came.
         _release(rows, job, at)
         job.placement = [msgspec.to_builtins(task) for task in life.gang]
+        job.seats = job.placement or job.seats
         _hold(rows, job, at)
     if not life.holds_gpus:
         _release(rows, job, at)
+        if life.state is not JobState.SUSPENDED:
+            job.seats = []
     keep(rows, job, at)
     return True
 

@@ -82,6 +82,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         metavar="BYTES",
         help="memory of the host that jobs may be promised (default: the machine's)",
     )
+    add(
+        "--part-of-machine",
+        type=int,
+        default=1,
+        metavar="N",
+        help="one of N agents here: an Nth is the default",
+    )
     add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
     add(
         "--address",
@@ -145,6 +152,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
     if found.memory is not None and found.memory < 0:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
+    if found.part_of_machine < 1:
+        parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
     return Options(
         node_id=found.node_id,
@@ -165,8 +174,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
-        cpus=found.cpus or most,
-        memory_bytes=machine_memory_bytes() if found.memory is None else found.memory,
+        cpus=found.cpus or max(1, most // found.part_of_machine),
+        memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         driver_checkpoint=found.driver_checkpoint,
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,

@@ -58,6 +58,9 @@ class Rooms(Protocol):
         """Were no job there; at most so many."""
 
 
+_HELD = ["its CPUs or memory, by others"]
+
+
 class Limited:
     """Servers of which a gang may have as many GPUs as there is enough beside. Its answers cost a look at each server.
 
@@ -77,13 +80,20 @@ class Limited:
         return self._rooms.empty(node, node.capacity(gpu_type))
 
     def limited(self, node: Node) -> Node:
-        """The server with the GPUs of each type that the gang might have: those that are free now come first."""
+        """The server with the GPUs of each type that the gang might have.
+
+        Those that are free and have not enough beside them seem to be held: they are the gang's when others leave.
+        """
         healthy: dict[str, list[int]] = {}
+        gpus = list(node.gpus)
         for gpu_type, working in node.healthy.items():
             free = self._free((node, node.free(gpu_type)))[1]
-            held = [index for index in working if node.gpus[index].holders]
-            healthy[gpu_type] = sorted([*free, *held[: max(0, self._capacity(node, gpu_type) - len(free))]])
-        return replace(node, healthy=healthy)
+            others = [index for index in working if index not in free]
+            for index in others:
+                if not gpus[index].holders:
+                    gpus[index] = replace(gpus[index], holders=_HELD)
+            healthy[gpu_type] = sorted([*free, *others[: max(0, self._capacity(node, gpu_type) - len(free))]])
+        return replace(node, healthy=healthy, gpus=gpus)
 
     def nodes(self) -> Iterable[Node]:
         """See `Servers`."""

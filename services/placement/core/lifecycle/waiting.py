@@ -74,7 +74,7 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         with_reserved = gangs.free_gpus(request, usable)
         return Reason(code=cause, message=message, numbers={**numbers, "free_gpus_with_reserved": with_reserved})
     if cause in (PendingReason.INSUFFICIENT_CPUS, PendingReason.INSUFFICIENT_MEMORY):
-        return _beside(cell, job, open_servers, cause, numbers)
+        return beside_free_gpus(cell, job, open_servers, cause, numbers)
     needs, found = f"needs {counted(wanted, 'GPU')}{beside(job.spec)}", f"{counted(free, 'is', 'are')} free"
     if cause == PendingReason.INSUFFICIENT_GPUS:
         message = f"{needs}; {found}"
@@ -91,21 +91,24 @@ def _missing_beside(cell: Cell, job: Job, servers: Servers) -> str:
     return PendingReason.INSUFFICIENT_MEMORY if lacks_memory else PendingReason.INSUFFICIENT_CPUS
 
 
-def _beside(cell: Cell, job: Job, servers: Servers, cause: str, numbers: dict[str, Number]) -> Reason:
-    """What is free beside GPUs: of the servers with most free GPUs, at most five."""
+def beside_free_gpus(cell: Cell, job: Job, servers: Servers, cause: str, numbers: dict[str, Number]) -> Reason:
+    """There are GPUs for the job, and too few CPUs or too little memory beside them.
+
+    With what is left of the servers with most free GPUs, at most five.
+    """
     whole = servers.whole if isinstance(servers, Limited) else servers
     closest = whole.closest(gangs.accepted_types(job.spec.gpus, whole), 5)
     left = {node_id: total_of(cell.nodes[node_id]).minus(promised(cell, node_id)) for _, node_id in closest}
+    count, asked = job.spec.gpus.count, asked_by(job.spec)
     if cause == PendingReason.INSUFFICIENT_CPUS:
-        code, wanted = "TooFewCpus", counted(job.spec.gpus.count * (job.spec.cpus or 0), "CPU")
+        code, wanted = "TooFewCpus", counted(count * asked.cpus, "CPU")
         has = {node_id: str(max(0, amount.cpus)) for node_id, amount in left.items()}
     else:
-        code, wanted = "TooLittleMemory", bytes_of(job.spec.gpus.count * (job.spec.memory_bytes or 0)) + " of memory"
+        code, wanted = "TooLittleMemory", f"{bytes_of(count * asked.memory_bytes)} of memory"
         has = {node_id: bytes_of(max(0, amount.memory_bytes)) for node_id, amount in left.items()}
+    are = "GPUs are free" if gangs.best_fit(job.spec.gpus, whole) is not None else "GPUs come in turns"
     found = ", ".join(f"{node_id} has {amount}" for node_id, amount in has.items())
-    message = (
-        f"needs {counted(job.spec.gpus.count, 'GPU')}{beside(job.spec)}; GPUs are free, but not {wanted} beside them"
-    )
+    message = f"needs {counted(count, 'GPU')}{beside(job.spec)}; {are}, but not {wanted} beside them: {found}"
     rejected = [
         Rejected(
             what=node_id,
@@ -118,9 +121,8 @@ def _beside(cell: Cell, job: Job, servers: Servers, cause: str, numbers: dict[st
         )
         for gpus, node_id in closest
     ]
-    asked = asked_by(job.spec)
     numbers = {**numbers, "cpus_per_gpu": asked.cpus, "memory_bytes_per_gpu": asked.memory_bytes}
-    return Reason(code=cause, message=f"{message}: {found}", numbers=numbers, rejected=rejected)
+    return Reason(code=cause, message=message, numbers=numbers, rejected=rejected)
 
 
 def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]]) -> Plan:

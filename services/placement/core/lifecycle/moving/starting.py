@@ -20,7 +20,7 @@ from services.placement.core.lifecycle.moving.resizing import place_with, why_no
 from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.reservations import unreserved
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.promises import open_to
+from services.placement.core.promises import elsewhere
 
 
 @machine.decides(MigrationStarted)
@@ -65,8 +65,7 @@ def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlac
         for node in cell.nodes.values()
         if node.usable and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
-    servers = open_to(cell, job, Listed(unreserved(cell, nodes)), cell.reservations.values())
-    fit = gangs.best_fit(job.request, servers)
+    fit = gangs.best_fit(job.request, elsewhere(cell, job, Listed(unreserved(cell, nodes))))
     return fit.gang if fit is not None else None
 
 

@@ -9,7 +9,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.suspending.domains import Domain
-from services.placement.core.promises import open_to
+from services.placement.core.promises import lacks_memory, open_to
 
 
 def why_here(job: Job, fit: gangs.Fit) -> Reason:
@@ -65,4 +65,7 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
             message=f"its turn on {turn_on} comes when a slice is over",
             numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
         )
+    if lacks_memory(cell, job):
+        numbers: dict[str, Number] = {"gpus": job.spec.gpus.count}
+        return waiting.beside_free_gpus(cell, job, cell.servers(), PendingReason.INSUFFICIENT_MEMORY, numbers)
     return waiting.reason_to_wait(cell, job, open_to(cell, job, cell.servers()), None, now_s)
