@@ -8,9 +8,11 @@ import libs.runtime.starting  # noqa: F401 - first
 import argparse
 import asyncio
 import logging
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -55,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
         agent_tokens = Tokens.read(settings.agent_tokens_file) if settings.agent_tokens_file else None
         if settings.cell_key_file:
             read_key(settings.cell_key_file)
-    except (TokensUnreadable, KeyUnreadable) as error:
+        if settings.tls_certificate_file:
+            require_certificate(settings.tls_certificate_file, settings.tls_key_file)
+    except (TokensUnreadable, KeyUnreadable, CertificateUnreadable) as error:
         print(f"error: {error}", file=sys.stderr)
         return CONFIG
     if tokens is None and not settings.anonymous and not settings.on_loopback():
@@ -66,6 +70,22 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return CONFIG
     return run(lambda stop: _serve(settings, tokens, agent_tokens, stop), "gateway", settings)
+
+
+class CertificateUnreadable(Exception):
+    """The certificate or its key cannot be used; the message says which and why."""
+
+
+def require_certificate(certificate: Path, key: Path | None) -> None:
+    """Make sure that TLS can be served.
+
+    Raises:
+        CertificateUnreadable: a file is missing or no PEM, or the key belongs to another certificate.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # an SSLError is an OSError
+        raise CertificateUnreadable(f"TLS with {certificate} and the key {key}: {error}") from None
 
 
 async def _serve(

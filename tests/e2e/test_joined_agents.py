@@ -142,7 +142,7 @@ async def facts_on(plan: CellPlan) -> list[Envelope]:
 
 
 def files_of_a_job_with_code(client: Client) -> bytes:
-    """A job whose program comes from the gateway, and whose file goes to it."""
+    """A job with a program that comes from the gateway, and a file that goes to it."""
     packed = BytesIO()
     archive: TarFile
     with open_tar(fileobj=packed, mode="w:gz") as archive:

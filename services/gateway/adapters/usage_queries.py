@@ -64,7 +64,7 @@ def _held(by: UsedBy, since_s: float, until_s: float) -> sa.Select[tuple[str, st
             sa.func.sum(holdings.c.gpus * held_s),
         )
         .select_from(holdings.join(jobs, jobs.c.id == holdings.c.job_id))
-        .where(holdings.c.begin_s < until_s, end_s > since_s)
+        .where(holdings.c.begin_s < until_s, sa.or_(holdings.c.end_s.is_(None), holdings.c.end_s > since_s))
         .group_by(key, jobs.c.state)
     )
 

@@ -110,6 +110,8 @@ class TestTokens:
             ("tokens: [{name: a, token: short, scopes: [read]}]", "tokens/0/token"),
             ("tokens: [{name: a, sha256: xyz, scopes: [read]}]", "tokens/0/sha256"),
             ("tokens: [{name: a b, token: 0123456789abcdef, scopes: [read]}]", "tokens/0/name"),
+            ("tokens: [{name: a, token: 0123456789abcdef, scopes: [agent]}]", "expected nodes with the scope agent"),
+            ('tokens: [{name: a, token: 0123456789abcdef, scopes: [read], nodes: ["*"]}]', "with no other scope"),
             ("users: []", "tokens"),
             ("tokens: [", "tokens.yaml"),
         ],
