@@ -14,6 +14,9 @@ from libs.bus.port import (
     Position,
 )
 
+LAST_OFFSET = 2**62
+"""No log gets there, and every adapter can store it."""
+
 
 def check_sizes(outputs: Sequence[Outgoing]) -> None:
     """Refuse messages that are too large.
@@ -33,12 +36,12 @@ def check_positions(positions: Mapping[Partition, Position]) -> None:
     """Refuse positions that cannot be kept.
 
     Raises:
-        BusError: a negative offset, or metadata that is too long.
+        BusError: an offset that no log has, or metadata that is too long.
     """
     for partition, position in positions.items():
         place = f"position in {partition.topic}/{partition.index}"
-        if position.next_offset < 0:
-            raise BusError(f"{place}: offset {position.next_offset}, expected 0 or more")
+        if not 0 <= position.next_offset <= LAST_OFFSET:
+            raise BusError(f"{place}: offset {position.next_offset}, expected 0 to {LAST_OFFSET}")
         size = len(position.metadata.encode())
         if size > MAX_METADATA_BYTES:
             raise BusError(f"{place}: metadata of {size} bytes, at most {MAX_METADATA_BYTES} are accepted")

@@ -35,6 +35,13 @@ class Fenced(BusError):
     """A newer session of the same name has taken over; this one can never write again."""
 
 
+class Refused(BusError):
+    """The log does not take this process for what it says it is, or does not let it do what it asked for.
+
+    Trying again does not help; nothing was appended.
+    """
+
+
 class MessageTooLarge(BusError):
     """A message exceeds the log's limit; the message says its size and the limit."""
 
@@ -182,6 +189,57 @@ class TellsPositions(Protocol):
 
     async def committed(self, session: str, partition: Partition) -> Position:
         """The committed position; `Position(0)` when there is none yet."""
+
+
+@runtime_checkable
+class LendsSessions(TellsPositions, Protocol):
+    """A bus with sessions that can be held by another process, through this one.
+
+    The log itself knows the holder, by its epoch, and the number of its last commit. So a process in between may end at
+    any time, and a request that comes a second time, because the answer to the first was lost, changes nothing.
+    """
+
+    async def lend_session(self, name: str, claim: str) -> int:
+        """Take over the session of this name.
+
+        Args:
+            claim: a text of the new holder's own, never used before. The same claim again, before any other, is the
+                same request.
+
+        Returns:
+            The epoch of the new holder.
+        """
+
+    async def commit_lent(
+        self,
+        name: str,
+        epoch: int,
+        number: int,
+        outputs: Sequence[Outgoing],
+        positions: Mapping[Partition, Position],
+    ) -> list[int]:
+        """As `Session.commit`, for the holder of this epoch.
+
+        Args:
+            number: 1 for the holder's first commit, one more for each later one. The last one again is the same
+                commit: its outputs are not looked at, and its offsets are returned.
+
+        Raises:
+            BusError: another number is due, besides all that `Session.commit` raises.
+        """
+
+
+@runtime_checkable
+class TellsNodeKeys(Protocol):
+    """A bus that leads through the cell's gateway, which has a secret for each node."""
+
+    async def node_key(self, node_id: str) -> bytes | None:
+        """The secret with which the gateway asks this node's agent for files of jobs; None: it asks for none.
+
+        Raises:
+            Refused: the token is not for this node.
+            BusUnavailable: the gateway cannot be reached.
+        """
 
 
 @dataclass(frozen=True)

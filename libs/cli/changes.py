@@ -9,13 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail, refused
-from libs.cli.following import seconds
+from libs.cli.following import seconds, tell
+from libs.cli.listing import Selector
 from libs.cli.output import is_terminal
-from libs.cli.references import AnyJobs, Job, SomeJobs, either
+from libs.cli.references import AnyJobs, either
 from libs.client import ApiError, Client
+from libs.kernel.words import counted
 
 ALIVE = ("QUEUED", "STARTING", "RUNNING", "SUSPENDED", "MIGRATING")
 """States in which a job can be asked to end."""
+
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask before several jobs are changed.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,62 +31,93 @@ def register(app: typer.Typer) -> None:
 
 def cancel(
     jobs: AnyJobs = None,
-    selector: Annotated[
-        list[str] | None, typer.Option("-l", "--selector", help="All with this label, NAME=VALUE; repeat.")
-    ] = None,
+    selector: Selector = None,
     grace: Annotated[str, typer.Option(help="Time between SIGTERM and SIGKILL.")] = "10s",
     note: Annotated[str, typer.Option(help="Goes on the log.")] = "",
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     gateway: Gateway = None,
 ) -> None:
     """End jobs; of an array or a DAG all of its jobs."""
     grace_s = seconds(grace)
     with client(gateway) as cell:
-        chosen = list(jobs or [])
-        if selector:
-            chosen += [job["id"] for job in cell.jobs(label=selector, state=list(ALIVE))]
-        if not chosen and not selector:
-            fail("no job to cancel", USAGE, "sanjaya cancel JOB, or -l label=value")
-        if len(chosen) > 1 and not yes and is_terminal() and sys.stdin.isatty():
-            typer.confirm(f"cancel {len(chosen)} jobs?", abort=True)
         _each(
             cell,
-            chosen,
+            _chosen(cell, "cancel", jobs, selector, yes=yes),
             "is asked to end",
             lambda job: cell.cancel(job, grace_s=grace_s, note=note),
             lambda group: cell.cancel_group(group, grace_s=grace_s, note=note),
         )
 
 
-def pause(jobs: SomeJobs, gateway: Gateway = None) -> None:
+def pause(jobs: AnyJobs = None, selector: Selector = None, yes: Yes = False, gateway: Gateway = None) -> None:
     """Pause jobs: a waiting one is not placed, a running one is suspended and gives its GPUs to others.
 
     A job keeps its GPUs while its memory cannot be brought to the host; `sanjaya why JOB` says so.
     """
     with client(gateway) as cell:
-        _each(cell, jobs, "is asked to pause", cell.pause, cell.pause_group)
+        chosen = _chosen(cell, "pause", jobs, selector, yes=yes)
+        _each(cell, chosen, "is asked to pause", cell.pause, cell.pause_group)
 
 
-def resume(jobs: SomeJobs, gateway: Gateway = None) -> None:
+def resume(jobs: AnyJobs = None, selector: Selector = None, yes: Yes = False, gateway: Gateway = None) -> None:
     """Let paused jobs go on, in their turn: a suspended one where its memory is, as soon as GPUs are free there."""
     with client(gateway) as cell:
-        _each(cell, jobs, "goes on in its turn", cell.resume, cell.resume_group)
+        chosen = _chosen(cell, "resume", jobs, selector, yes=yes)
+        _each(cell, chosen, "goes on in its turn", cell.resume, cell.resume_group)
 
 
 def change(
-    job: Job,
-    priority: Annotated[int, typer.Option(help="Higher goes first.")],
+    jobs: AnyJobs = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    max_gpus: Annotated[
+        int | None, typer.Option(min=1, help="Most GPUs of an elastic job; one that has more shrinks.")
+    ] = None,
+    selector: Selector = None,
+    yes: Yes = False,
     gateway: Gateway = None,
 ) -> None:
-    """Change the priority of a job; of an array or a DAG that of all of its jobs."""
+    """Change jobs that have not ended: their priority, or the most GPUs of elastic ones.
+
+    Of an array or a DAG the priority of all of its jobs.
+    """
+    if priority is None and max_gpus is None:
+        fail("nothing to change", USAGE, "sanjaya set JOB --priority 10, or --max-gpus 2")
     with client(gateway) as cell:
-        changed = either(
-            cell,
-            job,
-            lambda one: cell.set_priority(one, priority),
-            lambda group: cell.set_group_priority(group, priority),
-        )
-        typer.echo(f"{changed['id']} has priority {priority}")
+        chosen = _chosen(cell, "set", jobs, selector, yes=yes)
+        if priority is not None:
+            _each(
+                cell,
+                chosen,
+                f"has priority {priority}",
+                lambda job: cell.set_priority(job, priority),
+                lambda group: cell.set_group_priority(group, priority),
+            )
+        if max_gpus is not None:
+            _each(
+                cell,
+                chosen,
+                f"may have {counted(max_gpus, 'GPU')} at most",
+                lambda job: cell.set_max_gpus(job, max_gpus),
+                lambda group: fail(f"--max-gpus is about one job, and {group} has several", USAGE, f"{group}[0]"),
+            )
+
+
+def _chosen(cell: Client, verb: str, jobs: list[str] | None, selector: list[str] | None, *, yes: bool) -> list[str]:
+    """The jobs that are named, and those that have not ended and have the labels.
+
+    Ends the process with 2 when neither is given, and with 1 when the question, with their number, is not confirmed.
+    """
+    if not jobs and not selector:
+        fail(f"no job to {verb}", USAGE, f"sanjaya {verb} JOB, or -l NAME=VALUE")
+    chosen = list(jobs or [])
+    if selector:
+        found = [job["id"] for job in cell.jobs(label=selector, state=list(ALIVE))]
+        if not found:
+            tell(f"no job that has not ended has {' and '.join(selector)}")
+        chosen = list(dict.fromkeys([*chosen, *found]))
+    if len(chosen) > 1 and not yes and is_terminal() and sys.stdin.isatty():
+        typer.confirm(f"{verb} {counted(len(chosen), 'job')}?", abort=True)
+    return chosen
 
 
 Ask = Callable[[str], dict[str, Any]]

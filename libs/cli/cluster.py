@@ -13,6 +13,7 @@ from libs.cli.context import USAGE, Gateway, client, fail
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, show_document
 from libs.cli.references import completions, id_of
+from libs.kernel.words import bytes_of
 
 Node = Annotated[str, typer.Argument(help="Name of the node, as `sanjaya nodes` lists it.")]
 
@@ -31,6 +32,9 @@ NODES = (
     Column("GPUS", lambda n: f"{n['gpus'] - n['free']}/{n['gpus']} {','.join(n['gpu_types'])}"),
     Column("JOBS", lambda n: ", ".join(n["jobs"])),
     Column("RACK", lambda n: n["rack"]),
+    Column("CPUS", lambda n: f"{n['cpus_promised']}/{n['cpus']}"),
+    Column("MEM", lambda n: f"{n['memory_promised_bytes'] / 2**30:.0f}/{n['memory_bytes'] / 2**30:.0f} GiB"),
+    Column("BOUNDS", lambda n: n["bounds_by"], wide=True),
     Column("HAS", lambda n: ", ".join(n["features"]), wide=True),
     Column("ADDRESS", lambda n: n["address"], wide=True),
     Column("INCARNATION", lambda n: str(n["incarnation"]), wide=True),
@@ -43,6 +47,8 @@ GPUS = (
     Column("STATE", lambda g: g["state"]),
     Column("JOBS", lambda g: ", ".join(g["jobs"])),
     Column("TENANT", lambda g: g["tenant"] or ""),
+    Column("CPUS", lambda g: str(g["cpus"] or ""), wide=True),
+    Column("HOST MEM", lambda g: bytes_of(g["host_memory_bytes"]) if g["host_memory_bytes"] else "", wide=True),
     Column("UUID", lambda g: g["uuid"], wide=True),
     Column("NOTE", lambda g: g["note"]),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from libs.cli.group_views import waits_of
@@ -36,8 +36,11 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "exit", _exit(job)
     yield "owner", f"tenant {job['tenant']}, user {job['user']}"
     yield "gpus", " ".join([str(job["gpus"]), ",".join(job["gpu_types"])]).strip()
+    yield "cpus", _each(spec.get("cpus"), str, job)
+    yield "memory", _each(spec.get("memory_bytes"), bytes_of, job)
     if len(job["widths"]) > 1:
-        yield "elastic", f"may have {either(job['widths'], 'GPU')}"
+        most = job["max_gpus"] or job["widths"][-1]
+        yield "elastic", f"may have {either([width for width in job['widths'] if width <= most], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
     yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
@@ -57,6 +60,13 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     if wide:
         yield "environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in spec.get("env", {}).items())
         yield "decided by", f"{job['reason_source']} at offset {job['reason_offset']}"
+
+
+def _each(asked: int | None, in_words: Callable[[int], str], job: Row) -> str:
+    """What it asks for of the host, for each GPU and together; empty for nothing."""
+    if asked is None:
+        return ""
+    return f"{in_words(asked)} for each GPU, {in_words(asked * job['gpus'])} together"
 
 
 def _runs_in(spec: Row) -> str:

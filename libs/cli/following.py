@@ -152,6 +152,21 @@ def _verdict(job: dict[str, Any]) -> int:
     return {"SUCCEEDED": DONE, "CANCELLED": CANCELLED}.get(job["state"], FAILED)
 
 
+def moment(option: str, text: str) -> float:
+    """A time, seconds since the epoch: `2h` means two hours ago; or a date, or a time (RFC 3339).
+
+    Without a zone it is local time. Ends the process with 2 when it is none of these.
+    """
+    from datetime import datetime
+
+    if text and text[-1] in UNITS and text[:-1].replace(".", "", 1).isdigit():
+        return time.time() - seconds(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        fail(f"{option} {text!r}: expected a time like 2h, 7d, 2026-11-20 or 2026-11-20T22:14:03Z", USAGE)
+
+
 def seconds(text: str) -> float:
     """`30s`, `10m`, `2h`, `7d`, or a number of seconds; ends the process with 2 when it is none of these."""
     number, unit = (text[:-1], text[-1]) if text and text[-1] in UNITS else (text, "s")

@@ -75,7 +75,7 @@ def _options() -> Iterator[tuple[str, Any]]:
         if row.options:
             kind, _ = type_of(_FIELDS[name])
             # What is no number and no flag is text, which the gateway reads: it says best what is wrong with it.
-            kind = kind if kind in (int, float, bool) else str
+            kind = kind if kind in (int, float, bool) and not row.has_forms else str
             yield name, Annotated[kind | None, typer.Option(*row.options, help=row.help or None)]
         yield from READ_OTHERWISE.get(name, {}).items()
     yield from HOW_IT_STANDS.items()

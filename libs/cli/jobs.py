@@ -13,7 +13,7 @@ from libs.cli.context import FAILED, Gateway, client
 from libs.cli.described import description
 from libs.cli.following import seconds, tell
 from libs.cli.group_views import as_row, counts_of, described, reasons
-from libs.cli.listing import AsJson, NoHeaders, Output, Sort, Watch, asked, listed
+from libs.cli.listing import AsJson, NoHeaders, Output, Selector, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, age, count, loss, pace, show, show_document, show_one
 from libs.cli.references import Job, either, resolve
 
@@ -75,9 +75,7 @@ def jobs(
     ] = None,
     tenant: Annotated[list[str] | None, typer.Option("-q", "--tenant", help="Of this tenant; repeat.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="Of this user; repeat.")] = None,
-    selector: Annotated[
-        list[str] | None, typer.Option("-l", "--selector", help="With this label, NAME=VALUE; repeat.")
-    ] = None,
+    selector: Selector = None,
     since: Annotated[str | None, typer.Option(help="Submitted within 30m, 2h, 7d.")] = None,
     all_users: Annotated[bool, typer.Option("-A", "--all-users", help="Of all users, whatever --user says.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs to show, the newest.")] = 50,

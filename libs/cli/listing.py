@@ -19,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Without the names of the columns.")]
 Sort = Annotated[str | None, typer.Option(help="By a field of the JSON form; -FIELD: falling.", metavar="FIELD")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Most rows to show.")]
+Selector = Annotated[list[str] | None, typer.Option("-l", "--selector", help="With this label, NAME=VALUE; repeat.")]
 Watch = Annotated[
     bool, typer.Option("-w", "--watch", help="Show it again and again; in a pipe, only what has changed.")
 ]
@@ -91,6 +92,8 @@ def _appended(fetch: Fetch, columns: Sequence[Column], how: Listing) -> None:
     steady = [column for column in columns if not column.runs_on]
     if how.headers and how.form in (Form.TABLE, Form.WIDE):
         tab_separated(cells_of([], columns, how.form)[0])
+    elif how.headers and how.form is Form.CSV:
+        show([], columns, how.form)
     while True:
         for row in arranged(fetch(), how):
             name, now = str(row.get("id") or row.get("name")), [column.cell(row) for column in steady]
@@ -106,7 +109,7 @@ def _append(row: Row, columns: Sequence[Column], form: Form) -> None:
     elif form in (Form.TABLE, Form.WIDE):
         tab_separated(cells_of([row], columns, form)[1][0])
     else:
-        show([row], columns, form)
+        show([row], columns, form, headers=False)
 
 
 def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str | None:

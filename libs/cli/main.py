@@ -6,72 +6,72 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from libs.cli import (
-    archiving,
-    audit,
-    changes,
-    cluster,
-    experiment,
-    following,
-    inside,
-    job_files,
-    jobs,
-    notebook,
-    planning,
-    profiling,
-    rehearsing,
-    running,
-    settings,
-    submit,
-    sweeps,
-)
 from libs.cli.context import DONE, FAILED, INTERRUPTED, USAGE, fail, speaking
 from libs.cli.sections import Sections
 
-app = typer.Typer(
-    name="sanjaya",
-    cls=Sections,
-    help="An event-sourced scheduler for deep-learning training on shared GPU clusters.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+GROUPS = {
+    "submit": "submit run",
+    "jobs": "jobs queue show why story stacks",
+    "job_files": "ls cp",
+    "following": "logs wait",
+    "inside": "exec shell forward",
+    "notebook": "notebook",
+    "changes": "cancel pause resume set",
+    "sweeps": "sweep sweeps",
+    "cluster": "nodes gpus drain undrain tenants tenant policy settings events",
+    "dead_letters": "deadletter",
+    "history": "history usage",
+    "audit": "replay diff state export",
+    "archiving": "archive",
+    "profiling": "profile",
+    "rehearsing": "rehearse",
+    "what_if": "what-if",
+    "planning": "solve simulate",
+    "experiment": "generate experiment reproduce",
+    "running": "up down demo agent doctor version",
+    "settings": "config context",
+}
+"""{file of this room: its commands}. Only the file of the command that is called is imported."""
 
-for group in (
-    submit,
-    jobs,
-    job_files,
-    following,
-    inside,
-    notebook,
-    changes,
-    sweeps,
-    cluster,
-    audit,
-    archiving,
-    profiling,
-    rehearsing,
-    planning,
-    experiment,
-    running,
-    settings,
-):
-    group.register(app)
+
+def app_for(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The application with the commands that these arguments can mean: those of one file, or all.
+
+    Args:
+        arguments: of the command line. All commands are there unless the first one names one: for help, completion
+            and a word that is misspelt.
+    """
+    made = typer.Typer(
+        name="sanjaya",
+        cls=Sections,
+        help="An event-sourced scheduler for deep-learning training on shared GPU clusters.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(options)
+    called = [name for name, commands in GROUPS.items() if arguments and arguments[0] in commands.split()]
+    for name in called or GROUPS:
+        import_module(f"libs.cli.{name}").register(made)
+    return made
 
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        running.version()
+        from libs.cli.running import version
+
+        version()
         raise typer.Exit
 
 
-@app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks (or SANJAYA_DEBUG=1).")] = False,
     version: Annotated[
@@ -87,7 +87,7 @@ def main() -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it cannot do is said once, by its caller
     try:
         with speaking():
-            sys.exit(app(standalone_mode=False) or DONE)
+            sys.exit(app_for(sys.argv[1:])(standalone_mode=False) or DONE)
     except typer.Abort:
         fail("not confirmed, nothing done", FAILED)
     except TyperException as error:

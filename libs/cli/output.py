@@ -26,6 +26,7 @@ class Form(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    CSV = "csv"
     NAME = "name"
 
 
@@ -54,7 +55,10 @@ def show(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, headers:
             typer.echo(row.get("id") or row.get("name"))
     else:
         heads, cells = cells_of(rows, columns, form)
-        table(cells, heads if headers else None)
+        if form is Form.CSV:
+            _comma_separated([heads, *cells] if headers else cells)
+        else:
+            table(cells, heads if headers else None)
 
 
 def show_one(found: Row, form: Form, describe: Callable[[], None]) -> None:
@@ -69,7 +73,7 @@ def show_one(found: Row, form: Form, describe: Callable[[], None]) -> None:
 
 def cells_of(rows: Sequence[Row], columns: Sequence[Column], form: Form) -> tuple[list[str], list[list[str]]]:
     """The heads and the cells that a form shows."""
-    shown = [column for column in columns if form is Form.WIDE or not column.wide]
+    shown = [column for column in columns if form in (Form.WIDE, Form.CSV) or not column.wide]
     return [column.head for column in shown], [[column.cell(row) for column in shown] for row in rows]
 
 
@@ -85,6 +89,13 @@ def table(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> None:
 def tab_separated(line: Sequence[str]) -> None:
     """One line for a program: what would end a cell or the line is made a space."""
     print("\t".join(" ".join(cell.split()) for cell in line), flush=True)
+
+
+def _comma_separated(lines: Sequence[Sequence[str]]) -> None:
+    """For a spreadsheet: every column, quoted where a cell needs it (RFC 4180)."""
+    import csv
+
+    csv.writer(sys.stdout).writerows(lines)
 
 
 def drawn(cells: Sequence[Sequence[str]], heads: Sequence[str] | None) -> RichTable:
@@ -162,6 +173,25 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds)}s"
+
+
+def clock(seconds: float | None) -> str:
+    """`1:05:09`, or `2-01:05:09` with days, as Slurm writes them."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    days, hours = divmod(minutes // 60, 24)
+    return f"{f'{days}-{hours:02}' if days else hours}:{minutes % 60:02}:{rest:02}"
+
+
+def moment(time_s: float | None) -> str:
+    """`2026-11-20T22:14:03` in local time."""
+    return "–" if time_s is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time_s))
+
+
+def gpu_hours(gpu_s: float) -> str:
+    """GPU seconds as hours with two decimals."""
+    return f"{gpu_s / 3600:.2f}"
 
 
 def count(number: float | None) -> str:

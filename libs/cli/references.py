@@ -47,9 +47,6 @@ def _offered(beginning: str, word: str, newest: Callable[[Client], Iterator[Row]
 Job = Annotated[
     str, typer.Argument(help="Id, the beginning of one, a name, or `last`.", autocompletion=completions, metavar="JOB")
 ]
-SomeJobs = Annotated[
-    list[str], typer.Argument(help="Ids, names, or `last`.", autocompletion=completions, metavar="JOB...")
-]
 AnyJobs = Annotated[
     list[str] | None, typer.Argument(help="Ids, names, or `last`.", autocompletion=completions, metavar="[JOB...]")
 ]

@@ -18,6 +18,7 @@ from libs.kernel.words import counted, plural
 
 if TYPE_CHECKING:
     from libs.contracts.base import Event
+    from libs.contracts.gateway import PolicyChanged, SettingChanged
     from libs.inspect.rehearsal import Disagreement, Rehearsal, Span
 
 SHOWN = 5
@@ -72,20 +73,24 @@ def _described(policy: str | None, changed: list[str]) -> str:
 
 
 def _changes(policy: str | None, changed: list[str]) -> list[Event]:
+    changes: list[Event] = [setting_changed(text, "rehearsal") for text in changed]
+    return changes if policy is None else [*changes, policy_named(policy, "rehearsal")]
+
+
+def policy_named(policy: str, requested_by: str) -> PolicyChanged:
+    """The change to this policy; ends the process with 2 when there is none of this name."""
     from libs.contracts.gateway import PolicyChanged
     from libs.policies.table import POLICIES
 
-    changes: list[Event] = [_setting(text) for text in changed]
-    if policy is not None:
-        if policy not in POLICIES:
-            near = nearest(policy, POLICIES)
-            meant = f"did you mean {near!r}?" if near else f"expected one of {', '.join(POLICIES)}"
-            fail(f"--policy {policy!r}: no such policy, {meant}", USAGE)
-        changes.append(PolicyChanged(policy=policy, requested_by="rehearsal"))
-    return changes
+    if policy not in POLICIES:
+        near = nearest(policy, POLICIES)
+        meant = f"did you mean {near!r}?" if near else f"expected one of {', '.join(POLICIES)}"
+        fail(f"--policy {policy!r}: no such policy, {meant}", USAGE)
+    return PolicyChanged(policy=policy, requested_by=requested_by)
 
 
-def _setting(text: str) -> Event:
+def setting_changed(text: str, requested_by: str) -> SettingChanged:
+    """The change that `SERVICE.NAME=NUMBER` says; ends the process with 2 when it says none."""
     from libs.contracts.gateway import SettingChanged
     from libs.contracts.settings import SETTINGS
 
@@ -97,7 +102,7 @@ def _setting(text: str) -> Event:
         meant = f"did you mean {near!r}?" if near else f"expected SERVICE.NAME=NUMBER, NAMEs: {', '.join(known)}"
         fail(f"--set {text!r}: no such setting, {meant}", USAGE)
     try:
-        return SettingChanged(service=service, name=setting, value=float(value), requested_by="rehearsal")
+        return SettingChanged(service=service, name=setting, value=float(value), requested_by=requested_by)
     except ValueError:
         fail(f"--set {text!r}: {value!r} is no number", USAGE)
 

@@ -56,6 +56,9 @@ def up(
     agents: Annotated[int, typer.Option(min=0)] = 1,
     virtual_gpus: Annotated[int, typer.Option(min=0, help="CPU slots per agent; 0: this machine's real GPUs.")] = 4,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the gateway.")] = 8420,
+    host: Annotated[
+        str, typer.Option(help="Address of this machine where agents of others join, by TLS and a token.")
+    ] = "",
     on_exit: Annotated[
         OnExit,
         typer.Option(help="Running tasks go on and the next start adopts them, or save what they can and requeue."),
@@ -72,12 +75,17 @@ def up(
         agents=agents,
         gpus_per_agent=virtual_gpus,
         gateway_port=port,
+        host=host,
         on_exit=on_exit.value,
     )
+    if plan.host and plan.kafka is not None:
+        fail("--host is for the embedded log", USAGE, "sanjaya agent --bus kafka://HOST:PORT on the other machine")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end_asked)
     try:
         with Cell(plan, say) as running:
+            if plan.joining is not None:
+                say(f"another machine joins by:  {plan.joining.command()}")
             say(f"{plan.gateway_url}   Ctrl-C ends it")
             running.wait()
     except CellError as error:
@@ -158,6 +166,7 @@ def command_again(plan: CellPlan) -> str:
         "--agents": (plan.agents, usual.agents),
         "--virtual-gpus": (plan.gpus_per_agent, usual.gpus_per_agent),
         "--port": (plan.gateway_port, usual.gateway_port),
+        "--host": (plan.host, usual.host),
         "--on-exit": (plan.on_exit, OnExit.KEEP.value),
     }
     words = ["sanjaya", "up", "--state-dir", str(plan.state_dir)]

@@ -15,6 +15,7 @@ from typing import Any
 
 from libs.contracts.bad_input import BadInput
 from libs.kernel.launchers import found_in
+from libs.kernel.words import bytes_in
 
 Request = dict[str, Any]
 
@@ -50,6 +51,14 @@ def slurm_seconds(text: str) -> float:
     else:
         hours, (minutes, seconds) = 0, (*parts, 0)[:2]
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _memory(text: str) -> Any:
+    """As with Slurm, a number without a unit counts MiB."""
+    found = bytes_in(text, "M")
+    if found is None:
+        raise ValueError(text)
+    return found
 
 
 def _gres(text: str) -> Any:
@@ -101,8 +110,12 @@ OURS: dict[str, Field] = {
     "array": ("array", _text, "indices such as 0-99%4"),
     "a": ("array", _text, "indices such as 0-99%4"),
     "after": ("after", _text, "JOB[:ok|any|fail], with commas between"),
+    "cpus": ("cpus", _number, "a whole number"),
+    "mem": ("memory_bytes", _text, "a size such as 32GB"),
 }
 """{directive of #SANJAYA: what it sets}: the names of our own flags."""
+CPUS_PER_TASK, MEMORY_PER_NODE = "cpus per task", "memory per node"
+"""What Slurm counts otherwise: no members of a request, `_per_gpu` makes some of them."""
 REPEATED = ("env_file", "mounts")
 """Members to which each directive adds."""
 MINUTES = "minutes, hours:minutes:seconds or days-hours"
@@ -124,6 +137,11 @@ SLURMS: dict[str, Field] = {
     "a": ("array", _text, "indices such as 0-99%4"),
     "dependency": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
     "d": ("after", _dependency, "afterok:ID, afterany:ID or afternotok:ID, with commas between"),
+    "cpus-per-task": (CPUS_PER_TASK, _number, "a whole number"),
+    "c": (CPUS_PER_TASK, _number, "a whole number"),
+    "mem": (MEMORY_PER_NODE, _memory, "a size such as 64G; a number alone counts MiB"),
+    "cpus-per-gpu": ("cpus", _number, "a whole number"),
+    "mem-per-gpu": ("memory_bytes", _memory, "a size such as 32G; a number alone counts MiB"),
 }
 """The same of #SBATCH."""
 TASKS = {"ntasks": "SLURM_NTASKS", "n": "SLURM_NTASKS", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
@@ -155,7 +173,26 @@ def from_script(text: str, where: str, command: list[str], name: str) -> Request
         if match := DIRECTIVE.fullmatch(line.rstrip()):
             per_node = True
             _apply(request, match.group(2), OURS if match.group(1) == "SANJAYA" else SLURMS, f"{where}:{number}")
+    _per_gpu(request, where)
     return {"launcher": "per-node", **request} if per_node else request
+
+
+def _per_gpu(request: Request, where: str) -> None:
+    """CPUs for each rank and memory of a node, as Slurm counts them, by the GPUs; what is said per GPU wins.
+
+    The job is taken to be on one node. What leaves nothing for a GPU is ignored, with a word.
+    """
+    ranks = max((int(request.get("env", {}).get(name, 1)) for name in TASKS.values()), default=1)
+    text = str(request.get("gpus", 1)).rpartition(":")[2]
+    gpus = int(text) if text.isdecimal() and int(text) else 1
+    for given, member, times in ((CPUS_PER_TASK, "cpus", ranks), (MEMORY_PER_NODE, "memory_bytes", 1)):
+        amount = request.pop(given, None)
+        if amount is None or member in request:
+            continue
+        if amount * times // gpus:
+            request[member] = amount * times // gpus
+        else:
+            print(f"warning: {where}: {given} {amount} is too little for {gpus} GPUs and is ignored", file=sys.stderr)
 
 
 def _apply(request: Request, text: str, known: dict[str, Field], where: str) -> None:

@@ -107,7 +107,7 @@ class Client(Connection):
 
     def jobs(self, *, limit: int | None = None, **filters: Any) -> Iterator[Json]:
         """Jobs, newest first; filters are the API's: state, tenant, user, label, array, dag, grouped,
-        submitted_after_s."""
+        submitted_after_s, ended_after_s, ended_before_s."""
         page = min(limit or PAGE, PAGE)
         yield from islice(self._pages("/v1/jobs", {**filters, "limit": page}), limit)
 
@@ -142,6 +142,10 @@ class Client(Connection):
     def set_priority(self, job: str, priority: int) -> Json:
         """Change its place in the queue."""
         return self._ask("PATCH", _job(job), json={"priority": priority})
+
+    def set_max_gpus(self, job: str, max_gpus: int) -> Json:
+        """Change the most GPUs that an elastic job may have."""
+        return self._ask("PATCH", _job(job), json={"max_gpus": max_gpus})
 
     def job_files(self, job: str, path: str = "", *, rank: int = 0) -> Json:
         """What is in a folder of its latest attempt, below its working directory; of a file: that file."""
@@ -277,6 +281,10 @@ class Client(Connection):
         body = {"gpu_limit": gpu_limit, "weight": weight, **responses}
         return self._ask("PUT", f"/v1/tenants/{quote(name, safe='')}", json=body)
 
+    def usage(self, by: str, *, since_s: float | None = None, until_s: float | None = None) -> Json:
+        """GPU time between two times, seconds since the epoch; `by`: `tenant`, `user`, `job` or `gpu-type`."""
+        return self._ask("GET", "/v1/usage", params={"by": by, "since_s": since_s, "until_s": until_s})
+
     def policy(self) -> Json:
         """The placement policy, and those available."""
         return self._ask("GET", "/v1/policy")
@@ -304,6 +312,14 @@ class Client(Connection):
     def dead_letters(self, *, limit: int | None = None) -> Json:
         """Records that services could not take: their `total` number, and the newest of them as `items`."""
         return self._ask("GET", "/v1/deadletters", params={"limit": limit})
+
+    def dead_letter(self, offset: int) -> Json:
+        """One of them, whole, by its offset on their topic."""
+        return self._ask("GET", f"/v1/deadletters/{offset}")
+
+    def retry_dead_letter(self, offset: int) -> Json:
+        """Give its record once more to the service that could not read it; the `event` is null when it was before."""
+        return self._ask("POST", f"/v1/deadletters/{offset}/retry")
 
     def export(self) -> Iterator[bytes]:
         """The raw log, line by line (`sanjaya-log/1`): what it is, then every record of control and orders."""

@@ -36,6 +36,13 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """Where the gateway fetches files of jobs, with the cell's key; 0: nowhere."""
     state_dir: str = ""
     """Under which the agent has the folders of jobs (`libs/node/serving.py`); empty on logs older than this field."""
+    cpus: int = 0
+    """CPUs that jobs may use; 0: not known, and so none can be promised."""
+    memory_bytes: int = 0
+    """Memory of the host that jobs may use; 0: likewise."""
+    bounds_by: str = ""
+    """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them), `simulation`; empty:
+    not at all."""
     features: list[str] = []
     """What jobs may need of a node beside GPUs (`features.py`), ascending."""
     image_runner: str = ""
@@ -235,8 +242,9 @@ class JobExited(Event, frozen=True, kw_only=True):
     outcome: str
     """`exited`, `signalled`, `stopped` (by StopTask), `time_limit`, `launch_failed` (as it was submitted it cannot be
     started), `setup_failed` (the command that prepares its environment has), `node_failed` (this node could not start
-    it), `restore_failed` (it got no state to go on with), `lost` (its record is gone) or `interrupted` (ended from
-    outside while its agent was away: with its machine, or by a service manager; `stderr_tail` says which)."""
+    it), `restore_failed` (it got no state to go on with), `host_memory_exceeded` (it had more of the host's memory than
+    it asked for), `lost` (its record is gone) or `interrupted` (ended from outside while its agent was away: with its
+    machine, or by a service manager; `stderr_tail` says which)."""
     rank: int | None = None
     """Global rank of the process that ended badly."""
     stderr_tail: str = ""

@@ -11,7 +11,7 @@ OWNER = "failure_analysis"
 @event("failure.classified.v1", owner=OWNER, subject="job_id")
 class FailureClassified(Event, frozen=True, kw_only=True):
     """The most likely cause of a failed attempt; vocabulary of the Philly study's Table 6, in snake_case,
-    and `time_limit_exceeded`."""
+    `time_limit_exceeded` and `host_memory_exceeded`."""
 
     job_id: str
     attempt: int

@@ -117,6 +117,19 @@ class JobPriorityChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("job.max_gpus_changed.v1", owner=OWNER, subject="job_id")
+class JobMaxGpusChanged(Event, frozen=True, kw_only=True):
+    """An elastic job may have at most so many GPUs from now on: it does not grow beyond, and shrinks when it has more.
+
+    It shrinks under a policy that resizes jobs, as soon as its processes can; under others it keeps what it has.
+    """
+
+    job_id: str
+    max_gpus: int
+    """From the number that it asks for to the upper bound of its `elastic` range."""
+    requested_by: str
+
+
 @event("job.code_changed.v1", owner=OWNER, subject="job_id")
 class JobCodeChanged(Event, frozen=True, kw_only=True):
     """Files were added to a job before it was placed: its attempts start with this upload from now on.
@@ -243,6 +256,23 @@ class SettingChanged(Event, frozen=True, kw_only=True):
     service: str
     name: str
     value: Number
+    requested_by: str
+
+
+@event("deadletter.retried.v1", owner=OWNER, subject="service")
+class DeadLetterRetried(Event, frozen=True, kw_only=True):
+    """A record that a service could not take was appended again to its topic, unchanged, for that service.
+
+    It is on the log once the record is. What becomes of the record is told by the service, as for any other record: it
+    takes it, or puts it aside once more.
+    """
+
+    service: str
+    """The consumer that had put the record aside."""
+    record: str
+    """Where the record stood, as `telemetry/3@17`; with `service` it names the dead letter."""
+    event_id: str
+    """Of the record; empty when it does not say it."""
     requested_by: str
 
 

@@ -27,6 +27,8 @@ class JobField(msgspec.Struct, frozen=True, kw_only=True):
     """Of the command line; none: the field is given in a file, or by an option that is read in a way of its own."""
     help: str = ""
     """What stands beside the option."""
+    has_forms: bool = False
+    """A number that may be written otherwise, such as `32GB`: the command line passes the text on."""
 
 
 def type_of(field: FieldInfo) -> tuple[Any, bool]:
@@ -92,6 +94,17 @@ JOB_FIELDS: dict[str, JobField] = {
         says="Told to stop, the script saves what it has done, and goes on from there elsewhere.",
         options=("--restartable",),
         help="Told to stop, it saves what it has done and goes on from there elsewhere.",
+    ),
+    "cpus": JobField(
+        limits={"ge": 1, "le": 65_536},
+        says="CPUs for each GPU, promised to no other job; default: a share of what is promised to none.",
+        options=("--cpus",),
+        help="CPUs per GPU, for this job alone. Default: a share of what no job asks for.",
+    ),
+    "memory_bytes": JobField(
+        options=("--mem",),
+        help="Memory of the host per GPU, such as 32GB: promised, and a limit. Default: neither.",
+        has_forms=True,
     ),
     "setup": JobField(
         limits={"max_length": 16_384},

@@ -95,6 +95,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its part of the share, compared with other jobs."""
     restartable: bool = False
     """Told to stop, its script saves what it has done, and goes on from there when it is started elsewhere."""
+    cpus: int | None = None
+    """CPUs for each of its GPUs, promised to no other job while it runs; None: a share of those that none is promised.
+    """
+    memory_bytes: int | None = None
+    """Memory of the host for each of its GPUs, promised to no other job for as long as its processes are there, running
+    or suspended; None: none is promised, and no limit is set."""
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether it fits only where CPUs or memory of the host can be promised to it."""
+        return self.cpus is not None or self.memory_bytes is not None
+
     setup: str = ""
     """Shell command that prepares the environment of the tasks: run once per node for the same command, code and
     interpreter, in a virtual environment that is kept."""

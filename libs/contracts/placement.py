@@ -369,6 +369,10 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """Among how many an elastic job is divided for its whole life; None: it is not elastic."""
     output_dir: str | None = None
     """Folder below the working directory that is kept beyond the job's end."""
+    cpus: int | None = None
+    """CPUs for each of its GPUs here that no other task may use; None: it shares those that no task has for itself."""
+    memory_bytes: int | None = None
+    """Memory of the host for each of its GPUs here: a task with more ends; None: no limit."""
     setup: str = ""
     """Shell command that prepares the environment."""
     python: str = ""

@@ -73,6 +73,8 @@ class JobRow(Row, kw_only=True):
     gpus: int
     widths: list[int] = []
     """How many GPUs it may have: several where it is elastic."""
+    max_gpus: int | None = None
+    """Most that it may grow to, where its user has lowered the bound since."""
     gpu_types: list[str] = []
     labels: dict[str, str] = {}
     spec: dict[str, Any] = {}
@@ -95,6 +97,10 @@ class JobRow(Row, kw_only=True):
     tasks: dict[str, TaskStatus] = {}
     """Per node of the gang, while the attempt is placed."""
     holds_gpus: bool = False
+    is_host_bound: bool = False
+    """It asks for CPUs or memory of the host; how much is in its specification."""
+    seats: list[dict[str, Any]] = []
+    """The gang beside whose GPUs its processes are, running or suspended; empty where there are none."""
     granted_gpus: int = 0
     """GPUs that count against the tenant's limit now."""
     reserved_nodes: list[str] = []
@@ -134,6 +140,12 @@ class JobRow(Row, kw_only=True):
     measured_until_s: float | None = None
     """Up to when mini-batches of the latest attempt were seen; None: there were none."""
     memory_peak_bytes: int | None = None
+    gpu_s: float = 0.0
+    """GPU time of the stretches in which it held GPUs and that are over, in GPU seconds."""
+    holding_offset: int | None = None
+    """Where the present stretch began (`HoldingRow.begin_offset`); None: it holds no GPUs."""
+    holding_gpus: dict[str, int] = {}
+    """{GPU type: GPUs of it} of that stretch."""
     group_id: str | None = None
     """Its array or DAG; None: it was submitted alone."""
     group_index: int | None = None
@@ -169,6 +181,25 @@ class AttemptRow(Row, kw_only=True):
     reason: str = ""
     message: str = ""
     version: int = 0
+
+
+class HoldingRow(Row, kw_only=True):
+    """A stretch of time in which a job held the same GPUs: what the GPU time of users and tenants is summed of.
+
+    A GPU that two jobs share is in the stretches of both.
+    """
+
+    table = "holdings"
+    key = ("job_id", "begin_offset", "gpu_type")
+
+    job_id: str
+    begin_offset: int
+    """Of the event by which it got the GPUs."""
+    gpu_type: str
+    gpus: int
+    begin_s: float
+    end_s: float | None = None
+    """When its last task there had exited; None: it holds them."""
 
 
 class LabelRow(Row, kw_only=True):
@@ -213,6 +244,12 @@ class NodeRow(Row, kw_only=True):
     image_runner: str = ""
     """The program that runs container images there; empty: there is none."""
     gpu_indices: list[int] = []
+    cpus: int = 0
+    """CPUs that jobs may be promised."""
+    memory_bytes: int = 0
+    """Memory of the host that they may be promised."""
+    bounds_by: str = ""
+    """As in `NodeJoined`."""
     present: bool = True
     """Its agent has joined and was not lost since."""
     draining: bool = False
@@ -471,6 +508,7 @@ class TrialRow(Row, kw_only=True):
 ROW_TYPES: tuple[type[Row], ...] = (
     JobRow,
     AttemptRow,
+    HoldingRow,
     LabelRow,
     NodeRow,
     GpuRow,

@@ -50,6 +50,10 @@ class PendingReason:
     """It fits spread over servers, and waits a bounded time for a better place."""
     INSUFFICIENT_GPUS = "InsufficientGpus"
     """Fewer GPUs are free than it needs."""
+    INSUFFICIENT_CPUS = "InsufficientCpus"
+    """Enough GPUs are free, but not enough CPUs of their nodes beside them."""
+    INSUFFICIENT_MEMORY = "InsufficientMemory"
+    """Enough GPUs are free, but not enough memory of their nodes beside them."""
     NOT_YET_EVALUATED = "NotYetEvaluated"
 
 

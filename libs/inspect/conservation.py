@@ -1,4 +1,5 @@
-"""The conservation check: every job in exactly one state, every GPU accounted for. From the log alone.
+"""The conservation check: every job in exactly one state, every GPU accounted for, and no more CPUs and memory promised
+than there are. From the log alone.
 
 An independent witness on purpose: it knows nothing of placement's books, and its books of GPUs are not those of the one
 fold of lives (`libs/lifecycle/`) that read models, results and reports share. It keeps its own from the decisions, and
@@ -74,6 +75,8 @@ class Hold(msgspec.Struct, kw_only=True):
     """Nodes with a task that has not ended."""
     still: dict[str, None] = {}
     """Nodes with a task that stands still, as they have reported."""
+    seats: list[str] = []
+    """GPUs that it holds, or held before it was suspended: its processes, and so its memory, are beside them."""
     reserved: list[str] = []
     """GPUs that are kept for a move, if one is under way."""
     migration_id: str = ""
@@ -92,6 +95,10 @@ class Ledger:
         """{job id: terminal event}."""
         self._gpus: dict[str, list[str]] = {}
         """{GPU id: jobs that hold it}: one, or several that a policy has packed."""
+        self._asked: dict[str, tuple[int, int]] = {}
+        """{job id: CPUs and bytes of memory for each of its GPUs} of the jobs that ask for any."""
+        self._hosts: dict[str, tuple[int, int]] = {}
+        """{node id: CPUs and bytes of memory, the most that it has ever had}."""
         self._nodes: dict[str, bool] = {}
         """{node id: it is there}."""
         self._gone_at: dict[str, int] = {}
@@ -161,9 +168,13 @@ class Ledger:
         if event.job_id in self._widths:
             self._wrong(f"job {event.job_id} arrives a second time")
         self._widths[event.job_id] = event.spec.widths
+        if event.spec.is_host_bound:
+            self._asked[event.job_id] = (event.spec.cpus or 0, event.spec.memory_bytes or 0)
 
     def _joined(self, event: NodeJoined) -> None:
         self._nodes[event.node_id] = True
+        cpus, memory_bytes = self._hosts.get(event.node_id, (0, 0))
+        self._hosts[event.node_id] = max(cpus, event.cpus), max(memory_bytes, event.memory_bytes)
         for gpu in event.gpus:
             self._gpus.setdefault(f"{event.node_id}:{gpu.index}", [])
         there = [(task.job_id, task.attempt) for task in event.tasks]
@@ -190,7 +201,8 @@ class Ledger:
         self._give(job_id, gpus, event.packed_with)
         nodes = [task.node_id for task in event.gang]
         running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
-        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running)
+        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running, seats=gpus)
+        self._must_have_enough(job_id, nodes)
 
     def _reserved(self, event: DestinationReserved) -> None:
         hold = self._holds.get(event.job_id)
@@ -203,6 +215,7 @@ class Ledger:
         hold.reserved, hold.migration_id = _gpu_ids(event.gang), event.migration_id
         self._must_suit(event.job_id, hold.reserved)
         self._give(event.job_id, hold.reserved, [event.job_id])
+        self._must_have_enough(event.job_id, [task.node_id for task in event.gang])
 
     def _moved(self, event: JobMoved) -> None:
         """From here on the earlier attempt's tasks do nothing: all of them must have been standing still."""
@@ -216,7 +229,8 @@ class Ledger:
         self._take(event.job_id, hold.gpus)
         nodes = dict.fromkeys(task.node_id for task in event.gang)
         running = {node_id: None for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause}
-        self._holds[event.job_id] = Hold(attempt=event.attempt, gpus=hold.reserved, running=running, still=nodes)
+        seats = hold.reserved
+        self._holds[event.job_id] = Hold(attempt=event.attempt, gpus=seats, running=running, still=nodes, seats=seats)
 
     def _stays(self, event: MoveAbandoned) -> None:
         hold = self._holds.get(event.job_id)
@@ -249,6 +263,24 @@ class Ledger:
         if widths and len(gpus) not in widths:
             self._wrong(f"job {job_id} may have {either(widths, 'GPU')} and is given {len(gpus)}")
 
+    def _must_have_enough(self, job_id: str, node_ids: Iterable[str]) -> None:
+        """After a job was given GPUs: these nodes have the CPUs and the memory that are promised there together."""
+        for node_id in node_ids if job_id in self._asked else ():
+            cpus = sum(
+                max((self._asked.get(holder, (0, 0))[0] for holder in holders), default=0)
+                for gpu, holders in self._gpus.items()
+                if _node_of(gpu) == node_id
+            )
+            memory = sum(
+                self._asked[other][1] * max(_on(node_id, hold.seats), _on(node_id, hold.reserved))
+                for other, hold in self._holds.items()
+                if other in self._asked
+            )
+            has = self._hosts.get(node_id, (0, 0))
+            if cpus > has[0] or memory > has[1]:
+                given = f"{cpus} CPUs and {memory} bytes of memory of {node_id} are promised"
+                self._wrong(f"{given} with job {job_id}, and it has {has[0]} and {has[1]}")
+
     def _take(self, job_id: str, gpus: list[str]) -> None:
         for gpu in gpus:
             if job_id in self._gpus.get(gpu, ()):
@@ -267,8 +299,10 @@ class Ledger:
         for resumed in event.resumed:
             gpus = _gpu_ids(resumed.gang)
             self._must_suit(resumed.job_id, gpus)
-            self._holds[resumed.job_id].gpus = gpus
+            self._holds[resumed.job_id].gpus = self._holds[resumed.job_id].seats = gpus
             self._give(resumed.job_id, gpus, resumed.packed_with)
+        for resumed in event.resumed:
+            self._must_have_enough(resumed.job_id, [task.node_id for task in resumed.gang])
 
     def _exited(self, event: JobExited) -> None:
         hold = self._holds.get(event.job_id)
@@ -329,3 +363,8 @@ def _gpu_ids(gang: list[TaskPlacement]) -> list[str]:
 
 def _node_of(gpu: str) -> str:
     return gpu.rpartition(":")[0]
+
+
+def _on(node_id: str, gpus: list[str]) -> int:
+    """How many of these GPUs are of the node."""
+    return sum(_node_of(gpu) == node_id for gpu in gpus)

@@ -108,6 +108,11 @@ def _(e: gateway.JobPriorityChanged) -> str:
     return f"{e.requested_by or 'a user'} sets its priority to {e.priority}"
 
 
+@_on(gateway.JobMaxGpusChanged)
+def _(e: gateway.JobMaxGpusChanged) -> str:
+    return f"{e.requested_by or 'a user'} lets it have at most {counted(e.max_gpus, 'GPU')}"
+
+
 @_on(gateway.JobCodeChanged)
 def _(e: gateway.JobCodeChanged) -> str:
     return f"{e.requested_by or 'a user'} adds files: it starts with upload {e.code_id}"
@@ -174,6 +179,11 @@ def _(e: gateway.PolicyChanged) -> str:
 @_on(gateway.SettingChanged)
 def _(e: gateway.SettingChanged) -> str:
     return f"{e.requested_by or 'an operator'} sets {e.name} of {e.service} to {e.value}"
+
+
+@_on(gateway.DeadLetterRetried)
+def _(e: gateway.DeadLetterRetried) -> str:
+    return f"{e.requested_by or 'an operator'} gives {e.service} the record {e.record} once more"
 
 
 @_on(gateway.NodeDrainRequested)

@@ -18,6 +18,8 @@ from libs.kernel.words import counted
 
 PER_GPU, PER_NODE = "ranks", "command"
 """What `JobSpec.launcher` says."""
+ACCELERATE_KINDS = {"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu"}
+"""Options of `accelerate launch` that exclude each other (1.15). Without one it starts one process per node."""
 PYTHON = re.compile(r"python[0-9.]*")
 SHELLS = ("sh", "bash", "dash", "zsh")
 WITH_A_WORD = ("-X", "-W")
@@ -260,7 +262,7 @@ def filled_in(command: Sequence[str], place: Place) -> list[str]:
         return list(command)
     launcher, given = found.launcher, found.given()
     told = [*launcher.told, *(launcher.told_between_nodes if place.nodes > 1 else ())]
-    if launcher.name == "accelerate launch" and place.world_size > 1 and not place.virtual:
+    if launcher.name == "accelerate launch" and place.world_size > 1 and not ACCELERATE_KINDS & given.keys():
         told.append(("--multi_gpu", ""))
     options: list[str] = []
     for option, value in told:

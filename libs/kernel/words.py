@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -24,6 +25,28 @@ def counted(number: int, one: str, many: str = "") -> str:
 def either(numbers: Sequence[int], one: str, many: str = "") -> str:
     """A choice of numbers, and the form that agrees with the last: `1 GPU`, `1 or 2 GPUs`; at least one number."""
     return f"{' or '.join(map(str, numbers))} {plural(numbers[-1], one, many)}"
+
+
+_UNITS = {"": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for ending, base in (("", 1024), ("iB", 1024), ("B", 1000))
+}
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([KMGTkmgt]i?[Bb]?|[KMGTkmgt]?)")
+
+
+def bytes_in(text: str, unit: str = "") -> int | None:
+    """`32GB` (10^9), `32GiB` and, as with Slurm, `32G` (2^30); `unit` is that of a number without one.
+
+    Returns:
+        Bytes; None: the text is of another form.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    letters = found[2] or unit
+    named = letters[:1].upper() + letters[1:].replace("b", "B")
+    return int(float(found[1]) * _UNITS[named]) if named in _UNITS else None
 
 
 def bytes_of(number: float) -> str:

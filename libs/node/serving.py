@@ -10,6 +10,8 @@ from libs.node.task import task_key
 
 SIGNED = "Sanjaya-Signature"
 """Header of a request to an agent: `<end of validity, seconds since the epoch>:<signature>`."""
+SIGNED_FOR_NODE = "Sanjaya-Node-Signature"
+"""The same, made with the key of the node alone (`node_key`): for agents that were never given the cell's."""
 VALID_S = 60.0
 """How long a signature is good for: clocks of a cell's machines may differ by nearly as much."""
 
@@ -32,6 +34,19 @@ def work_folder(state_dir: str, job_id: str, attempt: int) -> str:
 def output_folder(state_dir: str, job_id: str) -> str:
     """What is kept of a job on a node beyond its end."""
     return f"{state_dir}/outputs/{job_id}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """By what an agent knows a request of its cell's."""
+
+    key: bytes
+    header: str = SIGNED
+
+
+def node_key(cell_key: bytes, node_id: str) -> bytes:
+    """The secret that the cell shares with one node: it opens this node's agent and no other."""
+    return hmac.new(cell_key, f"node\n{node_id}".encode(), hashlib.sha256).digest()
 
 
 def signed(key: bytes, node_id: str, target: str, now_s: float) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from libs.node.serving import SIGNED, Agent, signed
+from libs.node.serving import SIGNED, SIGNED_FOR_NODE, Agent, node_key, signed
 
 _CONNECT_S, _SILENT_S = 5.0, 60.0
 """An agent hashes up to 64 MiB from its disk before the first byte."""
@@ -69,9 +69,15 @@ class Agents:
             raise away(agent, error) from None
 
     def signed(self, agent: Agent, target: str) -> tuple[str, dict[str, str]]:
-        """Address and target of a request, and the header that proves where it comes from."""
+        """Address and target of a request, and the headers that prove where it comes from: the agent knows one key."""
         assert self._key is not None, "asked before (can_ask)"
-        return f"{_address(agent)}{target}", {SIGNED: signed(self._key, agent.node_id, target, time.time())}
+        keys = {SIGNED: self._key, SIGNED_FOR_NODE: node_key(self._key, agent.node_id)}
+        proof = {header: signed(key, agent.node_id, target, time.time()) for header, key in keys.items()}
+        return f"{_address(agent)}{target}", proof
+
+    def key_of(self, node_id: str) -> bytes | None:
+        """The secret of one node, for its agent; None where this process has no key."""
+        return None if self._key is None else node_key(self._key, node_id)
 
     async def stacks(self, agent: Agent, job_id: str, attempt: int) -> list[dict[str, Any]]:
         """What the processes of an attempt do on the agent's node: `rank`, `pid`, `text` and `note` of each.

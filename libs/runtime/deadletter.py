@@ -27,6 +27,30 @@ def dead_letter(message: Message, service: str, error: Exception) -> Outgoing:
     return Outgoing(topic=Topic.DEADLETTER, key=message.key, headers=headers, value=message.value)
 
 
+ABOUT = ("x-error", "x-service", "x-topic", "x-partition", "x-offset")
+"""Headers that are put before a record when it is put aside."""
+
+
+def original(message: Message) -> Outgoing:
+    """The record of a dead letter as it was, to be appended to its own topic once more.
+
+    Raises:
+        ValueError: the letter does not say of which topic it is, or is of control: a core has left out the record
+            because it is impossible in its state, all others have taken it, and would be given it a second time.
+    """
+    said = dict(message.headers)
+    topic = said.get("x-topic", b"").decode(errors="replace")
+    if topic not in [known.value for known in Topic]:
+        raise ValueError(f"it does not say which topic it was read from, but {topic!r}")
+    if topic == Topic.CONTROL:
+        raise ValueError(
+            "it is a record of control, which every service reads: the others have taken it, and it was impossible in "
+            "the state of this one, where it still is. What happened before is in the story of its subject"
+        )
+    headers = [(name, value) for name, value in message.headers if name not in ABOUT]
+    return Outgoing(topic=Topic(topic), key=message.key, headers=headers, value=message.value)
+
+
 @dataclass(frozen=True)
 class Letter:
     """What a dead letter says, from its headers alone: its value may be what could not be read."""

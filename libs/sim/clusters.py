@@ -13,6 +13,8 @@ from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
 GIB = 1024**3
 MEMORY_BYTES = {"k80": 12 * GIB, "p100": 16 * GIB, "v100": 16 * GIB, "t4": 16 * GIB, "a100": 40 * GIB, "h100": 80 * GIB}
 """Per GPU, of the usual models; any other is taken to have 16 GiB."""
+CPUS_PER_GPU, HOST_BYTES_PER_GPU = 8, 64 * GIB
+"""Of a simulated server's host."""
 SERVERS_PER_RACK = 16
 MOST_GPUS = 1_000_000
 """Of one type; more are taken for a mistake."""
@@ -42,6 +44,9 @@ class Server:
             virtual=True,
             remaps=True,
             agent_version="simulated",
+            cpus=CPUS_PER_GPU * self.gpus,
+            memory_bytes=HOST_BYTES_PER_GPU * self.gpus,
+            bounds_by="simulation",
         )
 
 

@@ -92,6 +92,8 @@ def node(
     incarnation: int = 1,
     tasks: list[TaskRef] | None = None,
     remaps: bool = False,
+    cpus: int = 0,
+    memory_bytes: int = 0,
     features: Sequence[str] = (),
 ) -> NodeJoined:
     """A node with GPUs of one type."""
@@ -105,6 +107,8 @@ def node(
         rendezvous_ports=PortRange(first=29500, last=29509),
         virtual=True,
         remaps=remaps,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         features=list(features),
     )
 

@@ -18,6 +18,12 @@ from libs.kernel.ids import request_id
 ROOT = Path(__file__).parents[2]
 
 
+def outside_the_clone(folder: Path, **further: str) -> dict[str, str]:
+    """The environment of a user: nothing of this clone, and a home of its own."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SANJAYA_", "KAFKA_"))}
+    return {**kept, "HOME": str(folder / "home"), **further}
+
+
 class Processes:
     """Starts `python -m …` with the environment of one cell."""
 

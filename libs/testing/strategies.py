@@ -18,7 +18,7 @@ from libs.contracts.gateway import (
     ThroughputsProvided,
 )
 from libs.policies.table import POLICIES
-from libs.sim.clusters import Cluster, cluster_of
+from libs.sim.clusters import CPUS_PER_GPU, HOST_BYTES_PER_GPU, Cluster, cluster_of
 from libs.sim.options import FailureModel, FaultKind
 from libs.testing.builders import Scenario, Spec
 
@@ -36,8 +36,8 @@ def clusters() -> st.SearchStrategy[Cluster]:
 
 
 @st.composite
-def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
-    """A job that may or may not fit on the cluster."""
+def specs(draw: st.DrawFn, cluster: Cluster, *, hosts: bool = False) -> Spec:
+    """A job that may or may not fit on the cluster; `hosts`: it may ask for CPUs and memory."""
     largest = max(cluster.gpus.values())
     spec = Spec(draw(st.sampled_from(["resnet", "lstm"])))
     gpu_types = draw(st.sampled_from([(), tuple(cluster.gpus)[:1]]))
@@ -49,8 +49,18 @@ def specs(draw: st.DrawFn, cluster: Cluster) -> Spec:
         weight=draw(st.sampled_from([1.0, 3.0])),
         restartable=draw(st.booleans()),
     )
+    spec.with_(**(draw(host_needs) if hosts else {}))
     spec.runs(draw(spans)).retries(draw(st.integers(0, 2))).priority(draw(st.sampled_from([0, 0, 0, 5])))
     return spec.tenant(draw(st.sampled_from(["research", "product"])))
+
+
+host_needs = st.fixed_dictionaries(
+    {
+        "cpus": st.sampled_from([None, 1, 5, CPUS_PER_GPU, 2 * CPUS_PER_GPU]),
+        "memory_bytes": st.sampled_from([None, HOST_BYTES_PER_GPU // 2, HOST_BYTES_PER_GPU, HOST_BYTES_PER_GPU * 2]),
+    }
+)
+"""What a job may ask for beside each of its GPUs: less than its share of a simulated server, all of it, or more."""
 
 
 def failure_models() -> st.SearchStrategy[FailureModel]:
@@ -79,11 +89,14 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, policy: str = "") -> Scenario:
+def scenarios(
+    draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, policy: str = "", hosts: bool = False
+) -> Scenario:
     """A cell with jobs, requests and, unless told otherwise, trouble.
 
     Args:
         policy: in force from the start; empty: the default one.
+        hosts: whether jobs ask for CPUs and memory.
     """
     cluster = draw(clusters())
     scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
@@ -92,7 +105,7 @@ def scenarios(draw: st.DrawFn, *, most_jobs: int = 8, faults: bool = True, polic
     nodes = st.sampled_from([server.node_id for server in cluster.servers])
     jobs = [f"job-{number}" for number in range(draw(st.integers(1, most_jobs)))]
     for job_id in jobs:
-        scenario.job(job_id, at=draw(times), spec=draw(specs(cluster)))
+        scenario.job(job_id, at=draw(times), spec=draw(specs(cluster, hosts=hosts)))
     _draw_requests(draw, scenario, jobs, nodes)
     if policy:
         scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
@@ -112,11 +125,12 @@ LONG_ENOUGH = (
 
 
 @st.composite
-def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva") -> Scenario:
+def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva", hosts: bool = False) -> Scenario:
     """A small cell with more jobs than it has room for: they take turns, and move to wherever others have left.
 
     Args:
         policy: in force from the start.
+        hosts: whether jobs ask for CPUs and memory, never for more of it than a job that has a server for itself.
     """
     scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()))
     scenario.options(move_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0])), profile_every_s=20.0)
@@ -130,6 +144,8 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva") -> Scenario:
         model = draw(st.sampled_from(["resnet", "lstm"]))
         width = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
         spec = Spec(model).with_(model=model, restartable=draw(st.booleans())).gpus(width)
+        if hosts and width <= per_server // 2:
+            spec.with_(**draw(host_needs))
         if draw(st.booleans()):
             spec.elastic(1, max(width, per_server))
         spec.runs(draw(spans)).retries(draw(st.integers(0, 2)))

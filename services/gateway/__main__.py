@@ -8,11 +8,15 @@ import libs.runtime.starting  # noqa: F401 - first
 import argparse
 import asyncio
 import logging
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from libs.runtime.exits import CONFIG
@@ -20,6 +24,7 @@ from libs.runtime.log import fields
 from libs.runtime.process import cell_bus, read_settings, run
 from services.gateway.adapters.intake import OnAppended
 from services.gateway.adapters.tokens import Tokens, TokensUnreadable
+from services.gateway.api.guard import ByTls
 from services.gateway.app import create_app
 from services.gateway.door import Gateway
 from services.gateway.settings import GatewaySettings
@@ -49,9 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
     settings.listen = f"{options.host or host}:{options.port if options.port is not None else port}"
     try:
         tokens = Tokens.read(settings.tokens_file) if settings.tokens_file else None
+        agent_tokens = Tokens.read(settings.agent_tokens_file) if settings.agent_tokens_file else None
         if settings.cell_key_file:
             read_key(settings.cell_key_file)
-    except (TokensUnreadable, KeyUnreadable) as error:
+        if settings.tls_certificate_file:
+            require_certificate(settings.tls_certificate_file, settings.tls_key_file)
+    except (TokensUnreadable, KeyUnreadable, CertificateUnreadable) as error:
         print(f"error: {error}", file=sys.stderr)
         return CONFIG
     if tokens is None and not settings.anonymous and not settings.on_loopback():
@@ -61,10 +69,28 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return CONFIG
-    return run(lambda stop: _serve(settings, tokens, stop), "gateway", settings)
+    return run(lambda stop: _serve(settings, tokens, agent_tokens, stop), "gateway", settings)
 
 
-async def _serve(settings: GatewaySettings, tokens: Tokens | None, stop: asyncio.Event) -> None:
+class CertificateUnreadable(Exception):
+    """The certificate or its key cannot be used; the message says which and why."""
+
+
+def require_certificate(certificate: Path, key: Path | None) -> None:
+    """Make sure that TLS can be served.
+
+    Raises:
+        CertificateUnreadable: a file is missing or no PEM, or the key belongs to another certificate.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # an SSLError is an OSError
+        raise CertificateUnreadable(f"TLS with {certificate} and the key {key}: {error}") from None
+
+
+async def _serve(
+    settings: GatewaySettings, tokens: Tokens | None, agent_tokens: Tokens | None, stop: asyncio.Event
+) -> None:
     async with AsyncExitStack() as closing:
         on_appended: OnAppended | None = None
         if settings.otlp_endpoint:
@@ -74,29 +100,45 @@ async def _serve(settings: GatewaySettings, tokens: Tokens | None, stop: asyncio
             closing.callback(tracer.close)
             on_appended = tracer.appended
         bus = await closing.enter_async_context(cell_bus(settings, stop))
-        gateway = Gateway(settings, bus, tokens=tokens, on_appended=on_appended)
+        gateway = Gateway(settings, bus, tokens=tokens, agent_tokens=agent_tokens, on_appended=on_appended)
         await closing.enter_async_context(gateway.running())
-        host, port = settings.address()
-        config = uvicorn.Config(
-            create_app(gateway),
-            host=host,
-            port=port,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=_GRACE_S,
-            server_header=False,
-            ws_ping_timeout=None,  # no answer comes while a client's output, or its command's input, stands still
-        )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve())
-        log.info("the gateway is open", extra=fields(address=f"http://{host}:{port}", cell=settings.cell))
-        ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(gateway.stop.wait()), serving]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        servers = _servers(settings, create_app(gateway))
+        serving = [asyncio.create_task(server.serve()) for server in servers]
+        for server in servers:
+            where = f"{'https' if server.config.is_ssl else 'http'}://{server.config.host}:{server.config.port}"
+            log.info("the gateway is open", extra=fields(address=where, cell=settings.cell))
+        waiters = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(gateway.stop.wait())]
+        await asyncio.wait([*waiters, *serving], return_when=asyncio.FIRST_COMPLETED)
         gateway.stop.set()
-        server.should_exit = True
-        for waiter in ends[:2]:
+        for server in servers:
+            server.should_exit = True
+        for waiter in waiters:
             waiter.cancel()
-        await serving
+        await asyncio.gather(*serving)
+
+
+def _servers(settings: GatewaySettings, app: FastAPI) -> list[_Server]:
+    """One for this machine or a trusted network, and one with TLS where that is wanted."""
+    common: dict[str, Any] = {
+        "log_config": None,
+        "access_log": False,
+        "timeout_graceful_shutdown": _GRACE_S,
+        "server_header": False,
+        "ws_ping_timeout": None,  # no answer comes while a client's output, or its command's input, stands still
+    }
+    host, port = settings.address()
+    servers = [_Server(uvicorn.Config(app, host=host, port=port, **common))]
+    if (secure := settings.secure_address()) is not None:
+        config = uvicorn.Config(
+            ByTls(app),
+            host=secure[0],
+            port=secure[1],
+            ssl_certfile=settings.tls_certificate_file,
+            ssl_keyfile=settings.tls_key_file,
+            **common,
+        )
+        servers.append(_Server(config))
+    return servers
 
 
 if __name__ == "__main__":

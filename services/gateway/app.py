@@ -8,7 +8,9 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from libs.bus.http.protocol import QUESTIONS_AND_ANSWERS
 from services.gateway.api import (
+    agents_bus,
     cluster,
     code,
     dead_letters,
@@ -26,6 +28,7 @@ from services.gateway.api import (
     page,
     status,
     sweeps,
+    usage,
 )
 from services.gateway.api.guard import Guard
 from services.gateway.door import Gateway
@@ -96,7 +99,9 @@ _ROOMS = (
     events,
     log_export,
     code,
+    agents_bus,
     status,
+    usage,
     dead_letters,
     page,
 )
@@ -125,7 +130,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         _, answers = msgspec.json.schema_components(
-            (*ANSWERS, *SWEEP_ANSWERS), ref_template="#/components/schemas/{name}"
+            (*ANSWERS, *SWEEP_ANSWERS, *QUESTIONS_AND_ANSWERS), ref_template="#/components/schemas/{name}"
         )
         schemas |= answers | {"Problem": _PROBLEM}
         for unused in ("HTTPValidationError", "ValidationError"):

@@ -17,6 +17,7 @@ from libs.kernel.ids import request_id
 from libs.runtime.agents import Agents
 from libs.runtime.cell_key import read_key
 from libs.runtime.exits import StopRequested
+from services.gateway.adapters.agents_bus import AgentsBus
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
@@ -38,6 +39,7 @@ class Gateway:
         settings: of this process.
         bus: the cell's log, topics in place.
         tokens: what each user may do; None: every request may do everything.
+        agent_tokens: with which agents join; None: there are no others than among `tokens`.
         now: seconds since the epoch.
         on_appended: for traces.
     """
@@ -48,11 +50,14 @@ class Gateway:
         bus: Bus,
         *,
         tokens: Tokens | None = None,
+        agent_tokens: Tokens | None = None,
         now: Callable[[], float] = time.time,
         on_appended: OnAppended | None = None,
     ) -> None:
-        self.settings, self.bus, self.tokens, self.now = settings, bus, tokens, now
+        self.settings, self.bus, self.now = settings, bus, now
+        self.tokens, self.agent_tokens = tokens, agent_tokens
         self.stop = asyncio.Event()
+        self.agents_bus = AgentsBus(bus, self.stop)
         self.metrics = Metrics()
         self.keys = Keys(settings.database)
         self.disks = Disks(bus, settings.state_dir, settings.disk_reserve_bytes)

@@ -45,6 +45,18 @@ KINDS = {
             "The state of the thing does not allow it; the detail says why.",
         ),
         Kind(
+            "fenced",
+            409,
+            "Another agent has taken over",
+            "A newer agent of the same node holds the session: this one can never write again.",
+        ),
+        Kind(
+            "offset-lost",
+            410,
+            "That part of the log was archived",
+            "`lost` says where each partition begins now; reading from 0 on gives what is left.",
+        ),
+        Kind(
             "id-taken",
             409,
             "The id is taken",

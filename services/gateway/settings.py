@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from libs.runtime.settings import Settings
 
@@ -18,6 +19,14 @@ class GatewaySettings(Settings):
 
     listen: str = ""
     """`host:port` to listen on; empty: that of the `gateway` URL."""
+    secure_listen: str = ""
+    """`host:port` to listen on with TLS as well, where every request needs a token; empty: nowhere."""
+    tls_certificate_file: Path | None = None
+    """In PEM, of `secure_listen`."""
+    tls_key_file: Path | None = None
+    """The private key of the certificate, in PEM."""
+    agent_tokens_file: Path | None = None
+    """Tokens with which agents join (scope `agent`), in a file of the same form as `tokens_file`."""
     tokens_file: Path | None = None
     """What each user may do (`adapters/tokens.py`); none: every request may do everything, from this machine only."""
     cell_key_file: Path | None = None
@@ -45,10 +54,22 @@ class GatewaySettings(Settings):
     asyncapi_file: Path = Path(__file__).parents[2] / "schemas" / "asyncapi.yaml"
     """Served at `/asyncapi.json`, when it exists."""
 
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Self:
+        if self.secure_listen and None in (self.tls_certificate_file, self.tls_key_file, self.agent_tokens_file):
+            raise ValueError(
+                "SANJAYA_SECURE_LISTEN needs SANJAYA_TLS_CERTIFICATE_FILE, SANJAYA_TLS_KEY_FILE and "
+                "SANJAYA_AGENT_TOKENS_FILE as well"
+            )
+        return self
+
     def address(self) -> tuple[str, int]:
         """Host and port to listen on."""
-        parts = urlsplit(f"//{self.listen}" if self.listen else self.gateway)
-        return parts.hostname or "127.0.0.1", parts.port if parts.port is not None else 8420
+        return _host_and_port(f"//{self.listen}" if self.listen else self.gateway)
+
+    def secure_address(self) -> tuple[str, int] | None:
+        """Host and port to listen on with TLS; None: nowhere."""
+        return _host_and_port(f"//{self.secure_listen}") if self.secure_listen else None
 
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the gateway."""
@@ -57,3 +78,8 @@ class GatewaySettings(Settings):
             return ip_address(host).is_loopback
         except ValueError:
             return host == "localhost"
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port if parts.port is not None else 8420

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from libs.contracts.read_models import JobRow, JobState
-from services.gateway.adapters import job_queries
+from services.gateway.adapters import job_queries, usage_queries
+from services.gateway.adapters.usage_queries import UsedBy
 from services.projection.adapters.store import Store
 from services.projection.core import Rows
 
@@ -56,6 +57,12 @@ def test_jobs_that_have_ended_are_not_looked_at(store: Store, query: Callable[[s
     plans = plans_of(store, query)
     assert any("SEARCH jobs USING INDEX" in plan for plan in plans), plans
     assert not any(plan.startswith("SCAN jobs") for plan in plans), plans
+
+
+def test_gpu_time_of_long_ago_is_not_looked_at(store: Store) -> None:
+    plans = plans_of(store, lambda connection: usage_queries.used(connection, UsedBy.TENANT, 100.0, 200.0))
+    assert any("SEARCH holdings USING INDEX ix_holdings_end_s" in plan for plan in plans), plans
+    assert not any(plan.startswith("SCAN holdings") for plan in plans), plans
 
 
 def test_every_job_that_has_not_ended_is_found(store: Store) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
-import sys
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,47 +15,14 @@ import pytest
 
 from libs.bus.local_broker.network import free_port
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.processes import ROOT
+from libs.testing.processes import outside_the_clone
 
-pytest.importorskip("hatchling", reason="wheels are built with hatchling, which is not installed here (make setup)")
-
+pytest_plugins = ["libs.testing.wheel"]
 pytestmark = pytest.mark.e2e
 
-OF_JOBS = ("torch", "nvidia", "triton", "functorch", "sklearn", "scikit_learn")
-OF_A_CLONE = ("sanjaya_scheduler", "_sanjaya_scheduler", "torch_agent", "_torch_agent")
 WITHIN_S = 150.0
 TRACE = "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\na,0,t,,,1,,60\nb,0,t,,,2,,60\n"
 JOB = "import sys\nprint('trained on', sys.version_info[0])\n"
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both."""
-    folder = tmp_path_factory.mktemp("dist")
-    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder))
-    build = [sys.executable, "-m", "pip", "wheel", *options, str(ROOT), str(ROOT / "torch_agent")]
-    subprocess.run(build, check=True, timeout=WITHIN_S)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment with the wheel and the packages that it needs, those of this environment."""
-    folder = tmp_path_factory.mktemp("environment")
-    packages = folder / "packages"
-    packages.mkdir()
-    for site in (Path(path) for path in sys.path if Path(path).name == "site-packages"):
-        for found in site.iterdir():
-            if not found.name.startswith((*OF_JOBS, *OF_A_CLONE)) and not (packages / found.name).exists():
-                (packages / found.name).symlink_to(found)
-    venv.create(folder / "venv", symlinks=True)
-    python = folder / "venv" / "bin" / "python"
-    [wheel] = wheels.glob("sanjaya_scheduler-*.whl")
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*install, str(wheel)], check=True, timeout=WITHIN_S)
-    [site] = (folder / "venv").glob("lib/python*/site-packages")
-    (site / "packages.pth").write_text(f"{packages}\n")
-    return python.parent
 
 
 @pytest.fixture
@@ -71,17 +35,11 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment(folder: Path, **further: str) -> dict[str, str]:
-    """Nothing of this clone, and a home of its own."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SANJAYA_", "KAFKA_"))}
-    return {**kept, "HOME": str(folder / "home"), **further}
-
-
 def sanjaya(installed: Path, folder: Path, *arguments: str, **variables: str) -> CompletedProcess[str]:
     return subprocess.run(
         [str(installed / "sanjaya"), *arguments],
         cwd=folder,
-        env=environment(folder, **variables),
+        env=outside_the_clone(folder, **variables),
         capture_output=True,
         text=True,
         timeout=WITHIN_S,
@@ -95,7 +53,12 @@ def cell(installed: Path, elsewhere: Path) -> Iterator[str]:
     port = free_port()
     command = [str(installed / "sanjaya"), "up", "--state-dir", str(elsewhere / "cell"), "--port", str(port)]
     process = subprocess.Popen(
-        command, cwd=elsewhere, env=environment(elsewhere), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=elsewhere,
+        env=outside_the_clone(elsewhere),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stderr is not None

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 
 from libs.bus import codec
 from libs.bus.memory import MemoryBus, MemoryLog
 from libs.bus.port import Bus, Partition, TopicLayout
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
+from libs.testing.served import served
 from services.gateway.adapters.tokens import Tokens
 from services.gateway.app import create_app
 from services.gateway.door import Gateway
@@ -128,17 +127,8 @@ async def direct(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
 
 @asynccontextmanager
 async def _served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
-    server.capture_signals = nullcontext  # type: ignore[method-assign]
-    task = asyncio.create_task(server.serve([listener]))
-    host, port = listener.getsockname()
-    try:
-        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=LONGEST_WAIT_S) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        await task
+    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=LONGEST_WAIT_S) as client:
+        yield client
 
 
 async def memory_bus(log: MemoryLog | None = None) -> MemoryBus:

@@ -172,6 +172,31 @@ def test_pause_resume_and_priority(cell: Cell, tmp_path: Path):
     assert sanjaya(cell, "wait", job).returncode == 0
 
 
+def test_jobs_with_a_label_are_changed_together_and_are_history_then(cell: Cell):
+    ours = [submitted(cell, "--label", "run=night", "--", "sleep", "100") for _ in range(2)]
+    other = submitted(cell, "--label", "run=day", "--", "sleep", "100")
+    for command in (["set", "--priority", "7"], ["pause"], ["resume"]):
+        done = sanjaya(cell, *command, "-l", "run=night")
+        assert done.returncode == 0 and sorted(line.split()[0] for line in done.stdout.splitlines()) == sorted(ours)
+    shown = json.loads(sanjaya(cell, "jobs", "-l", "run=night", "--json").stdout)
+    assert [job["priority"] for job in shown] == [7, 7]
+    assert "not elastic" in sanjaya(cell, "set", ours[0], "--max-gpus", "2").stderr
+    assert sanjaya(cell, "set", ours[0]).returncode == 2
+    assert sanjaya(cell, "pause").returncode == 2
+    assert sanjaya(cell, "cancel", "-l", "run=night", "--grace", "1s").returncode == 0
+    for job in ours:
+        assert sanjaya(cell, "wait", job).returncode == 143
+    past = sanjaya(cell, "history", "-l", "run=night", "--state", "cancelled", "--since", "1h", "-o", "csv")
+    lines = [line.split(",") for line in past.stdout.splitlines()]
+    assert sorted(line[0] for line in lines[1:]) == sorted(ours)
+    assert all(line[lines[0].index("STATE")] == "CANCELLED" for line in lines[1:])
+    used = json.loads(sanjaya(cell, "usage", "--by", "job", "--json").stdout)
+    hours = {use["key"]: use["gpu_s"] for use in used}
+    assert hours[ours[0]] > 0 and hours[other] > 0
+    assert sanjaya(cell, "history", "--state", "canceled").returncode == 2
+    assert sanjaya(cell, "cancel", other, "--grace", "1s").returncode == 0
+
+
 def test_draining_a_node_moves_its_job(cell: Cell):
     job = submitted(cell, "-n", "moving", "--", "sh", "-c", UNTIL_MOVED)
     while not (where := json.loads(sanjaya(cell, "show", job, "--json").stdout))["started_s"]:

@@ -139,9 +139,45 @@ async def test_the_right_to_read_is_needed(tmp_path: Path):
             found = (await cell.client.get("/v1/deadletters", headers=headers)).status_code
             nodes = (await cell.client.get("/v1/nodes", headers=headers)).status_code
             assert found == nodes == status, token
+            retried = await cell.client.post("/v1/deadletters/0/retry", headers=headers)
+            assert retried.status_code == (401 if status == 401 else 403), token
 
 
 @pytest.mark.parametrize("limit", ["0", "101", "x"])
 async def test_a_wrong_limit_is_refused(tmp_path: Path, limit: str):
     async with running_cell(tmp_path) as cell:
         assert (await cell.client.get("/v1/deadletters", params={"limit": limit})).status_code == 422
+
+
+async def test_a_record_that_could_not_be_read_is_given_once_more_and_only_once(bus: Bus, tmp_path: Path):
+    await garble(bus)
+    async with running_cell(tmp_path, bus=bus) as cell:
+        await eventually(lambda: _has(cell, 1))
+        [listed] = (await cell.client.get("/v1/deadletters")).json()["items"]
+        path = f"/v1/deadletters/{listed['offset']}"
+        found = (await cell.client.get(path)).json()
+        assert (found["value"], found["key"], found["retryable"]) == ("{", "b", True)
+        assert found["headers"]["x-error"] == listed["error"]
+        first, second = [(await cell.client.post(f"{path}/retry")) for _ in range(2)]
+        assert (first.status_code, first.json()["event"]) == (202, "deadletter.retried.v1")
+        assert (second.status_code, second.json()["event"]) == (200, None)
+        told = (await cell.get("/v1/events", type="deadletter.retried.v1"))["items"]
+        assert [(event["data"]["record"], event["data"]["service"]) for event in told] == [
+            (listed["record"], "introspection")
+        ]
+    before, again = await messages(bus, Topic.TELEMETRY)
+    assert (again.key, again.value, again.headers) == (before.key, before.value, before.headers)
+
+
+async def test_what_was_impossible_is_not_given_to_all_services_a_second_time(bus: Bus, tmp_path: Path):
+    await admit_twice(bus)
+    before = await bus.end_offset(Partition(Topic.CONTROL, 0))
+    async with running_cell(tmp_path, bus=bus) as cell:
+        await eventually(lambda: _has(cell, 1))
+        [listed] = (await cell.client.get("/v1/deadletters")).json()["items"]
+        found = (await cell.client.get(f"/v1/deadletters/{listed['offset']}")).json()
+        assert not found["retryable"] and "every service reads" in found["why_not"]
+        refused = await cell.client.post(f"/v1/deadletters/{listed['offset']}/retry")
+        assert refused.status_code == 409 and found["why_not"] in refused.json()["detail"]
+        assert (await cell.client.get("/v1/deadletters/99")).status_code == 404
+    assert await bus.end_offset(Partition(Topic.CONTROL, 0)) == before

@@ -254,3 +254,21 @@ async def test_a_dry_run_appends_nothing(cell: Cell) -> None:
     assert await plan(gpus=9) == ("rejected", "NeverFits")
     assert await plan(gpus="a100:1") == ("rejected", "NeverFits")
     assert await cell.bus.end_offset(CONTROL) == end
+
+
+async def test_the_most_gpus_of_an_elastic_job_are_changed_within_its_range(cell: Cell) -> None:
+    job_id = await cell.submit(gpus=2, elastic="1:8")
+    path = f"/v1/jobs/{job_id}"
+    both = {"priority": 3, "max_gpus": 4}
+    changed = [await cell.client.patch(path, json=both, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [(answer.status_code, answer.json()["max_gpus"], answer.json()["priority"]) for answer in changed] == [
+        (200, 4, 3)
+    ] * 2
+    assert await cell.bus.end_offset(CONTROL) == 3
+    for body in ({"max_gpus": 1}, {"max_gpus": 16}, {}):
+        refused = await cell.client.patch(path, json=body)
+        assert refused.status_code == 422, refused.text
+    assert "expected from 2, which it asks for, to 8" in (await cell.client.patch(path, json={"max_gpus": 1})).text
+    plain = await cell.submit()
+    refused = await cell.client.patch(f"/v1/jobs/{plain}", json={"max_gpus": 1})
+    assert refused.status_code == 422 and "not elastic" in refused.text

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
+from libs.bus.http.protocol import ROOT
 from libs.contracts.placement import JobSucceeded
 from libs.testing.core_case import node
 from libs.testing.effort import searching
@@ -92,8 +93,12 @@ def without_security() -> dict[str, Any]:
     return whole
 
 
-schema = schemathesis.openapi.from_dict(without_security()).exclude(operation_id="uploadCode")
-"""Uploads are not JSON, and have tests of their own."""
+schema = (
+    schemathesis.openapi.from_dict(without_security())
+    .exclude(operation_id="uploadCode")
+    .exclude(path_regex=f"^{ROOT}/")
+)
+"""Uploads and what agents ask are not JSON, and have tests of their own."""
 # Cases at the edges of what the document allows are made when tests are collected, by each process of a run.
 schema.config.phases.coverage.enabled = THOROUGH
 

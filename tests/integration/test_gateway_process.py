@@ -163,6 +163,9 @@ async def test_it_ends_when_told_to_although_a_client_follows(door: Door) -> Non
         (("--host", "0.0.0.0"), {}, b"SANJAYA_TOKENS_FILE"),
         ((), {"SANJAYA_TOKENS_FILE": "/nowhere/tokens.yaml"}, b"/nowhere/tokens.yaml"),
         ((), {"SANJAYA_MAX_BODY_BYTES": "none"}, b"max_body_bytes"),
+        ((), {"SANJAYA_SECURE_LISTEN": "127.0.0.2:0"}, b"SANJAYA_TLS_CERTIFICATE_FILE"),
+        ((), {"SANJAYA_TLS_CERTIFICATE_FILE": "/nowhere/tls.pem"}, b"/nowhere/tls.pem"),
+        ((), {"SANJAYA_AGENT_TOKENS_FILE": "/nowhere/agents.yaml"}, b"/nowhere/agents.yaml"),
     ],
 )
 async def test_it_does_not_start_with_settings_that_make_no_sense(

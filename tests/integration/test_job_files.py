@@ -12,6 +12,7 @@ from torch_agent.files.server import FileServer
 
 from libs.contracts.agent import NodeLeft
 from libs.contracts.gateway import JobCodeChanged
+from libs.node.serving import Proof
 from libs.runtime.cell_key import ensure_key, read_key
 from libs.testing.core_case import node
 from tests.integration.gateway_cell import Cell, running_cell
@@ -42,7 +43,7 @@ async def job_on(cell: Cell, folder: Path, port: int) -> str:
 
 
 async def test_files_come_through_the_gateway(cell: Cell, tmp_path: Path) -> None:
-    agent = FileServer(tmp_path / "n1", "n1", read_key(tmp_path / "cell.key"))
+    agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(tmp_path / "cell.key")))
     port = agent.start("127.0.0.1", 0)
     try:
         job = await job_on(cell, tmp_path / "n1", port)
@@ -72,7 +73,7 @@ async def refused(cell: Cell, path: str) -> tuple[int, str]:
 
 
 async def test_what_cannot_be_had_is_said(cell: Cell, tmp_path: Path) -> None:
-    agent = FileServer(tmp_path / "n1", "n1", read_key(tmp_path / "cell.key"))
+    agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(tmp_path / "cell.key")))
     port = agent.start("127.0.0.1", 0)
     try:
         job = await job_on(cell, tmp_path / "n1", port)
@@ -122,7 +123,7 @@ async def test_an_agent_without_the_cells_key_serves_nothing(cell: Cell, tmp_pat
 
 
 async def test_a_break_of_the_agent_is_a_break_of_the_answer(cell: Cell, tmp_path: Path) -> None:
-    agent = FileServer(tmp_path / "n1", "n1", read_key(tmp_path / "cell.key"))
+    agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(tmp_path / "cell.key")))
     port = agent.start("127.0.0.1", 0)
     try:
         job = await job_on(cell, tmp_path / "n1", port)

@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from libs.client import ApiError, Client
 from libs.client.sessions import exec_path, opened
 from libs.contracts.sessions import LONGEST_COMMAND_BYTES, EndOfInput, Exited, Opened, Start
-from libs.node.serving import Agent
+from libs.node.serving import Agent, Proof
 from libs.node.task import Status, Task, Want
 from libs.runtime.cell_key import ensure_key, read_key
 from libs.testing.builders import launch
@@ -96,7 +96,7 @@ async def lab(tmp_path: Path, tokens: Tokens, folder: TaskFolder) -> AsyncIterat
     key = tmp_path / "cell.key"
     ensure_key(key)
     tasks: dict[str, Task] = {}
-    agent = FileServer(tmp_path / "n1", "n1", read_key(key), Entrance(tasks.get, lambda task: folder))
+    agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(key)), Entrance(tasks.get, lambda task: folder))
     port = agent.start("127.0.0.1", 0)
     async with running_cell(tmp_path / "cell", tokens=tokens, serve=True, cell_key_file=key) as cell:
         cell.client.headers["Authorization"] = "Bearer the-token-of-olga"

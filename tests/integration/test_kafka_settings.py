@@ -16,7 +16,7 @@ from libs.bus.kafka.needs import Compared, compare
 from libs.bus.local_broker import LocalBroker, fetch_jars, kafka_version
 from libs.bus.local_broker.java import find_java
 from libs.bus.port import BusUnavailable, TopicLayout
-from libs.cli.main import app
+from libs.cli.main import app_for
 from libs.contracts.base import Topic
 
 CELL = "lab"
@@ -93,7 +93,7 @@ async def test_topics_that_do_not_exist_are_said(broker: LocalBroker):
 def test_the_doctor_shows_the_table_and_the_changes(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
     arguments = ["doctor", "--gateway", "http://127.0.0.1:1", "--bus", url(broker), "--cell", CELL]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app_for(), arguments)
     assert result.exit_code == 1
     assert "BAD\tbroker 1\toffsets.retention.minutes\t1\t≥ 43200\tpositions are kept" in result.stdout
     assert "ok\ttopic lab.control\tretention.ms\t-1\t-1\t" in result.stdout
@@ -102,7 +102,7 @@ def test_the_doctor_shows_the_table_and_the_changes(broker: LocalBroker, monkeyp
 
 def test_a_broker_that_is_away_is_one_sentence(tmp_path: Path):
     arguments = ["doctor", "--gateway", "http://127.0.0.1:1", "--bus", "kafka://127.0.0.1:1", "--cell", CELL]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app_for(), arguments)
     assert result.exit_code == 1
     assert "error: cannot read the settings of 127.0.0.1:1" in result.stderr
 

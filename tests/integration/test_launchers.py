@@ -28,7 +28,7 @@ from libs.contracts.agent import (
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.kernel import ids
-from libs.kernel.launchers import PER_NODE
+from libs.kernel.launchers import PER_GPU, PER_NODE
 from libs.testing import quick_torch
 from libs.testing.builders import launch
 from libs.testing.leftovers import nothing_left_of
@@ -97,6 +97,46 @@ async def test_ddp_as_plain_python_is_started_once_per_gpu(agent: AgentCase):
     await agent.order(launch("a", "python", SCRIPT, "--ddp", gpus=2, env=torch_as_it_is))
     await agent.fact(JobStarted)
     assert await places(agent, "a", ranks=2) == ["0 2 0 0 0 2", "1 2 1 1 1 2"]
+
+
+TRAINERS = [
+    pytest.param(
+        name, id=name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed here")
+    )
+    for name in ("transformers", "lightning")
+]
+"""Frameworks with a loop of their own; their scripts meet torch as it is."""
+
+
+def of_trainer(name: str) -> str:
+    return str(Path(__file__).with_name("trainer_script.py" if name == "transformers" else "lightning_script.py"))
+
+
+@pytest.fixture
+def torch_as_it_is() -> dict[str, str]:
+    return {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+async def test_the_loop_of_a_framework_is_seen_step_by_step(
+    agent: AgentCase, name: str, torch_as_it_is: dict[str, str]
+):
+    await agent.order(launch("a", "python", of_trainer(name), env=torch_as_it_is))
+    await agent.fact(JobStarted)
+    assert await places(agent, "a", ranks=1) == ["- - - 6"]
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("starter", ["torchrun", "python", "srun python"])
+async def test_the_loop_of_a_framework_is_seen_on_each_rank(
+    agent: AgentCase, name: str, starter: str, torch_as_it_is: dict[str, str]
+):
+    options = "--devices 2" if name == "lightning" else ""
+    command = ["/bin/sh", "-c", f"{starter} {of_trainer(name)} {options}"]
+    launcher = PER_GPU if starter == "python" else PER_NODE
+    await agent.order(launch("a", *command, gpus=2, launcher=launcher, env=torch_as_it_is))
+    await agent.fact(JobStarted)
+    assert await places(agent, "a", ranks=2) == ["0 2 0 6", "1 2 1 6"]
 
 
 async def test_a_script_on_one_gpu_is_told_no_rank(agent: AgentCase):

@@ -14,6 +14,7 @@ from torch_agent.files.server import FileServer
 from torch_agent.harness import inject_path
 from torch_agent.stacks import stacks_of
 
+from libs.node.serving import Proof
 from libs.runtime.cell_key import ensure_key, read_key
 from tests.integration.gateway_cell import Cell, running_cell
 from tests.integration.test_job_files import job_on
@@ -93,7 +94,7 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
 
 
 async def test_stacks_come_through_the_gateway_and_a_node_without_is_named(cell: Cell, tmp_path: Path, started):
-    agent = FileServer(tmp_path / "n1", "n1", read_key(tmp_path / "cell.key"))
+    agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(tmp_path / "cell.key")))
     try:
         job = await job_on(cell, tmp_path / "n1", agent.start("127.0.0.1", 0))
         pid = start(tmp_path / "n1" / "tasks" / f"{job}.1" / "pages", started, ON_THREAD)

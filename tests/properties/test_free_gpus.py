@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.contracts.cluster import PortRange
+from services.placement.core.cluster.hosts import Limited
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.cluster.servers import Index, Listed, Servers
 from services.placement.core.cluster.together import Together, without
@@ -70,3 +73,44 @@ def test_servers_with_less_to_give_answer_as_a_list_of_them_does(data: st.DataOb
             assert left.capacity(gpu_type) == max(0, node.capacity(gpu_type) - gpus)
     few = Listed([node for node in seen if node.node_id in reserved])
     assert answers(Together(Index(cluster).without(reserved), few)) == answers(Listed(seen))
+
+
+class Few:
+    """So many GPUs of each server, now and were it empty."""
+
+    def __init__(self, rooms: dict[str, tuple[int, int]]) -> None:
+        self._rooms = rooms
+
+    def now(self, node: Node, most: int) -> int:
+        return min(most, self._rooms[node.node_id][0])
+
+    def empty(self, node: Node, most: int) -> int:
+        return min(most, self._rooms[node.node_id][1])
+
+
+@given(st.data())
+def test_servers_with_too_little_beside_gpus_answer_as_smaller_servers_do(data: st.DataObject):
+    """Which of the servers that fit is the fullest is seen by the GPUs that are free, not by those that it may have."""
+    cluster = {name: data.draw(nodes(name)) for name in data.draw(st.sets(st.sampled_from(NAMES)).map(sorted))}
+    for node in cluster.values():  # of one type: what is held beside one type is held beside the other
+        node.gpus = [Gpu(gpu_type="v100", holders=gpu.holders) for gpu in node.gpus]
+        node.healthy = {"v100": sorted(index for working in node.healthy.values() for index in working)}
+    rooms = {name: tuple(sorted(data.draw(st.tuples(*[st.integers(0, 5)] * 2)))) for name in cluster}
+    limited = Limited(Index(cluster).without(()), Few(rooms))
+    listed = Listed([limited.limited(node) for node in cluster.values() if node.usable])
+    for node in listed.nodes():
+        whole, (now, empty) = cluster[node.node_id], rooms[node.node_id]
+        assert node.free("v100") == whole.free("v100")[:now]
+        assert node.capacity("v100") == max(min(empty, whole.capacity("v100")), len(node.free("v100")))
+    if limited.types():
+        assert limited.free("v100") == listed.free("v100")
+        assert +Counter(limited.capacities("v100")) == +Counter(listed.capacities("v100"))
+        for capacity in range(1, 5):
+            assert limited.emptiest("v100", capacity) == listed.emptiest("v100", capacity)
+    for count in range(1, 5) if limited.types() else ():
+        found, fitting = limited.fullest("v100", count), [n for n in listed.nodes() if len(n.free("v100")) >= count]
+        assert (found is None) == (not fitting)
+        if found is not None:
+            fullest = min(fitting, key=lambda n: (len(cluster[n.node_id].free("v100")), n.node_id))
+            assert (found[0].node_id, found[1]) == (fullest.node_id, fullest.free("v100"))
+    assert limited.closest(["v100"], 3) == listed.closest(["v100"], 3)

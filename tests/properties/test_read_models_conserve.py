@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import JobArrived
-from libs.contracts.read_models import FINAL_STATES, EventRow, GpuRow, JobRow, TenantRow
+from libs.contracts.read_models import FINAL_STATES, EventRow, GpuRow, JobRow, NodeRow, TenantRow
 from libs.testing.builders import Scenario
 from libs.testing.strategies import scenarios
 from services.gateway.core.conservation import Counts, check
@@ -18,7 +19,7 @@ from tests.properties.effort import whole_system
 
 
 @whole_system
-@given(scenarios())
+@given(st.booleans().flatmap(lambda hosts: scenarios(hosts=hosts)))
 def test_every_job_and_every_gpu_is_accounted_for_after_every_record(scenario: Scenario) -> None:
     rows = Rows()
     types: Counter[str] = Counter()
@@ -34,6 +35,7 @@ def test_every_job_and_every_gpu_is_accounted_for_after_every_record(scenario: S
             by_state=Counter(job.state.value for job in jobs),
         )
         live = [job for job in jobs if job.state not in FINAL_STATES]
-        laws = check(live, rows.all(GpuRow), rows.all(TenantRow), counts)
+        asking = [job for job in live if job.is_host_bound]
+        laws = check(live, rows.all(GpuRow), rows.all(TenantRow), counts, rows.all(NodeRow), asking)
         assert [law.violations for law in laws if not law.holds] == [], f"#{record.offset}"
     assert len(rows.all(EventRow)) == types.total()

@@ -15,6 +15,7 @@ from libs.bus.embedded.reader import EmbeddedReader
 from libs.bus.embedded.remover import remove
 from libs.bus.embedded.session import EmbeddedSession
 from libs.bus.embedded.writer import Appended, Writer
+from libs.bus.limits import check_positions
 from libs.bus.port import Archived, BusError, BusUnavailable, Outgoing, Partition, Position, Room, TopicLayout
 from libs.contracts.base import Topic
 
@@ -73,6 +74,23 @@ class EmbeddedBus:
     async def committed(self, session: str, partition: Partition) -> Position:
         """How far a session has come, without taking it over; `Position(0)` when there is none."""
         return await self._reading.run(lambda lookup: lookup.position(session, partition))
+
+    async def lend_session(self, name: str, claim: str) -> int:
+        """See the port's `LendsSessions`."""
+        return await self._writer.run(lambda writer: writer.lend(name, claim))
+
+    async def commit_lent(
+        self,
+        name: str,
+        epoch: int,
+        number: int,
+        outputs: Sequence[Outgoing],
+        positions: Mapping[Partition, Position],
+    ) -> list[int]:
+        """See the port's `LendsSessions`."""
+        check_positions(positions)
+        appended = await self._append(lambda writer: writer.commit_lent(name, epoch, number, outputs, positions))
+        return appended.offsets
 
     async def reader(self, starts: Mapping[Partition, int]) -> EmbeddedReader:
         """See the port."""

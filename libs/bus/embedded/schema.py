@@ -39,6 +39,7 @@ TABLES = (
          id INTEGER PRIMARY KEY,
          cell TEXT NOT NULL, name TEXT NOT NULL, epoch INTEGER NOT NULL,
          UNIQUE (cell, name))""",
+    # partition_id 0: what is known of a holder in another process (lent.py)
     """CREATE TABLE positions (
          session_id INTEGER NOT NULL, partition_id INTEGER NOT NULL,
          next_offset INTEGER NOT NULL, metadata TEXT NOT NULL,

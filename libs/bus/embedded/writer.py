@@ -10,12 +10,13 @@ from threading import Event
 
 import msgspec
 
+from libs.bus.embedded import lent
 from libs.bus.embedded.partitions import PartitionIds
 from libs.bus.embedded.schema import OFFSET_BITS, open_for_writing
 from libs.bus.embedded.transactions import Transactions
 from libs.bus.limits import check_sizes
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Fenced, Outgoing, Partition, Position, TopicLayout
+from libs.bus.port import BusError, Fenced, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
 
 SHORT_LIVED = frozenset({Topic.TELEMETRY, Topic.PROFILES, Topic.LOGS})
@@ -69,11 +70,24 @@ class Writer:
     def take_over(self, session: str) -> Holder:
         """Raise the session's epoch: a holder of an older one is fenced."""
         with self._transactions.transaction(synced=True):
-            row = self._connection.execute(
-                "INSERT INTO sessions (cell, name, epoch) VALUES (?, ?, 1)"
-                " ON CONFLICT (cell, name) DO UPDATE SET epoch = epoch + 1 RETURNING id, epoch",
-                (self._cell, session),
-            ).fetchone()
+            return self._raise_epoch(session)
+
+    def lend(self, session: str, claim: str) -> int:
+        """Raise the session's epoch, unless it was raised for this claim last; returns the epoch."""
+        with self._transactions.transaction(synced=True):
+            known = lent.last_of(self._connection, self._cell, session)
+            if known is not None and known[1].claim == claim:
+                return known[1].epoch
+            holder = self._raise_epoch(session)
+            lent.write(self._connection, holder.session_id, lent.Lent(epoch=holder.epoch, claim=claim))
+        return holder.epoch
+
+    def _raise_epoch(self, session: str) -> Holder:
+        row = self._connection.execute(
+            "INSERT INTO sessions (cell, name, epoch) VALUES (?, ?, 1)"
+            " ON CONFLICT (cell, name) DO UPDATE SET epoch = epoch + 1 RETURNING id, epoch",
+            (self._cell, session),
+        ).fetchone()
         return Holder(*row)
 
     def append(self, outputs: Sequence[Outgoing]) -> Appended:
@@ -90,19 +104,57 @@ class Writer:
         Raises:
             Fenced: another holder took the session over.
         """
-        rows = self._rows(outputs)
-        moves = [(holder.session_id, self._ids.one(p), at.next_offset, at.metadata) for p, at in positions.items()]
+        rows, places = self._rows(outputs), self._places(positions)
         with self._transactions.transaction(synced=True):
             row = self._connection.execute("SELECT epoch FROM sessions WHERE id=?", (holder.session_id,)).fetchone()
             if row is None or row[0] != holder.epoch:
-                raise Fenced(f"session {session} of cell {self._cell}: a newer session has taken over")
+                raise self._fenced(session)
             appended = self._insert(rows)
-            self._connection.executemany(
-                "INSERT INTO positions VALUES (?, ?, ?, ?) ON CONFLICT (session_id, partition_id)"
-                " DO UPDATE SET next_offset = excluded.next_offset, metadata = excluded.metadata",
-                moves,
-            )
+            self._move(holder.session_id, places)
         return appended
+
+    def commit_lent(
+        self,
+        session: str,
+        epoch: int,
+        number: int,
+        outputs: Sequence[Outgoing],
+        positions: Mapping[Partition, Position],
+    ) -> Appended:
+        """Append and move positions, once for each number.
+
+        Raises:
+            Fenced: another holder took the session over.
+            BusError: another number is due.
+        """
+        rows, places = self._rows(outputs), self._places(positions)
+        with self._transactions.transaction(synced=True):
+            known = lent.last_of(self._connection, self._cell, session)
+            if known is None or known[1].epoch != epoch:
+                raise self._fenced(session)
+            session_id, last = known
+            if number == last.number and number:
+                return Appended(last.offsets, {}, 0)
+            if number != last.number + 1:
+                raise BusError(f"commit {number} of session {session}: expected {last.number + 1}, or the last again")
+            appended = self._insert(rows)
+            self._move(session_id, places)
+            done = lent.Lent(epoch=epoch, claim=last.claim, number=number, offsets=appended.offsets)
+            lent.write(self._connection, session_id, done)
+        return appended
+
+    def _fenced(self, session: str) -> Fenced:
+        return Fenced(f"session {session} of cell {self._cell}: a newer session has taken over")
+
+    def _places(self, positions: Mapping[Partition, Position]) -> dict[int, Position]:
+        return {self._ids.one(partition): at for partition, at in positions.items()}
+
+    def _move(self, session_id: int, places: Mapping[int, Position]) -> None:
+        self._connection.executemany(
+            "INSERT INTO positions VALUES (?, ?, ?, ?) ON CONFLICT (session_id, partition_id)"
+            " DO UPDATE SET next_offset = excluded.next_offset, metadata = excluded.metadata",
+            [(session_id, partition_id, at.next_offset, at.metadata) for partition_id, at in places.items()],
+        )
 
     def close(self) -> None:
         """Close the connection."""

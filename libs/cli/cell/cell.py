@@ -77,6 +77,9 @@ class Cell:
         refuse_taken(self.plan.gateway_port)
         (self.plan.state_dir / "logs").mkdir(exist_ok=True)
         ensure_key(self.plan.key_file)
+        if (joining := self.plan.joining) is not None:
+            refuse_taken(joining.port, joining.address())
+            joining.prepare()
         self._work.start()
         if self.plan.own_broker:
             self._say("starting Kafka")
@@ -211,7 +214,7 @@ class Cell:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
-        expected = {f"n{number}" for number in range(1, self.plan.agents + 1)}
+        expected = set(self.plan.node_ids)
         missing = "the gateway"
         while time.monotonic() < deadline:
             self.require_supervisor()

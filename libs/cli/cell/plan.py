@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from libs.cli.cell.joining import Joining
 from libs.cli.installation import program
 from libs.runtime.roster import roster
 
@@ -37,6 +38,8 @@ class CellPlan:
     gpus_per_agent: int = 4
     """Virtual GPUs; 0: the real GPUs of this machine, with one agent."""
     gateway_port: int = 8420
+    host: str = ""
+    """A name or address of this machine where agents of others may join, with TLS; empty: none may."""
     broker_port: int = 0
     """Of the cell's own broker; 0: a free one is chosen."""
     on_exit: str = "requeue"
@@ -67,6 +70,18 @@ class CellPlan:
         """The secret that the gateway and the agents share."""
         return self.state_dir / "cell.key"
 
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """The nodes of the cell's own agents."""
+        return tuple(f"n{number}" for number in range(1, self.agents + 1))
+
+    @property
+    def joining(self) -> Joining | None:
+        """How agents of other machines join; None: they do not."""
+        if not self.host:
+            return None
+        return Joining(self.state_dir, self.cell, self.host, self.gateway_port, self.node_ids)
+
     def environment(self) -> dict[str, str]:
         """What the cell's processes share."""
         return {
@@ -77,6 +92,7 @@ class CellPlan:
             "SANJAYA_DATABASE": f"sqlite:///{self.state_dir / 'read_models.db'}",
             "SANJAYA_GATEWAY": self.gateway_url,
             "SANJAYA_CELL_KEY_FILE": str(self.key_file),
+            **(self.joining.settings() if self.joining is not None else {}),
             **self.settings,
         }
 
@@ -103,10 +119,12 @@ class CellPlan:
             "torch_agent.service",
             *("--node-id", node_id),
             *("--virtual-gpus", str(self.gpus_per_agent)),
+            *(("--part-of-machine", str(self.agents)) if self.agents > 1 else ()),
             *("--state-dir", str(self.state_dir / "nodes" / node_id)),
             *("--checkpoint-dir", str(self.state_dir / "checkpoints")),
             *("--rendezvous-ports", f"{first}-{first + PORTS_PER_AGENT - 1}"),
             *("--on-exit", self.on_exit),
+            *(("--address", self.joining.address()) if self.joining is not None else ()),
         )
 
     def _python(self, name: str, module: str, *arguments: str) -> Command:

@@ -62,7 +62,7 @@ class SessionContract:
     async def test_a_position_that_cannot_be_kept_spoils_the_whole_commit(self, log: LogUnderTest) -> None:
         bus = await log.connect()
         session = await bus.open_session("one")
-        for position in (Position(1, "x" * (MAX_METADATA_BYTES + 1)), Position(-1)):
+        for position in (Position(1, "x" * (MAX_METADATA_BYTES + 1)), Position(-1), Position(2**63)):
             with pytest.raises(BusError, match="position in control/0"):
                 await session.commit([text(Topic.CONTROL, "k", "v")], {CONTROL: position})
         assert await bus.end_offset(CONTROL) == 0

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from libs.contracts.features import described
-from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.jobs import JobSpec
 from libs.contracts.reasons import PendingReason, Reason, Rejected
+from libs.kernel.beside import beside, beside_them, on_nodes_with
 from libs.kernel.words import counted
 
 Sizes = Mapping[str, Mapping[int, int]]
@@ -26,7 +27,8 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
 
     Args:
         spec: what the job asks for; a gang runs on GPUs of one type.
-        sizes: of the nodes that have what it needs beside GPUs.
+        sizes: of the nodes that have the features it needs; GPUs without enough CPUs or memory beside them, for a job
+            that asks for these, are left out.
         tenant_limit: most GPUs of the tenant's jobs together, None for no limit.
 
     Returns:
@@ -46,15 +48,14 @@ def judge(spec: JobSpec, sizes: Sizes, tenant_limit: int | None) -> NeverFits | 
     wanted = {t: n for t, n in offers.items() if request.accepts(t)}
     if spec.needs and not offers:
         return NeverFits(_no_node(spec))
-    having = f" on nodes with {described(spec.needs)}" if spec.needs else ""
     if not wanted:
-        return NeverFits(_no_type(request, offers, having))
+        return NeverFits(_no_type(spec, offers))
     best = max(wanted, key=lambda t: wanted[t])
     if wanted[best] < request.count:
-        return NeverFits(_too_large(request, wanted, having))
+        return NeverFits(_too_large(spec, wanted))
     return Reason(
         code="Fits",
-        message=f"{asked} asked for; a gang can have up to {wanted[best]} {best}",
+        message=f"{asked}{beside(spec)} asked for; a gang can have up to {wanted[best]} {best}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
     )
 
@@ -76,24 +77,26 @@ def _no_node(spec: JobSpec) -> Reason:
     )
 
 
-def _no_type(request: GpuRequest, offers: Mapping[str, int], having: str) -> Reason:
+def _no_type(spec: JobSpec, offers: Mapping[str, int]) -> Reason:
+    request = spec.gpus
     asked, there = ", ".join(request.types) or "any type", ", ".join(offers) or "none"
     without = f" without {', '.join(request.excluded_types)}" if request.excluded_types else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"no node has a GPU type the job accepts ({asked}{without}){having}; there are {there}",
+        message=f"no node has a GPU type the job accepts ({asked}{without}){on_nodes_with(spec)}; there are {there}",
         numbers={"gpus": request.count},
         rejected=[Rejected(what=t, code="TypeNotAccepted", numbers={"gpus": n}) for t, n in offers.items()],
     )
 
 
-def _too_large(request: GpuRequest, wanted: Mapping[str, int], having: str) -> Reason:
-    best = max(wanted, key=lambda t: wanted[t])
-    asked = f"{counted(request.count, 'GPU')} of one type"
+def _too_large(spec: JobSpec, wanted: Mapping[str, int]) -> Reason:
+    request, best = spec.gpus, max(wanted, key=lambda t: wanted[t])
+    asked = f"{counted(request.count, 'GPU')} of one type{beside(spec)}"
     within = f" on {counted(request.max_nodes, 'node')}" if request.max_nodes else ""
     return Reason(
         code=PendingReason.NEVER_FITS,
-        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}{having}",
+        message=f"{asked} asked for{within}; the whole cluster has {wanted[best]} {best}{beside_them(spec)}"
+        f"{on_nodes_with(spec)}",
         numbers={"gpus": request.count, "largest_gang_gpus": wanted[best]},
         rejected=[Rejected(what=t, code="TooFewGpus", numbers={"gpus": n}) for t, n in wanted.items()],
     )

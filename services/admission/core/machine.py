@@ -32,7 +32,7 @@ def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
     counts: dict[str, int] = {}
     for gpu in event.gpus:
         counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
-    state.join(event.node_id, counts, event.features)
+    state.join(event.node_id, counts, (event.cpus, event.memory_bytes), event.features)
 
 
 @machine.evolves(NodeLeft)
@@ -172,7 +172,7 @@ def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> 
     Returns:
         The jobs for which that changes something.
     """
-    fit = judge(pending.spec, state.sizes_for(pending.spec.needs), state.limits.get(pending.spec.tenant))
+    fit = judge(pending.spec, state.sizes_for(pending.spec), state.limits.get(pending.spec.tenant))
     touched: list[str] = []
     if isinstance(fit, NeverFits):
         touched = turn.emit(JobRejected(job_id=job_id, reason=fit.reason))

@@ -11,6 +11,7 @@ import msgspec
 from libs.contracts.features import missing
 from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobSpec
+from libs.kernel.beside import gpus_beside
 from libs.kernel.service import InvariantViolated
 
 REMEMBERED_ENDS = 10_000
@@ -62,6 +63,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
 
     nodes: dict[str, dict[str, int]] = {}
     """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back."""
+    hosts: dict[str, tuple[int, int]] = {}
+    """{node id: CPUs and bytes of memory}, of the same nodes, as far as they say so."""
     features: dict[str, list[str]] = {}
     """{node id: what jobs may need of it beside GPUs}, of those of them that have any."""
     limits: dict[str, int] = {}
@@ -84,16 +87,26 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         """{GPU type: {GPUs: nodes that have so many}}. Derived of `nodes`, and no part of snapshots."""
         return _sizes(self.nodes.values())
 
-    def sizes_for(self, needs: Sequence[str]) -> dict[str, dict[int, int]]:
-        """The same of the nodes that have all of these features."""
-        if not needs:
+    def sizes_for(self, spec: JobSpec) -> dict[str, dict[int, int]]:
+        """The same as this job sees it: of each node with the features that it needs as many GPUs as there is enough
+        beside."""
+        needs = spec.needs
+        if not needs and not spec.is_host_bound:
             return self.sizes
-        able = (gpus for node_id, gpus in self.nodes.items() if not missing(needs, self.features.get(node_id, ())))
-        return _sizes(able)
+        able = (node_id for node_id in self.nodes if not missing(needs, self.features.get(node_id, ())))
+        return _sizes(self._beside(node_id, spec) for node_id in able)
 
-    def join(self, node_id: str, gpus: dict[str, int], features: Sequence[str]) -> None:
-        """The node is there, with so many GPUs of each type, and these features."""
+    def _beside(self, node_id: str, spec: JobSpec) -> dict[str, int]:
+        """{GPU type: GPUs of the node that have enough of what the job asks for beside them}."""
+        host = self.hosts.get(node_id, (0, 0))
+        return {gpu_type: gpus_beside(spec, gpus, *host) for gpu_type, gpus in self.nodes[node_id].items()}
+
+    def join(
+        self, node_id: str, gpus: dict[str, int], host: tuple[int, int] = (0, 0), features: Sequence[str] = ()
+    ) -> None:
+        """The node is there, with so many GPUs of each type, CPUs and memory, and these features."""
         self.nodes[node_id] = gpus
+        self.hosts[node_id] = host
         self.features.pop(node_id, None)
         if features:
             self.features[node_id] = list(features)
@@ -102,6 +115,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     def leave(self, node_id: str) -> None:
         """The node is not expected back."""
         self.nodes.pop(node_id, None)
+        self.hosts.pop(node_id, None)
         self.features.pop(node_id, None)
         self.__dict__.pop("sizes", None)
 

@@ -100,6 +100,8 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
     """
     if outcome == "time_limit":
         return Failure("time_limit_exceeded", "user", False, "the attempt reached its time limit")
+    if outcome == "host_memory_exceeded":
+        return Failure("host_memory_exceeded", "user", False, _last_line(stderr_tail))
     if outcome in STOPPED_FOR:
         return Failure(STOPPED_FOR[outcome], "user", False, _last_line(stderr_tail))
     if outcome == "launch_failed":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from libs.bus.port import Bus, Message
+from libs.bus.port import Bus, Message, OffsetLost, Outgoing
 from libs.contracts.base import Topic
 from libs.runtime.clock import WallClock
 from libs.runtime.deadletter import Letter, letter
@@ -14,6 +14,7 @@ from libs.runtime.tail import Tail, ends
 KEPT = 100
 """Letters that are kept; older ones stay on the topic and are only counted."""
 _BATCH = 500
+_READ_WITHIN_S = 5.0
 
 
 class DeadLetters:
@@ -35,6 +36,33 @@ class DeadLetters:
     def newest(self, limit: int) -> list[Letter]:
         """At most `limit` letters, the newest first."""
         return list(reversed(self._kept.values()))[:limit]
+
+    async def message(self, offset: int) -> Message | None:
+        """The letter at an offset of the topic, whole; None: there is none.
+
+        Raises:
+            BusUnavailable: the log cannot be reached now.
+        """
+        [(partition, end)] = (await ends(self._bus, Topic.DEADLETTER, self._stop)).items()
+        if not 0 <= offset < end:
+            return None
+        try:
+            reader = await self._bus.reader({partition: offset})
+            try:
+                messages = await reader.next_batch(1, _READ_WITHIN_S)
+            finally:
+                await reader.close()
+        except OffsetLost:
+            return None
+        return messages[0] if messages and messages[0].offset == offset else None
+
+    async def again(self, record: Outgoing) -> None:
+        """Append the record of a letter once more.
+
+        Raises:
+            BusUnavailable: the log cannot be reached, or has no room.
+        """
+        await self._bus.append([record])
 
     async def run(self) -> None:
         """Read until told to stop.

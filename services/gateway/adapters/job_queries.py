@@ -34,6 +34,9 @@ class JobFilter:
     names: Sequence[str] = ()
     labels: Sequence[tuple[str, str]] = ()
     submitted_after_s: float | None = None
+    ended_after_s: float | None = None
+    ended_before_s: float | None = None
+    """A job that has not ended is in no stretch that one of these bounds."""
     groups: Sequence[str] = ()
     """Ids of arrays and DAGs."""
 
@@ -91,6 +94,10 @@ def _conditions(of: sa.FromClause, wanted: JobFilter) -> list[sa.ColumnElement[b
         conditions.append(sa.exists(sa.select(sa.literal(1)).select_from(job_labels).where(has)))
     if wanted.submitted_after_s is not None:
         conditions.append(of.c.submitted_s >= wanted.submitted_after_s)
+    if wanted.ended_after_s is not None:
+        conditions.append(of.c.finished_s >= wanted.ended_after_s)
+    if wanted.ended_before_s is not None:
+        conditions.append(of.c.finished_s < wanted.ended_before_s)
     return conditions
 
 
@@ -116,6 +123,11 @@ def live(connection: sa.Connection) -> list[JobRow]:
         msgspec.convert({**unknown, **dict(zip(_ACCOUNTED, values, strict=True))}, JobRow)
         for values in connection.execute(query)
     ]
+
+
+def asking(connection: sa.Connection) -> list[JobRow]:
+    """The jobs that have not ended and ask for CPUs or memory of their hosts."""
+    return rows_of(JobRow, connection.execute(sa.select(jobs).where(_not_ended(), jobs.c.is_host_bound)))
 
 
 def _not_ended() -> sa.ColumnElement[bool]:

@@ -36,6 +36,8 @@ def look(connection: sa.Connection) -> Light:
         cluster_queries.all_gpus(connection),
         cluster_queries.all_tenants(connection),
         _counts(connection),
+        cluster_queries.all_nodes(connection),
+        job_queries.asking(connection),
     )
     color = "green" if all(law.holds for law in laws) else "red"
     return Light(color, before - 1, time.time(), laws)

@@ -38,6 +38,7 @@ def table_of(row_type: type[Row]) -> sa.TableClause:
 
 jobs = table_of(read_models.JobRow)
 attempts = table_of(read_models.AttemptRow)
+holdings = table_of(read_models.HoldingRow)
 job_labels = table_of(read_models.LabelRow)
 nodes = table_of(read_models.NodeRow)
 gpus = table_of(read_models.GpuRow)

@@ -13,10 +13,15 @@ The file is YAML (or JSON):
         sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
         scopes: [read, submit]
         tenants: [nlp]
+      - name: second-machines
+        sha256: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+        scopes: [agent]
+        nodes: ["gpu-*", "!gpu-7"]
 
 Scopes do not include each other, except that `admin` includes all. `tenants` limits a token to the jobs of some
 tenants: their output and files are read with it, and jobs submitted and changed. Without it a token is for all
-tenants, and so is one with the scope `operate` or `admin`.
+tenants, and so is one with the scope `operate` or `admin`. `nodes` has the patterns of node ids that agents may join
+with the token; those behind an exclamation mark may not.
 """
 
 from __future__ import annotations
@@ -25,11 +30,15 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+EXCEPT = "!"
+"""Before a pattern of nodes that a token is not for."""
 
 
 class Scope(StrEnum):
@@ -41,6 +50,8 @@ class Scope(StrEnum):
     """Submit jobs and code; cancel, pause, resume and change jobs of the token's tenants."""
     OPERATE = "operate"
     """Drain nodes."""
+    AGENT = "agent"
+    """Join nodes: read the orders of these nodes and say the facts of these nodes; fetch code."""
     ADMIN = "admin"
     """Tenants, policy and settings, and everything else."""
 
@@ -54,6 +65,8 @@ class Principal:
     authenticated: bool = True
     tenants: frozenset[str] | None = None
     """The tenants with jobs that the token is for; None: all."""
+    nodes: tuple[str, ...] = ()
+    """Patterns of the nodes that the token is for."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the request is covered."""
@@ -63,6 +76,14 @@ class Principal:
         """Whether the token is for jobs of this tenant."""
         cell_wide = self.may(Scope.OPERATE) or self.tenants is None
         return cell_wide or tenant in (self.tenants or ())
+
+    def is_for_node(self, node_id: str) -> bool:
+        """Whether an agent may join this node with the token."""
+        if Scope.ADMIN in self.scopes:
+            return True
+        allowed = any(fnmatchcase(node_id, pattern) for pattern in self.nodes if not pattern.startswith(EXCEPT))
+        barred = any(fnmatchcase(node_id, pattern[1:]) for pattern in self.nodes if pattern.startswith(EXCEPT))
+        return Scope.AGENT in self.scopes and allowed and not barred
 
 
 ANONYMOUS = Principal("anonymous", frozenset({Scope.ADMIN}), authenticated=False)
@@ -81,11 +102,14 @@ class _Entry(BaseModel):
     token: Annotated[str, Field(min_length=16)] | None = None
     scopes: Annotated[list[Scope], Field(min_length=1)]
     tenants: Annotated[list[str], Field(min_length=1)] | None = None
+    nodes: Annotated[list[str], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _one_secret(self) -> Self:
         if (self.sha256 is None) == (self.token is None):
             raise ValueError("expected either sha256 or token")
+        if (Scope.AGENT in self.scopes) != (self.nodes is not None):
+            raise ValueError("expected nodes with the scope agent, and with no other scope")
         return self
 
 
@@ -122,6 +146,7 @@ class Tokens:
                     entry.name,
                     frozenset(entry.scopes),
                     tenants=None if entry.tenants is None else frozenset(entry.tenants),
+                    nodes=tuple(entry.nodes or ()),
                 )
                 for entry in file.tokens
             }

@@ -19,7 +19,7 @@ from libs.contracts.gateway import (
     TenantConfigured,
     ThroughputsProvided,
 )
-from libs.contracts.read_models import GpuRow, NodeRow
+from libs.contracts.read_models import GpuRow, JobRow, NodeRow
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import (
@@ -71,21 +71,23 @@ SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 @router.get("/nodes", operation_id="listNodes", dependencies=[Fresh], responses=responses("NodeList"))
 async def list_nodes(gateway: Door, caller: Reader) -> Response:
     """Every node that ever joined, with what it has free."""
-    (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
-    return answer(NodeList(items=[Node(**fields) for fields in views.nodes(nodes, gpus)]), offset=offset)
+    (nodes, gpus, asking), offset = await look(gateway, _nodes_and_gpus)
+    return answer(NodeList(items=[Node(**fields) for fields in views.nodes(nodes, gpus, asking)]), offset=offset)
 
 
 @router.get("/gpus", operation_id="listGpus", dependencies=[Fresh], responses=responses("GpuList"))
 async def list_gpus(gateway: Door, caller: Reader) -> Response:
     """Every GPU and the jobs that hold it."""
-    (nodes, gpus), offset = await look(gateway, _nodes_and_gpus)
-    by_id = {node.id: node for node in nodes}
-    items = [Gpu(**views.gpu(gpu, by_id.get(gpu.node_id))) for gpu in gpus]
+    (nodes, gpus, asking), offset = await look(gateway, _nodes_and_gpus)
+    by_id, jobs = {node.id: node for node in nodes}, {job.id: job for job in asking}
+    items = [Gpu(**views.gpu(gpu, by_id.get(gpu.node_id), jobs)) for gpu in gpus]
     return answer(GpuList(items=items), offset=offset)
 
 
-def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuRow]]:
-    return cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
+def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuRow], list[JobRow]]:
+    """The third: jobs that ask for CPUs or memory."""
+    nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
+    return nodes, gpus, job_queries.asking(connection)
 
 
 @router.post(

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import FileResponse
 
 from services.gateway.adapters.code_store import MAX_MEMBERS, CodeRefused
-from services.gateway.api.common import Door, Reader, Submitter, answer, media, responses
+from services.gateway.api.common import CodeReader, Door, Submitter, answer, media, responses
 from services.gateway.models.answers import Code, UploadLimits
 from services.gateway.problems import Problem, no_room, not_found
 from services.gateway.strict import StrictRoute, limited
@@ -77,7 +77,7 @@ async def check(gateway: Door, caller: Submitter, code_id: _CodeId) -> Response:
     responses=media("The tar.gz.", _FILE["content"], 404),
     response_class=FileResponse,
 )
-async def download(gateway: Door, caller: Reader, code_id: _CodeId) -> Response:
+async def download(gateway: Door, caller: CodeReader, code_id: _CodeId) -> Response:
     """An uploaded working directory, as it was sent. It never changes."""
     path = gateway.code.path(code_id)
     if path is None:

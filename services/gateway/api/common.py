@@ -10,12 +10,14 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 
 from libs.bus.port import BusUnavailable, MessageTooLarge
 from libs.contracts.base import Event
 from services.gateway.adapters.database import TooFarBehind, position_of
 from services.gateway.adapters.intake import CONTROL, IdTaken, KeyReused, NoRoom, NotTaken, OutcomeInDoubt, Taken
 from services.gateway.adapters.tokens import ANONYMOUS, Principal, Scope
+from services.gateway.api.guard import came_by_tls
 from services.gateway.door import Gateway
 from services.gateway.problems import MEDIA_TYPE, Problem, invalid, nearest, no_room, shown, unavailable
 
@@ -44,43 +46,44 @@ _bearer = HTTPBearer(auto_error=False, description="A token of the cell. Not nee
 
 
 async def principal(
-    gateway: Door, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    gateway: Door, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
     """The sender of the request.
 
     Raises:
         Problem: 401: no token, or an unknown one.
     """
-    return _known(gateway, credentials.credentials if credentials is not None else None)
+    return _known(gateway, request, credentials.credentials if credentials is not None else None)
 
 
-def sender(gateway: Gateway, authorization: str | None) -> Principal:
-    """As `principal`, by the header of a request that is no HTTP request any more: a WebSocket's.
+def sender(gateway: Gateway, connection: HTTPConnection) -> Principal:
+    """As `principal`, of a request that is no HTTP request any more: a WebSocket.
 
     Raises:
         Problem: 401.
     """
-    scheme, _, token = (authorization or "").partition(" ")
-    return _known(gateway, token.strip() if scheme.lower() == "bearer" else None)
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    return _known(gateway, connection, token.strip() if scheme.lower() == "bearer" else None)
 
 
-def _known(gateway: Gateway, token: str | None) -> Principal:
-    if gateway.tokens is None:
+def _known(gateway: Gateway, connection: HTTPConnection, token: str | None) -> Principal:
+    if gateway.tokens is None and not came_by_tls(connection.scope):
         return ANONYMOUS
     challenge = {"WWW-Authenticate": 'Bearer realm="sanjaya"'}
     if token is None:
         raise Problem("unauthenticated", "the request has no bearer token", headers=challenge)
-    found = gateway.tokens.find(token)
+    known = (gateway.tokens, gateway.agent_tokens)
+    found = next((owner for tokens in known if tokens is not None and (owner := tokens.find(token))), None)
     if found is None:
         raise Problem("unauthenticated", "the token is not known here", headers=challenge)
     return found
 
 
-def allowed(scope: Scope) -> Any:
-    """A dependency: the principal, which has this scope."""
+def allowed(scope: Scope, *others: Scope) -> Any:
+    """A dependency: the principal, which has this scope, or one of the others."""
 
     async def check(caller: Annotated[Principal, Depends(principal)]) -> Principal:
-        if not caller.may(scope):
+        if not any(caller.may(each) for each in (scope, *others)):
             raise refuse_scope(caller, scope)
         return caller
 
@@ -108,6 +111,8 @@ Reader = Annotated[Principal, allowed(Scope.READ)]
 Submitter = Annotated[Principal, allowed(Scope.SUBMIT)]
 Operator = Annotated[Principal, allowed(Scope.OPERATE)]
 Admin = Annotated[Principal, allowed(Scope.ADMIN)]
+Agent = Annotated[Principal, allowed(Scope.AGENT)]
+CodeReader = Annotated[Principal, allowed(Scope.READ, Scope.AGENT)]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -142,6 +147,7 @@ SweepReference = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
+Moment = Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False, description="Seconds since the epoch.")]
 Cursor = Annotated[str | None, Query(max_length=64, description="`next_cursor` of the page before.")]
 
 

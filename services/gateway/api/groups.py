@@ -41,7 +41,7 @@ from services.gateway.core.idempotency import request_digest
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Group, GroupList, Requested, Submitted
 from services.gateway.models.group_request import DagRequest
-from services.gateway.models.requests import CancelRequest, JobPatch
+from services.gateway.models.requests import CancelRequest, GroupPatch
 from services.gateway.problems import Problem
 from services.gateway.strict import StrictRoute
 
@@ -177,7 +177,7 @@ async def resume(gateway: Door, caller: Submitter, group: GroupReference, key: I
     responses=responses("Requested", 400, 404, 409, 413, 415, 507, status=202),
 )
 async def change(
-    gateway: Door, caller: Submitter, group: GroupReference, body: JobPatch, key: IdempotencyKey = None
+    gateway: Door, caller: Submitter, group: GroupReference, body: GroupPatch, key: IdempotencyKey = None
 ) -> Response:
     """Change the priority of all jobs that have not ended. 409 when all have."""
     event = _change(group, GroupChange.PRIORITY, caller, priority=body.priority)

@@ -25,6 +25,25 @@ _HEADERS = (
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
+_BY_TLS = "sanjaya.by_tls"
+
+
+class ByTls:
+    """ASGI middleware of the address for other machines (`GatewaySettings.secure_listen`)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. A mark of our own: a proxy's headers may say `https` of any."""
+        await self._app({**scope, _BY_TLS: True}, receive, send)
+
+
+def came_by_tls(scope: Scope) -> bool:
+    """Whether a request came in by the address for other machines."""
+    return bool(scope.get(_BY_TLS, False))
+
+
 class Guard:
     """ASGI middleware.
 
@@ -54,7 +73,7 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *_HEADERS]}
             await send(message)
 
-        refusal = self._refusal(Request(scope)) if self._local_only else None
+        refusal = self._refusal(Request(scope)) if self._is_local_only(scope) else None
         try:
             if refusal is not None:
                 await refusal.response(scope["path"])(scope, receive, measured)
@@ -66,7 +85,7 @@ class Guard:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A browser lets any page open WebSockets to anywhere; it names the page's site in `Origin`."""
         socket = WebSocket(scope, receive, send)
-        refusal = self._refusal(socket) if self._local_only else None
+        refusal = self._refusal(socket) if self._is_local_only(scope) else None
         origin = socket.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != socket.headers.get("host"):
             refusal = Problem("forbidden", "the request comes from a page of another site")
@@ -74,6 +93,10 @@ class Guard:
             await self._app(scope, receive, send)
         else:
             await socket.send_denial_response(refusal.response(scope["path"]))
+
+    def _is_local_only(self, scope: Scope) -> bool:
+        """By TLS every request needs a token, which no web page makes a browser send."""
+        return self._local_only and not came_by_tls(scope)
 
     def _refusal(self, request: HTTPConnection) -> Problem | None:
         host = request.headers.get("host", "")
@@ -96,5 +119,5 @@ class Guard:
         operation = getattr(scope.get("route"), "operation_id", None) or "other"
         metrics = self._gateway.metrics
         metrics.requests.labels(operation, scope["method"] if operation != "other" else "any", str(status)).inc()
-        if operation not in ("readEvents", "readJobLogs", "readJobFile", "exportLog"):
+        if operation not in ("readEvents", "readJobLogs", "readJobFile", "exportLog", "readBus"):
             metrics.request_seconds.labels(operation).observe(took_s)

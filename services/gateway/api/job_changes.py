@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
@@ -11,6 +11,7 @@ from libs.contracts.base import Event
 from libs.contracts.gateway import (
     JobCancelRequested,
     JobCodeChanged,
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -37,7 +38,7 @@ from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested
 from services.gateway.models.requests import CancelRequest, CodeChange, JobPatch
-from services.gateway.problems import Problem
+from services.gateway.problems import Problem, invalid
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
@@ -127,14 +128,41 @@ async def change(
     key: IdempotencyKey = None,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change a job's priority; with `If-Match` only if nothing has changed since. Answers the changed job."""
+    """Change a job's priority, or the most GPUs that an elastic job may have; with `If-Match` only if nothing has
+    changed since. Answers the changed job.
+    """
     row = await own_job(gateway, caller, job)
-    event = JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=caller.name)
+    if body.max_gpus is not None:
+        _require_width(row, body.max_gpus)
+    key = scoped(key, caller)
     async with gateway.lock(row.id):
-        taken = await _append_once(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
-        if taken is not None:
-            await caught_up(gateway, taken.offset + 1)
+        for name, event in _changes(row, body, caller):
+            taken = await _append_once(gateway, row, f"{key}{name}", event, if_match, lambda now: False)
+            if_match = None  # the next one is of the same request
+            if taken is not None:
+                await caught_up(gateway, taken.offset + 1)
     return await detail(gateway, row.id)
+
+
+def _changes(row: JobRow, body: JobPatch, caller: Principal) -> Iterator[tuple[str, Event]]:
+    """What distinguishes its key, and the event, for each thing that is to change."""
+    if body.priority is not None:
+        yield "", JobPriorityChanged(job_id=row.id, priority=body.priority, requested_by=caller.name)
+    if body.max_gpus is not None:
+        yield " max_gpus", JobMaxGpusChanged(job_id=row.id, max_gpus=body.max_gpus, requested_by=caller.name)
+
+
+def _require_width(row: JobRow, max_gpus: int) -> None:
+    """Refuse a bound that the job's range does not have.
+
+    Raises:
+        Problem: 422.
+    """
+    if not row.spec.get("elastic"):
+        message = "the job is not elastic: it was submitted without a range, such as elastic 1:4"
+        raise invalid("/max_gpus", message, max_gpus)
+    if not row.gpus <= max_gpus <= row.widths[-1]:
+        raise invalid("/max_gpus", f"expected from {row.gpus}, which it asks for, to {row.widths[-1]}", max_gpus)
 
 
 @router.put("/code", operation_id="changeJobCode", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415, 507))

@@ -23,6 +23,7 @@ from services.gateway.api.common import (
     IdempotencyKey,
     JobReference,
     Limit,
+    Moment,
     Reader,
     Submitter,
     answer,
@@ -116,7 +117,7 @@ async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
         tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
         nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
         ahead = job_queries.count_waiting(connection, spec.priority)
-        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead)
+        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead, job_queries.asking(connection))
 
     found, offset = await look(gateway, query)
     plan = DryRun(
@@ -153,7 +154,9 @@ async def list_jobs(
     grouped: Annotated[
         bool, Query(description="Of each array and DAG only its first job, with a `group` that tells of the whole.")
     ] = False,
-    submitted_after_s: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
+    submitted_after_s: Moment = None,
+    ended_after_s: Moment = None,
+    ended_before_s: Moment = None,
     fields: Annotated[list[str], Query(description="Only these members, by name, separated by commas.")] = [],  # noqa: B006
     order: Annotated[str, Query(pattern="^(newest|oldest)$")] = "newest",
 ) -> Response:
@@ -168,6 +171,8 @@ async def list_jobs(
         names=name,
         labels=[(part[0], part[2]) for part in (item.partition("=") for item in label)],
         submitted_after_s=submitted_after_s,
+        ended_after_s=ended_after_s,
+        ended_before_s=ended_before_s,
         groups=[(await find_group(gateway, reference)).id for reference in (*array, *dag)],
     )
     newest = order == "newest"

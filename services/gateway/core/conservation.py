@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, JobState, TaskStatus, TenantRow
-from libs.kernel.words import counted, either, plural
+from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, JobState, NodeRow, TaskStatus, TenantRow
+from libs.kernel.words import bytes_of, counted, either, plural
+from services.gateway.core.hosts import NOTHING, promised
 
 SHOWN = 5
 """So many violations of one law are spelled out."""
@@ -34,7 +35,14 @@ class Counts:
     """Jobs by state."""
 
 
-def check(live: Sequence[JobRow], gpus: Sequence[GpuRow], tenants: Sequence[TenantRow], counts: Counts) -> list[Law]:
+def check(
+    live: Sequence[JobRow],
+    gpus: Sequence[GpuRow],
+    tenants: Sequence[TenantRow],
+    counts: Counts,
+    nodes: Sequence[NodeRow] = (),
+    asking: Sequence[JobRow] = (),
+) -> list[Law]:
     """Judge the read models as of one position.
 
     Args:
@@ -42,6 +50,8 @@ def check(live: Sequence[JobRow], gpus: Sequence[GpuRow], tenants: Sequence[Tena
         gpus: every GPU.
         tenants: every tenant.
         counts: of all jobs and events.
+        nodes: every node.
+        asking: the jobs that have not ended and ask for CPUs or memory, in full.
     """
     jobs = {job.id: job for job in live}
     return [
@@ -49,6 +59,7 @@ def check(live: Sequence[JobRow], gpus: Sequence[GpuRow], tenants: Sequence[Tena
         _law("every job ends once", counts.ended, _ends_once(counts)),
         _law("every held GPU is held by a job that has it", len(gpus), _held(jobs, gpus)),
         _law("every job holds the GPUs it was given", len(live), _given(live, gpus)),
+        _law("no node promises CPUs or memory that it has not", len(nodes), _enough(asking, gpus, nodes)),
         _law("every tenant is charged what its jobs were granted", len(tenants), _charged(live, tenants)),
     ]
 
@@ -104,6 +115,17 @@ def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
             yield f"job {job.id} should hold {', '.join(due) or 'nothing'} and holds {', '.join(has) or 'nothing'}"
         elif due and len(due) not in job.widths:
             yield f"job {job.id} may have {either(job.widths, 'GPU')} and holds {len(due)}"
+
+
+def _enough(asking: Sequence[JobRow], gpus: Sequence[GpuRow], nodes: Sequence[NodeRow]) -> Iterable[str]:
+    have = promised(asking, gpus)
+    for node in nodes:
+        given = have.get(node.id, NOTHING)
+        if given.cpus > node.cpus:
+            yield f"node {node.id} has {counted(node.cpus, 'CPU')}, its jobs are promised {given.cpus}"
+        if given.memory_bytes > node.memory_bytes:
+            has, is_given = bytes_of(node.memory_bytes), bytes_of(given.memory_bytes)
+            yield f"node {node.id} has {has} of memory, its jobs are promised {is_given}"
 
 
 def _charged(live: Sequence[JobRow], tenants: Sequence[TenantRow]) -> Iterable[str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from libs.contracts.features import described, missing
 from libs.contracts.jobs import JobSpec
-from libs.contracts.read_models import GpuRow, NodeRow, NodeState, TenantRow
+from libs.contracts.read_models import GpuRow, JobRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
+from libs.kernel.beside import beside, beside_them, gpus_beside, on_nodes_with
 from libs.kernel.words import counted, plural
+from services.gateway.core.hosts import Promised, left, promised
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,13 @@ def forecast(
     gpus: Sequence[GpuRow],
     tenant: TenantRow | None,
     queued_ahead: int,
+    asking: Sequence[JobRow] = (),
 ) -> Forecast:
     """Judge a job against the cluster as it is.
 
     Args:
         queued_ahead: waiting jobs of at least its priority.
+        asking: jobs that have not ended and ask for CPUs or memory.
     """
     wanted = spec.gpus.count
     if not nodes:
@@ -44,14 +50,15 @@ def forecast(
     if not nodes:
         numbers: dict[str, Number] = {"gpus": wanted}
         return Forecast("rejected", PendingReason.NEVER_FITS, f"no node has {described(spec.needs)}", numbers)
-    usable = _by_type(spec, nodes, gpus, free_only=False)
+    usable = _beside(spec, _by_type(spec, nodes, gpus, free_only=False), nodes, {})
     largest = max((_largest(spec, per_node) for per_node in usable.values()), default=0)
     numbers = {"gpus": wanted, "largest_gang_gpus": largest}
     if largest < wanted:
         return Forecast(
             "rejected",
             PendingReason.NEVER_FITS,
-            f"{counted(wanted, 'GPU')} asked for, a gang can have {largest}",
+            f"{counted(wanted, 'GPU')}{beside(spec)} asked for, a gang can have {largest}{beside_them(spec)}"
+            f"{on_nodes_with(spec)}",
             numbers,
         )
     limit = tenant.gpu_limit if tenant is not None else None
@@ -67,14 +74,20 @@ def forecast(
         if tenant.granted_gpus + wanted > limit:
             message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {counted(limit, 'GPU')}"
             return Forecast("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
-    return _now(spec, nodes, gpus, numbers, queued_ahead)
+    return _now(spec, nodes, gpus, numbers, queued_ahead, promised(asking, gpus))
 
 
 def _now(
-    spec: JobSpec, nodes: Sequence[NodeRow], gpus: Sequence[GpuRow], numbers: dict[str, Number], queued_ahead: int
+    spec: JobSpec,
+    nodes: Sequence[NodeRow],
+    gpus: Sequence[GpuRow],
+    numbers: dict[str, Number],
+    queued_ahead: int,
+    have: Mapping[str, Promised],
 ) -> Forecast:
     wanted = spec.gpus.count
-    free = _by_type(spec, nodes, gpus, free_only=True)
+    all_free = _by_type(spec, nodes, gpus, free_only=True)
+    free = _beside(spec, all_free, nodes, have)
     places = [place for per_node in free.values() if (place := _place(spec, per_node))]
     most_free = max((sum(per_node.values()) for per_node in free.values()), default=0)
     numbers |= {"free_gpus": most_free, "queued_ahead": queued_ahead}
@@ -85,6 +98,9 @@ def _now(
             return Forecast("waits", PendingReason.FAIR_SHARE, message, numbers, best)
         message = f"{counted(wanted, 'GPU is', 'GPUs are')} free on {', '.join(best)}"
         return Forecast("starts", "Fits", message, numbers, best)
+    if spec.is_host_bound and any(_place(spec, per_node) for per_node in all_free.values()):
+        message = f"{counted(wanted, 'GPU')}{beside(spec)} asked for; GPUs are free, but not enough beside them"
+        return Forecast("waits", _lacks(spec, all_free, nodes, have), message, numbers)
     max_nodes = spec.gpus.max_nodes
     if most_free >= wanted and max_nodes is not None:
         message = f"{counted(most_free, 'GPU is', 'GPUs are')} free, but not on {counted(max_nodes, 'server')}"
@@ -110,6 +126,28 @@ def _by_type(
             per_node = found.setdefault(gpu.gpu_type, {})
             per_node[gpu.node_id] = per_node.get(gpu.node_id, 0) + 1
     return found
+
+
+def _beside(
+    spec: JobSpec, by_type: dict[str, dict[str, int]], nodes: Sequence[NodeRow], have: Mapping[str, Promised]
+) -> dict[str, dict[str, int]]:
+    """The same, without GPUs that have too little of what the job asks for beside them."""
+    if not spec.is_host_bound:
+        return by_type
+    rest = {node.id: left(node, have) for node in nodes}
+    return {
+        gpu_type: {node: few for node, n in per_node.items() if (few := gpus_beside(spec, n, *rest.get(node, (0, 0))))}
+        for gpu_type, per_node in by_type.items()
+    }
+
+
+def _lacks(
+    spec: JobSpec, free: dict[str, dict[str, int]], nodes: Sequence[NodeRow], have: Mapping[str, Promised]
+) -> str:
+    """What there is too little of; CPUs, if the job would fit without them."""
+    no_cpus = msgspec.structs.replace(spec, cpus=None)
+    fits = any(_place(spec, per_node) for per_node in _beside(no_cpus, free, nodes, have).values())
+    return PendingReason.INSUFFICIENT_CPUS if fits else PendingReason.INSUFFICIENT_MEMORY
 
 
 def _largest(spec: JobSpec, per_node: Mapping[str, int]) -> int:

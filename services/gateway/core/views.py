@@ -15,6 +15,7 @@ from libs.contracts.read_models import (
     TenantRow,
 )
 from libs.policies.table import DEFAULT_POLICY, POLICIES
+from services.gateway.core.hosts import NOTHING, Promised, cpus_of, memory_of, promised
 from services.gateway.models.answers import Job
 
 
@@ -59,8 +60,9 @@ def gpu_state(row: GpuRow, node: NodeRow | None) -> str:
     return "free" if node.state is NodeState.UP else "draining"
 
 
-def gpu(row: GpuRow, node: NodeRow | None) -> dict[str, Any]:
-    """The fields of a `Gpu` answer."""
+def gpu(row: GpuRow, node: NodeRow | None, asking: Mapping[str, JobRow]) -> dict[str, Any]:
+    """The fields of a `Gpu` answer; `asking`: jobs that ask for CPUs or memory, by id."""
+    holders = [asking[job_id] for job_id, _, _ in row.holders if job_id in asking]
     return {
         "id": row.id,
         "node_id": row.node_id,
@@ -73,19 +75,22 @@ def gpu(row: GpuRow, node: NodeRow | None) -> dict[str, Any]:
         "tenant": row.tenant,
         "jobs": [job_id for job_id, _, _ in row.holders],
         "note": row.note,
+        "cpus": max(map(cpus_of, holders), default=0),
+        "host_memory_bytes": sum(map(memory_of, holders)),
     }
 
 
-def nodes(rows: Sequence[NodeRow], gpus: Sequence[GpuRow]) -> list[dict[str, Any]]:
-    """The fields of each `Node` answer."""
+def nodes(rows: Sequence[NodeRow], gpus: Sequence[GpuRow], asking: Sequence[JobRow]) -> list[dict[str, Any]]:
+    """The fields of each `Node` answer; `asking`: jobs that ask for CPUs or memory."""
+    have = promised(asking, gpus)
     of_node: dict[str, list[GpuRow]] = {}
     for row in gpus:
         if row.present:
             of_node.setdefault(row.node_id, []).append(row)
-    return [_node(node, of_node.get(node.id, [])) for node in rows]
+    return [_node(node, of_node.get(node.id, []), have.get(node.id, NOTHING)) for node in rows]
 
 
-def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
+def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any]:
     states = [gpu_state(gpu, row) for gpu in gpus]
     return {
         "id": row.id,
@@ -97,6 +102,11 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
         "jobs": sorted({job_id for gpu in gpus for job_id, _, _ in gpu.holders}),
         "address": row.address,
         "rack": row.rack,
+        "cpus": row.cpus,
+        "cpus_promised": have.cpus,
+        "memory_bytes": row.memory_bytes,
+        "memory_promised_bytes": have.memory_bytes,
+        "bounds_by": row.bounds_by,
         "virtual": row.virtual,
         "incarnation": row.incarnation,
         "agent_version": row.agent_version,
@@ -116,7 +126,7 @@ def tenants(
     """The fields of each `Tenant` answer; `live` is (tenant, state, number) of the jobs that have not ended."""
     held: dict[str, int] = {}
     for gpu in gpus:
-        for _, _, tenant in gpu.holders:
+        for tenant in dict.fromkeys(tenant for _, _, tenant in gpu.holders):
             held[tenant] = held.get(tenant, 0) + 1
     jobs: dict[str, dict[str, int]] = {}
     for tenant, state, number in live:

@@ -36,6 +36,8 @@ class Job(Answer):
     """As many as it asks for."""
     widths: list[int]
     """How many it may have, ascending: several where it is elastic."""
+    max_gpus: int | None
+    """Most that it may have now, where that was changed since it was submitted."""
     gpu_types: list[str]
     labels: dict[str, str]
     state: JobState
@@ -65,6 +67,8 @@ class Job(Answer):
     failed_attempts: int
     max_retries: int
     preemptions: int
+    gpu_s: float
+    """GPU time in GPU seconds, without the stretch that lasts."""
     minibatches: int
     rate_per_s: float | None
     """Mini-batches per second."""
@@ -135,6 +139,31 @@ class JobList(Answer):
     items: list[dict[str, Any]]
     """Jobs (`Job`), or of each the asked-for fields; with `grouped`, each has a `group` (`Group`) as well, or null."""
     next_cursor: str | None
+
+
+class Use(Answer):
+    """What one tenant, user, job or GPU type has used within a stretch of time."""
+
+    key: str
+    """The tenant, the user, the job's id, or the GPU type."""
+    name: str
+    """Of a job its name; else empty."""
+    jobs: int
+    """Jobs that have held GPUs or waited in the stretch."""
+    gpu_s: float
+    """GPUs times how long they were held, in GPU seconds. A GPU that two jobs share counts for both."""
+    by_state: dict[str, float]
+    """{state of a job now: its part of `gpu_s`}: what has come of the GPU time."""
+    wait_s: float | None
+    """Time from submission until a job first ran, summed over jobs; null by GPU type: a job that waits has none."""
+
+
+class UseList(Answer):
+    """What was used within a stretch of time, the most first."""
+
+    items: list[Use]
+    since_s: float
+    until_s: float
 
 
 class Submitted(Answer):
@@ -291,6 +320,16 @@ class Node(Answer):
     jobs: list[str]
     address: str
     rack: str
+    cpus: int
+    """That jobs may be promised."""
+    cpus_promised: int
+    """That jobs are promised now; the others are shared by the jobs that ask for none."""
+    memory_bytes: int
+    """Of the host, that jobs may be promised."""
+    memory_promised_bytes: int
+    bounds_by: str
+    """How tasks are kept to what they asked for: `affinity` (pinned and watched by the agent), `simulation`; empty: not
+    at all."""
     virtual: bool
     incarnation: int
     agent_version: str
@@ -328,6 +367,10 @@ class Gpu(Answer):
     jobs: list[str]
     """Every job that holds it: `job_id`, and others where a policy packs jobs."""
     note: str
+    cpus: int
+    """That its jobs are promised beside it; 0: they share what no job is promised."""
+    host_memory_bytes: int
+    """Memory of the host that its jobs are promised beside it."""
 
 
 class GpuList(Answer):
@@ -348,6 +391,7 @@ class Tenant(Answer):
     on_idle: str
     granted_gpus: int
     held_gpus: int
+    """GPUs with jobs of the tenant: one on which two of them are packed counts once."""
     configured: bool
     jobs: dict[str, int]
     """{state: number} of its jobs that have not ended."""
@@ -522,6 +566,21 @@ class DeadLetter(Answer):
     """What is wrong, and what was expected."""
 
 
+class DeadLetterDetail(DeadLetter):
+    """A dead letter, whole."""
+
+    key: str
+    """Of the record on its topic."""
+    headers: dict[str, str]
+    """Of the record, and those that say why it was put aside (`x-*`)."""
+    value: str
+    """The record's bytes as text; what is no UTF-8 is replaced."""
+    retryable: bool
+    """Whether it can be given to its service once more."""
+    why_not: str
+    """Why it cannot; empty when it can."""
+
+
 class DeadLetterList(Answer):
     """The newest dead letters."""
 
@@ -540,6 +599,7 @@ class Health(Answer):
 ANSWERS: tuple[type[Answer], ...] = (
     Code,
     Conservation,
+    DeadLetterDetail,
     DeadLetterList,
     DryRun,
     EventList,
@@ -565,5 +625,6 @@ ANSWERS: tuple[type[Answer], ...] = (
     TenantList,
     Tenant,
     UploadLimits,
+    UseList,
     Why,
 )

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from libs.kernel.launchers import PER_GPU, PER_NODE
+from libs.kernel.words import bytes_in
 
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{1,4}):([0-5][0-9])(?::([0-5][0-9]))?")
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
@@ -172,6 +173,20 @@ def seconds(value: Any) -> Any:
         parts = [float(part or 0) for part in found.groups()]
         return sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1), strict=True))
     raise _unexpected('seconds, "1h30m" or "4:00:00"', value)
+
+
+def size(value: Any) -> Any:
+    """A number of bytes, `"32GB"` (10^9), or `"32GiB"` and `"32G"` (2^30).
+
+    Raises:
+        ValueError: a string of another form.
+    """
+    if not isinstance(value, str):
+        return value
+    found = bytes_in(value)
+    if found is None:
+        raise _unexpected('bytes, "32GB" or "32GiB"', value)
+    return found
 
 
 def _unexpected(expected: str, value: Any) -> ValueError:

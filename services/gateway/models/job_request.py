@@ -42,6 +42,7 @@ GpusText = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62}:)?[1
 ElasticText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
 CommandText = Annotated[str, Field(pattern=r"\S", max_length=131_072)]
 SecondsText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}(:[0-5][0-9]){1,2}$|^[1-9][0-9]{0,5}[smhd]$")]
+SizeText = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}([KMGT]i?B|[KMGT])$")]
 Word = Annotated[StrictStr, Field(max_length=131_072)]
 Seconds = Annotated[
     StrictFloat,
@@ -122,7 +123,7 @@ def _member(field: FieldInfo) -> tuple[Any, Any]:
     """
     row = JOB_FIELDS[field.name]
     kind, optional = type_of(field)
-    if kind not in _TYPES or field.required:
+    if kind not in _TYPES or row.has_forms or field.required:
         return Any, ...
     limited: Any = Annotated[_TYPES[kind], Field(**row.limits)]
     return limited | None if optional else limited, Field(field.default, description=row.says or None)
@@ -183,6 +184,19 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     simulated: Simulated | None = None
     throughputs: dict[GpuType, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] = Field(
         {}, max_length=32, description="Steps per second of the whole job on each GPU type, where they are known."
+    )
+
+    memory_bytes: (
+        Annotated[
+            StrictInt,
+            Field(ge=2**20, le=2**60),
+            BeforeValidator(forms.size, json_schema_input_type=Annotated[int, Field(ge=2**20, le=2**60)] | SizeText),
+        ]
+        | None
+    ) = Field(
+        None,
+        description='Memory of the host for each GPU, promised to no other job, and a limit: bytes, `"32GB"` (10^9) or '
+        '`"32GiB"`, `"32G"` (2^30). Default: neither promised nor limited.',
     )
 
     mounts: Annotated[

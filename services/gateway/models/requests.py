@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictFloat, StrictInt
+from pydantic import ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
 from libs.policies.table import POLICIES
 from services.gateway.models.job_request import MAX_GPUS, GpuType, Seconds, Strict
@@ -24,12 +24,32 @@ class CancelRequest(Strict):
     note: Note = ""
 
 
-class JobPatch(Strict):
-    """What may change after submission."""
+Priority = Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)]
+
+
+class GroupPatch(Strict):
+    """What may change of all jobs of an array or a DAG."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"priority": 10}]})
 
-    priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)]
+    priority: Priority
+
+
+class JobPatch(Strict):
+    """What may change after submission; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"priority": 10}, {"max_gpus": 2}]})
+
+    priority: Priority | None = None
+    max_gpus: Annotated[StrictInt, Field(ge=1, le=MAX_GPUS)] | None = Field(
+        None, description="Of an elastic job: most GPUs, from what it asks for to the end of its range."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.priority is None and self.max_gpus is None:
+            raise ValueError("expected priority, max_gpus or both")
+        return self
 
 
 class CodeChange(Strict):
@@ -128,6 +148,7 @@ class SettingRequest(Strict):
 __all__ = [
     "CancelRequest",
     "DrainRequest",
+    "GroupPatch",
     "JobPatch",
     "PolicyRequest",
     "Seconds",

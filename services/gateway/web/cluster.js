@@ -27,8 +27,17 @@ function card(node, gpus, byId, chosen, open) {
       el("b", {}, node.id),
       node.state === "UP" ? null : el("span", { class: `chip ${node.state}` }, node.state.toLowerCase()),
       el("span", { class: "muted" }, `${node.free} of ${node.gpus} free · ${types}`)),
+    el("div", { class: "muted host", title: "promised to jobs that ask for CPUs or memory; the others share the rest" }, host(node)),
     el("div", { class: "cells" }, ...gpus.map((gpu) => place(gpu, byId, chosen, open))));
 }
+
+// CPUs and memory of the host that jobs are promised, of what there is.
+function host(node) {
+  if (!node.cpus) return "";
+  return `CPUs ${node.cpus_promised}/${node.cpus} · memory ${gib(node.memory_promised_bytes)}/${gib(node.memory_bytes)} GiB`;
+}
+
+const gib = (bytes) => Math.round(bytes / 2 ** 30);
 
 // A GPU: one button per job that holds it, side by side where a policy packs jobs.
 function place(gpu, byId, chosen, open) {

@@ -39,10 +39,17 @@ function notices(job) {
   return Object.entries(job.notices).map(([code, message]) => el("div", { class: "because notice" }, el("b", {}, code), `: ${message}`));
 }
 
+// CPUs and memory of the host that it asks for.
+function beside({ cpus, memory_bytes }) {
+  const parts = [cpus && `${cpus} CPU${cpus === 1 ? "" : "s"}`, memory_bytes && `${(memory_bytes / 2 ** 30).toFixed(1)} GiB of memory`];
+  return parts.filter(Boolean).join(", ") || null;
+}
+
 function facts(job) {
   const known = [
     ["tenant, user", `${job.tenant}, ${job.user || "–"}`],
     ["wants", `${job.gpus} GPU${job.gpus === 1 ? "" : "s"}${job.gpu_types.length ? ` of ${job.gpu_types.join(", ")}` : ""}, priority ${job.priority}, ${job.class}`],
+    ["beside each GPU", beside(job.spec)],
     ["command", job.spec.command.join(" ")],
     ["waits for", job.after.map(({ on, condition }) => `${on}:${condition}`).join(", ") || null],
     ["part of", job.group_id],

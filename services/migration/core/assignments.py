@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from libs.contracts.admission import JobRejected
 from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.failure_analysis import JobAbandoned
-from libs.contracts.gateway import JobArrived, JobPauseRequested, JobResumeRequested
+from libs.contracts.gateway import JobArrived, JobMaxGpusChanged, JobPauseRequested, JobResumeRequested
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import (
     AttemptFailed,
@@ -38,10 +38,22 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
         state.needs.setdefault(event.job_id, event.spec.needs)
 
 
+@machine.evolves(JobMaxGpusChanged)
+def max_gpus_changed(state: State, event: JobMaxGpusChanged, now_s: float) -> None:
+    if event.job_id in state.widths:
+        state.max_gpus[event.job_id] = event.max_gpus
+        look_soon(state, now_s)
+
+
 @machine.evolves(JobRejected)
 def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
-    state.widths.pop(event.job_id, None)
-    state.needs.pop(event.job_id, None)
+    _forget(state, event.job_id)
+
+
+def _forget(state: State, job_id: str) -> None:
+    state.widths.pop(job_id, None)
+    state.max_gpus.pop(job_id, None)
+    state.needs.pop(job_id, None)
 
 
 @machine.evolves(JobPlaced)
@@ -167,8 +179,7 @@ def attempt_ended(state: State, event: Ended, now_s: float) -> None:
         _has_changed(state, assignment.nodes, now_s)
     state.queued.pop(event.job_id, None)
     if not isinstance(event, AttemptFailed):
-        state.widths.pop(event.job_id, None)
-        state.needs.pop(event.job_id, None)
+        _forget(state, event.job_id)
     state.assessments.pop(event.job_id, None)
     look_soon(state, now_s)
 

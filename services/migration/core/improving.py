@@ -156,7 +156,9 @@ def _grow(state: State, candidates: dict[str, Assignment], room: Room) -> Propos
     if state.queued:
         return None
     for job_id, assignment in sorted(candidates.items(), key=lambda item: item[1].width):
-        wider = [width for width in state.widths.get(job_id, ()) if width > assignment.width]
+        most = state.max_gpus.get(job_id)
+        possible = [width for width in state.widths.get(job_id, ()) if most is None or width <= most]
+        wider = [width for width in possible if width > assignment.width]
         if not (wider and assignment.resizable and assignment.holds and len(assignment.gang) == 1):
             continue
         [node_id] = assignment.nodes

@@ -112,6 +112,8 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
     widths: dict[str, list[int]] = {}
     """{elastic job: on how many GPUs it may run, ascending}."""
+    max_gpus: dict[str, int] = {}
+    """{elastic job: most that its user lets it have}, where that was changed."""
     needs: dict[str, list[str]] = {}
     """{job: features that each of its servers must have}, of jobs that need any."""
     queued: dict[str, None] = {}

@@ -18,6 +18,7 @@ from libs.policies.problem import PolicyOptions
 from libs.policies.table import DEFAULT_POLICY
 from services.placement.core.book import Book
 from services.placement.core.cluster.features import lacking
+from services.placement.core.cluster.hosts import Amount
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index, Servers
 from services.placement.core.jobs import Job
@@ -113,6 +114,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     def changed(self, node_id: str) -> None:
         """The node is new, or what may be placed on it is other than before."""
         self.touched[node_id] = None
+        self.promises.pop(node_id, None)
         if "index" in self.__dict__:
             self.index.refresh(node_id)
 
@@ -121,8 +123,17 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         return self.index.without(closed)
 
     def servers_for(self, job: Job, closed: Iterable[str] = ()) -> Servers:
-        """The same without those that lack what the job needs beside GPUs."""
+        """The same without those that lack a feature that the job needs. What is left beside the GPUs of the others is
+        another question (`promises.open_to`)."""
         return self.servers([*closed, *lacking(self.nodes.values(), job.spec.needs)])
+
+    @cached_property
+    def promises(self) -> dict[str, Amount]:
+        """{server: what jobs have of its CPUs and memory}, of those that were looked at since they changed.
+
+        Derived of `nodes` and `jobs`: `promises.py` fills it.
+        """
+        return {}
 
     @cached_property
     def residents(self) -> dict[str, dict[str, None]]:
@@ -185,6 +196,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
                 self.residents.setdefault(task.node_id, {})[job.job_id] = None
         if "elastic" in self.__dict__:
             _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None)
+        for task in (*job.gang, *gang):
+            self.promises.pop(task.node_id, None)
         job.gang = gang
         self.affects(job)
 

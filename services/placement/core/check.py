@@ -9,11 +9,13 @@ from services.placement.core.lifecycle.reservations import overbooked
 from services.placement.core.lifecycle.suspending.domains import domains, grouped
 from services.placement.core.mechanisms.rounds.memory import of
 from services.placement.core.mechanisms.rounds.ranking import known
+from services.placement.core.promises import promised
 
 
 def check(cell: Cell) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
     _holders(cell)
+    _hosts(cell)
     _derived(cell)
     _queue(cell)
     _reservations(cell)
@@ -40,6 +42,31 @@ def _holders(cell: Cell) -> None:
     for job in cell.jobs.values():
         if job.phase is Phase.ACTIVE and job.width not in job.spec.widths:
             raise InvariantViolated(f"job {job.job_id} may have {job.spec.widths} GPUs and holds {job.width}")
+
+
+def _hosts(cell: Cell) -> None:
+    """No server has promised more CPUs or memory than it has; counted from the jobs, not from what servers say."""
+    cpus: dict[str, dict[int, int]] = {}
+    memory: dict[tuple[str, str], int] = {}
+    for job in cell.jobs.values():
+        places = [job.gang] if job.phase is Phase.ACTIVE else []
+        places += [job.move.gang] if job.move is not None else []
+        for gang in places:
+            for task in gang:
+                asked = (job.spec.memory_bytes or 0) * len(task.gpu_indices)
+                memory[task.node_id, job.job_id] = max(asked, memory.get((task.node_id, job.job_id), 0))
+                on = cpus.setdefault(task.node_id, {})
+                for index in () if gang is job.gang and job.suspended else task.gpu_indices:
+                    on[index] = max(job.spec.cpus or 0, on.get(index, 0))
+    for node in cell.nodes.values():
+        given = sum(cpus.get(node.node_id, {}).values())
+        held = sum(amount for (node_id, _), amount in memory.items() if node_id == node.node_id)
+        counts = promised(cell, node.node_id)
+        if counts != (given, held):
+            raise InvariantViolated(f"{node.node_id} counts {counts} as promised, its jobs have {(given, held)}")
+        if not node.shrunk and (given > node.cpus or held > node.memory_bytes):
+            has = f"{node.cpus} CPUs and {node.memory_bytes} bytes of memory"
+            raise InvariantViolated(f"{node.node_id} has {has}, and jobs are promised {given} and {held}")
 
 
 def _derived(cell: Cell) -> None:

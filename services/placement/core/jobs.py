@@ -167,6 +167,8 @@ class Job(msgspec.Struct, kw_only=True):
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and
     reservation."""
+    max_gpus: int | None = None
+    """Most that its user lets it have; None: as its range says."""
     held: bool = False
     """Paused by its user."""
     cancellation: Cancellation | None = None
@@ -187,6 +189,11 @@ class Job(msgspec.Struct, kw_only=True):
     """Why it must not stay where it is, if its move fails."""
     account: Account = msgspec.field(default_factory=Account)
     profile: Profile = msgspec.field(default_factory=Profile)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many GPUs it may be given now, ascending. It may have more still: then it is to shrink."""
+        return [width for width in self.spec.widths if self.max_gpus is None or width <= self.max_gpus]
 
     @property
     def next_attempt(self) -> int:
@@ -216,12 +223,12 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def shape(self) -> str:
         """Jobs of the same shape fit in the same places."""
-        gpus = self.spec.gpus
-        needs = self.spec.needs
-        if not gpus.types and not gpus.excluded_types and not needs:
-            return f"{gpus.count}/{gpus.max_nodes}//"
-        shape = f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}"
-        return f"{shape}/{','.join(needs)}" if needs else shape
+        spec = self.spec
+        gpus, host = spec.gpus, f"/{spec.cpus or 0}/{spec.memory_bytes or 0}" if spec.is_host_bound else ""
+        beside = f"{host}/{','.join(spec.needs)}" if spec.needs else host
+        if not gpus.types and not gpus.excluded_types:
+            return f"{gpus.count}/{gpus.max_nodes}//{beside}"
+        return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}{beside}"
 
     @property
     def lasts(self) -> bool:

@@ -9,6 +9,7 @@ from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
     JobCodeChanged,
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -39,6 +40,7 @@ def arrived(rows: Rows, event: JobArrived, at: At) -> None:
         gpu_types=list(spec.gpus.types),
         labels=dict(spec.labels),
         spec=msgspec.to_builtins(spec),
+        is_host_bound=spec.is_host_bound,
         submitted_by=event.submitted_by,
         submitted_s=at.time_s,
         queued_s=at.time_s,
@@ -153,6 +155,14 @@ def code_changed(rows: Rows, event: JobCodeChanged, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None:
         job.spec = {**job.spec, "code_id": event.code_id}
+        keep(rows, job, at)
+
+
+@on(JobMaxGpusChanged)
+def max_gpus_changed(rows: Rows, event: JobMaxGpusChanged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None:
+        job.max_gpus = event.max_gpus
         keep(rows, job, at)
 
 

@@ -48,6 +48,7 @@ def joined(rows: Rows, event: NodeJoined, at: At) -> None:
     node.incarnation, node.address, node.rack = event.incarnation, event.address, event.rack
     node.files_port, node.state_dir = event.files_port, event.state_dir
     node.virtual, node.agent_version = event.virtual, event.agent_version
+    node.cpus, node.memory_bytes, node.bounds_by = event.cpus, event.memory_bytes, event.bounds_by
     node.features, node.image_runner = event.features, event.image_runner
     node.gpu_indices = sorted({*node.gpu_indices, *(gpu.index for gpu in event.gpus)})
     node.present, node.joined_s = True, at.time_s

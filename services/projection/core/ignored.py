@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from libs.contracts.agent import JobMovable, JobReady, JobRestored, NodeLeaving
 from libs.contracts.base import Event
-from libs.contracts.gateway import GroupChangeRequested, JobSessionClosed, JobSessionOpened, ThroughputsProvided
+from libs.contracts.gateway import (
+    DeadLetterRetried,
+    GroupChangeRequested,
+    JobSessionClosed,
+    JobSessionOpened,
+    ThroughputsProvided,
+)
 from libs.contracts.introspection import PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationAssessed
 from libs.contracts.placement import (
@@ -26,6 +32,7 @@ _BEFORE_THE_MOVE = "is about a move's destination, which has no row before JobMo
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
+    DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
     GroupChangeRequested: "asks for what the requests to its jobs tell",
     JobMovable: "tells an ability of a task, which no column has",

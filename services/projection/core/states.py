@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from libs import lifecycle
@@ -11,6 +13,7 @@ from libs.contracts.read_models import (
     FINAL_STATES,
     AttemptRow,
     GpuRow,
+    HoldingRow,
     JobRow,
     JobState,
     TenantRow,
@@ -66,9 +69,12 @@ def take(rows: Rows, job: JobRow, event: Event, at: At) -> bool:
         # The old GPUs first: the new gang may have some of them, and holders stand in the order in which they came.
         _release(rows, job, at)
         job.placement = [msgspec.to_builtins(task) for task in life.gang]
+        job.seats = job.placement or job.seats
         _hold(rows, job, at)
     if not life.holds_gpus:
         _release(rows, job, at)
+        if life.state is not JobState.SUSPENDED:
+            job.seats = []
     keep(rows, job, at)
     return True
 
@@ -87,11 +93,15 @@ def _gpus(rows: Rows, job: JobRow) -> list[GpuRow]:
 
 def _hold(rows: Rows, job: JobRow, at: At) -> None:
     """The job holds the GPUs of its placement, if it has one."""
-    for gpu in _gpus(rows, job):
+    gpus = _gpus(rows, job)
+    for gpu in gpus:
         gpu.hold([*gpu.holders, (job.id, job.attempt, job.tenant)])
         gpu.version = at.offset
         rows.put(gpu)
     job.holds_gpus = bool(job.placement)
+    job.holding_offset, job.holding_gpus = at.offset, dict(Counter(gpu.gpu_type for gpu in gpus))
+    for gpu_type, number in job.holding_gpus.items():
+        rows.put(HoldingRow(job_id=job.id, begin_offset=at.offset, gpu_type=gpu_type, gpus=number, begin_s=at.time_s))
 
 
 def _release(rows: Rows, job: JobRow, at: At) -> None:
@@ -105,6 +115,11 @@ def _release(rows: Rows, job: JobRow, at: At) -> None:
             gpu.version = at.offset
             rows.put(gpu)
     job.holds_gpus = False
+    for holding in rows.fetch(HoldingRow, [(job.id, job.holding_offset, of) for of in job.holding_gpus]):
+        holding.end_s = max(at.time_s, holding.begin_s)
+        job.gpu_s += holding.gpus * (holding.end_s - holding.begin_s)
+        rows.put(holding)
+    job.holding_offset, job.holding_gpus = None, {}
 
 
 def end_attempt(rows: Rows, job: JobRow, number: int, event: Event, at: At) -> None:

@@ -82,6 +82,21 @@ def test_the_best_nodes_that_a_gang_may_have_count():
     ]
 
 
+def test_a_job_must_find_what_it_asks_for_beside_its_gpus():
+    nodes = (node("n1", 8, cpus=64, memory_bytes=512 << 30), node("n2", 8, cpus=16, memory_bytes=64 << 30))
+    case = case_with(*nodes)
+    assert [type(e) for e in case.give(arrival("a", 8, cpus=8))] == [JobAdmitted]
+    assert [type(e) for e in case.give(arrival("b", 10, cpus=8))] == [JobAdmitted]
+    reason = only(case.give(arrival("c", 8, cpus=16)), JobRejected).reason
+    assert (reason.code, reason.numbers) == (PendingReason.NEVER_FITS, {"gpus": 8, "largest_gang_gpus": 5})
+    assert reason.message == (
+        "8 GPUs of one type with 16 CPUs each asked for; the whole cluster has 5 v100 with as many CPUs beside them"
+    )
+    assert [type(e) for e in case.give(arrival("d", 1, memory_bytes=1 << 40))] == [JobRejected]
+    case.give(NodeLeft(node_id="n1", incarnation=1))
+    assert [type(e) for e in case.give(arrival("e", 8, cpus=8))] == [JobRejected]
+
+
 def test_a_job_must_fit_the_nodes_that_have_what_else_it_needs():
     case = case_with(node("n1", 4), node("n2", 2, features=["data:imagenet", "images"]))
     assert [type(e) for e in case.give(arrival("a", 2, image="ubuntu", mounts={"imagenet": "/data"}))] == [JobAdmitted]

@@ -74,7 +74,7 @@ def test_a_url_may_say_what_is_kept_of_short_lived_topics() -> None:
         ("sqlite:///log.db?ro", "options cannot be read"),
         ("sqlite:///log.db?keep_s=0", "keep_s '0', expected a number above 0"),
         ("sqlite:///log.db?keep_messages=many", "keep_messages 'many', expected a number above 0"),
-        ("postgres:///log.db", "expected sqlite:///path/log.db, kafka://host:port or memory:"),
+        ("postgres:///log.db", "expected sqlite:///path/log.db, kafka://host:port, https://host:port or memory:"),
     ],
 )
 async def test_urls_that_cannot_be_understood(url: str, said: str) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from libs.cli import listing
 from libs.cli.context import refused
-from libs.cli.following import exit_code, seconds
+from libs.cli.following import exit_code, moment, seconds
 from libs.cli.jobs import place_or_reason
 from libs.cli.listing import Listing, arranged, listed
-from libs.cli.output import Column, Form, count, duration, loss, pace, rate
+from libs.cli.output import Column, Form, clock, count, duration, loss, pace, rate
 from libs.client import ApiError
 from libs.kernel.words import bytes_of
 
@@ -171,3 +171,20 @@ def test_numbers_are_short():
 def test_a_job_that_does_not_run_says_why(state: str, where: str, held: bool, shown: str):
     job = {"state": state, "where": where, "held": held, "message": "its memory stays", "reason": "Code"}
     assert place_or_reason(job) == shown
+
+
+def test_a_spreadsheet_gets_every_column(capsys: pytest.CaptureFixture[str]):
+    assert printed(capsys, form=Form.CSV).splitlines()[:2] == ["ID,NAME,RATE,MORE", 'j-1,"a\tb']
+    assert printed(capsys, form=Form.CSV, headers=False, limit=1).startswith("j-1,")
+
+
+def test_stretches_of_time_as_slurm_writes_them():
+    assert [clock(s) for s in (None, 0.4, 59.6, 3909, 90_061)] == ["–", "0:00:00", "0:01:00", "1:05:09", "1-01:01:01"]
+
+
+def test_a_time_is_a_date_or_so_long_ago(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    assert moment("--since", "2h") == 1_000_000.0 - 7200
+    assert moment("--since", "2026-11-20T22:14:03Z") == 1_795_212_843.0
+    with pytest.raises(SystemExit):
+        moment("--since", "yesterday")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from libs.cli.main import app
+from libs.cli.main import app_for
 from libs.cli.profiling import described, drawing
 from libs.contracts.agent import JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
@@ -82,7 +82,7 @@ def test_the_command_reads_an_exported_log_and_draws(tmp_path: Path):
     with open_log(str(GOLDEN), cell="local") as log:
         job = next(r.envelope.event.subject for r in log.control() if isinstance(r.envelope.event, JobProfiled))
     out = tmp_path / "profile.png"
-    done = CliRunner().invoke(app, ["profile", job, "--log", str(GOLDEN), "--out", str(out)])
+    done = CliRunner().invoke(app_for(), ["profile", job, "--log", str(GOLDEN), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "measured" in done.output and out.read_bytes().startswith(b"\x89PNG")
 
@@ -92,4 +92,4 @@ def test_the_command_reads_an_exported_log_and_draws(tmp_path: Path):
     [(["unknown", "--log", str(GOLDEN)], 3), (["unknown", "--log", str(GOLDEN), "--out", "x.gif"], 2)],
 )
 def test_what_cannot_be_shown_is_said(arguments: list[str], code: int):
-    assert CliRunner().invoke(app, ["profile", *arguments]).exit_code == code
+    assert CliRunner().invoke(app_for(), ["profile", *arguments]).exit_code == code

@@ -90,3 +90,26 @@ def test_what_means_nothing_here_is_said(capsys: pytest.CaptureFixture[str]):
 def test_a_value_without_sense_is_refused_with_its_line(line: str):
     with pytest.raises(BadInput, match=r"train\.sh:2"):
         request_of(f"#!/bin/bash\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "cpus", "memory_bytes"),
+    [
+        ("#SBATCH --cpus-per-gpu=4 --mem-per-gpu=32G", 4, 32 << 30),
+        ("#SBATCH --mem-per-gpu 2048", None, 2 << 30),
+        ("#SBATCH --gres=gpu:4 --cpus-per-task=8 --mem=64G", 2, 16 << 30),
+        ("#SBATCH --gpus=2 --ntasks-per-node=2 -c 6", 6, None),
+        ("#SBATCH --cpus-per-task=8 --cpus-per-gpu=3", 3, None),
+        ("#SBATCH --gpus=4 -c 2", None, None),
+        ("#SANJAYA --cpus 4 --mem 32GB", 4, "32GB"),
+    ],
+)
+def test_cpus_and_memory_are_counted_per_gpu(lines: str, cpus: int | None, memory_bytes: object):
+    request = request_of(lines + "\npython train.py\n")
+    assert (request.get("cpus"), request.get("memory_bytes")) == (cpus, memory_bytes)
+    assert "cpus per task" not in request and "memory per node" not in request
+
+
+def test_memory_that_is_no_size_is_refused_with_its_line():
+    with pytest.raises(BadInput, match=r"train.sh:1.*a size such as 32G"):
+        request_of("#SBATCH --mem-per-gpu=much\n")

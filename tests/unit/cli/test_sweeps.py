@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from libs.cli import sweep_following, sweeps
-from libs.cli.main import app
+from libs.cli.main import app_for
 from libs.cli.output import Form, cells_of
 from libs.cli.spec import from_file, sweep_from_file
 from libs.cli.sweep_drawing import drawing
@@ -151,12 +151,12 @@ def test_flags_go_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("arguments", [["sweep"], ["sweep", "-f", "x.yaml", "show", "s-1"], ["sweep", "show"]])
 def test_what_is_not_meant_is_refused_before_a_cell_is_asked(arguments: list[str]) -> None:
-    done = CliRunner().invoke(app, arguments)
+    done = CliRunner().invoke(app_for(), arguments)
     assert done.exit_code == 2
 
 
 def test_a_picture_needs_a_name_that_says_its_form(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["sweep", "plot", "s-1", "--out", str(tmp_path / "curves.pdf")])
+    done = CliRunner().invoke(app_for(), ["sweep", "plot", "s-1", "--out", str(tmp_path / "curves.pdf")])
     assert done.exit_code == 2 and "ends in .svg or .png" in done.stderr
 
 

@@ -193,3 +193,10 @@ def test_a_job_that_its_tenant_has_stopped_is_not_tried_again(outcome: str, fail
     assert classified.deciding_line == "no mini-batch for 70 s"
     assert abandoned.reason.code == "JobStalled"
     assert abandoned.reason.message == "no mini-batch for 70 s; tenant's policy: such a job is stopped"
+
+
+def test_a_job_that_had_too_much_memory_would_have_it_again():
+    why = "its processes had 3.0 GiB of the host's memory; it asked for 2.0 GiB"
+    found = classify(exit_code=None, signal=9, outcome="host_memory_exceeded", stderr_tail=why)
+    assert (found.failure, found.category, found.retry_can_help) == ("host_memory_exceeded", "user", False)
+    assert found.deciding_line == why

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.placement import JobSucceeded
-from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, TenantRow
-from libs.testing.core_case import arrival
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import JobPlaced, JobSucceeded
+from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, NodeRow, TenantRow
+from libs.testing.core_case import arrival, node
 from services.gateway.core.conservation import Counts, Law, check
-from tests.unit.projection.story import Story, exited
+from tests.unit.projection.story import Story, exited, placed
+
+OTHER = [TaskPlacement(node_id="n1", gpu_indices=[1], first_rank=0)]
 
 
 def judge(story: Story, *, arrived: int | None = None, ended: int | None = None) -> dict[str, Law]:
@@ -20,7 +23,8 @@ def judge(story: Story, *, arrived: int | None = None, ended: int | None = None)
     final = sum(count for state, count in by_state.items() if state in FINAL_STATES)
     counts = Counts(len(jobs) if arrived is None else arrived, final if ended is None else ended, by_state)
     live = [job for job in jobs if job.state not in FINAL_STATES]
-    laws = check(live, story.rows.all(GpuRow), story.rows.all(TenantRow), counts)
+    asking = [job for job in live if job.is_host_bound]
+    laws = check(live, story.rows.all(GpuRow), story.rows.all(TenantRow), counts, story.rows.all(NodeRow), asking)
     return {law.name: law for law in laws}
 
 
@@ -101,3 +105,11 @@ def test_many_violations_are_summed_up() -> None:
     ]
     laws = check([], [*story.rows.all(GpuRow), *extra], [], Counts(0, 0, {}))
     assert laws[2].violations[-1] == "and 3 more"
+
+
+def test_a_node_that_promises_more_than_it_has_turns_the_light_red() -> None:
+    story = Story().says(node("n1", 2, cpus=8, memory_bytes=8 << 30), node("n2", 2, cpus=8, memory_bytes=8 << 30))
+    story.says(arrival("k", 2, cpus=8, memory_bytes=8 << 30), placed("k"))
+    assert broken(judge(story)) == []
+    story.says(arrival("l", 1, cpus=1), JobPlaced(job_id="l", attempt=1, gang=OTHER, reason=placed().reason))
+    assert broken(judge(story)) == ["node n1 has 8 CPUs, its jobs are promised 9"]

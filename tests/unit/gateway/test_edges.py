@@ -15,7 +15,7 @@ from cloudevents.core.formats.json import JSONFormat
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested
 from libs.contracts.jobs import GpuRequest, JobSpec
-from libs.contracts.read_models import EventRow
+from libs.contracts.read_models import EventRow, GpuRow, TenantRow
 from libs.testing.core_case import arrival
 from services.gateway.adapters.tokens import Principal, Scope, Tokens, TokensUnreadable
 from services.gateway.api.streams import resume_after, wanted
@@ -110,6 +110,8 @@ class TestTokens:
             ("tokens: [{name: a, token: short, scopes: [read]}]", "tokens/0/token"),
             ("tokens: [{name: a, sha256: xyz, scopes: [read]}]", "tokens/0/sha256"),
             ("tokens: [{name: a b, token: 0123456789abcdef, scopes: [read]}]", "tokens/0/name"),
+            ("tokens: [{name: a, token: 0123456789abcdef, scopes: [agent]}]", "expected nodes with the scope agent"),
+            ('tokens: [{name: a, token: 0123456789abcdef, scopes: [read], nodes: ["*"]}]', "with no other scope"),
             ("users: []", "tokens"),
             ("tokens: [", "tokens.yaml"),
         ],
@@ -129,6 +131,13 @@ class TestViews:
     def test_places(self) -> None:
         gang = [{"node_id": "n1", "gpu_indices": [0, 1]}, {"node_id": "n2", "gpu_indices": [3]}]
         assert (views.where(gang), views.where([])) == ("n1:0-1, n2:3", "")
+
+    def test_a_gpu_with_two_jobs_of_a_tenant_is_one_gpu(self) -> None:
+        other = {"job_id": "b", "attempt": 1, "tenant": "nlp"}
+        shared = GpuRow(id="n1:0", node_id="n1", gpu_index=0, gpu_type="t", memory_bytes=1, packed=[other])
+        shared.job_id, shared.attempt, shared.tenant = "a", 1, "nlp"
+        shown = views.tenants([TenantRow(name="nlp")], [shared], [("nlp", "RUNNING", 2)])
+        assert shown[0]["held_gpus"] == 1
 
 
 def request(**headers: str) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
 from libs.contracts.jobs import GpuRequest, JobSpec
-from libs.contracts.read_models import GpuRow, NodeRow, TenantRow
-from libs.testing.core_case import node
+from libs.contracts.placement import JobPlaced
+from libs.contracts.read_models import GpuRow, JobRow, NodeRow, TenantRow
+from libs.testing.core_case import arrival, node
 from services.gateway.core.fit import Forecast, forecast
 from tests.unit.projection.story import Story, placed
 
@@ -77,6 +79,31 @@ def test_the_tenants_limit(limit: int | None, verdict: str) -> None:
     story = Story().two_nodes().granted().says(placed())
     story.says(TenantConfigured(tenant="vision", gpu_limit=limit, requested_by="op"))
     assert plan(story, 2).verdict == verdict
+
+
+def test_gpus_count_that_have_what_a_job_asks_for_beside_them() -> None:
+    story = Story().says(node("n1", 4, cpus=16, memory_bytes=64 << 30), node("n2", 4, cpus=64, memory_bytes=256 << 30))
+
+    def of(gpus: int, **host: int) -> Forecast:
+        spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), **host)
+        rows = story.rows
+        asking = [job for job in rows.all(JobRow) if job.is_host_bound]
+        return forecast(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0, asking)
+
+    assert of(2, cpus=16).where == {"n2": 2}
+    assert of(6, cpus=8).where == {"n2": 4, "n1": 2}
+    never = of(6, cpus=16)
+    assert (never.verdict, never.reason) == ("rejected", "NeverFits")
+    assert never.message == "6 GPUs with 16 CPUs each asked for, a gang can have 5 with as many CPUs beside them"
+    gang = [TaskPlacement(node_id="n2", gpu_indices=[0], first_rank=0)]
+    story.says(
+        arrival("big", 1, cpus=60, memory_bytes=200 << 30),
+        JobPlaced(job_id="big", attempt=1, gang=gang, reason=placed().reason),
+    )
+    later = of(2, cpus=16)
+    assert (later.verdict, later.reason) == ("waits", "InsufficientCpus")
+    assert later.message == "2 GPUs with 16 CPUs each asked for; GPUs are free, but not enough beside them"
+    assert of(1, memory_bytes=128 << 30).reason == "InsufficientMemory"
 
 
 def test_only_nodes_that_have_what_else_a_job_needs_count() -> None:

@@ -32,6 +32,8 @@ def test_a_request_has_the_fields_in_the_order_of_their_rows_and_a_type_for_each
         ("batch_size", [None, 1], [0, 2**31 + 1, 1.0]),
         ("working_dir", [None, "/data"], ["", 3]),
         ("restartable", [True], ["yes", 1]),
+        ("cpus", [None, 1, 64], [0, 1.5, "4", True]),
+        ("memory_bytes", [None, 1 << 20], [0, "32 parsecs", "GB", 1.5, "1KB"]),
         ("code_id", [None, "c-" + "a2" * 16], ["c-1"]),
     ],
 )
@@ -86,3 +88,12 @@ def test_a_command_has_the_options_of_a_job_before_its_own():
         "priority": 3,
         "tenant": "vision",
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("32GB", 32 * 10**9), ("32GiB", 32 << 30), ("32G", 32 << 30), ("1.5TiB", 3 << 39)]
+)
+def test_memory_is_written_with_its_unit(written: str, read: int):
+    given = members(dict.fromkeys(OPTIONS) | {"memory_bytes": written, "cpus": 4}, {})
+    spec = JobRequest.model_validate({"command": "x"} | given).spec("ada")
+    assert (spec.memory_bytes, spec.cpus) == (read, 4)

@@ -143,6 +143,11 @@ def test_nodes_that_are_not_there_are_named(command: str, place: Place, why: str
             "accelerate launch --num_processes 4 --num_machines 2 --machine_rank 1 --main_process_ip n1 --multi_gpu "
             "--main-process-port 9 t.py",
         ),
+        (
+            "accelerate launch --use_fsdp t.py",
+            ONE,
+            "accelerate launch --num_processes 2 --num_machines 1 --main_process_port 3000 --use_fsdp t.py",
+        ),
     ],
 )
 def test_launchers_are_told_of_the_gang_what_they_are_not_given(command: str, place: Place, started: str):

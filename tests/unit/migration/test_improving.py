@@ -8,6 +8,7 @@ from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import (
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobResumeRequested,
     NodeDrainRequested,
@@ -277,6 +278,17 @@ def test_an_elastic_job_grows_onto_gpus_that_have_been_idle_for_long_enough():
     assert case.now_s == 60.0
     assert (started.job_id, started.gpus, started.to_nodes, started.must_leave) == ("a", 2, ["n1"], False)
     assert started.reason.code == "IdleGpus" and started.reason.numbers["idle_gpus"] == 2
+
+
+def test_an_elastic_job_grows_to_the_bound_that_its_user_has_set_and_no_further():
+    case = MigrationCase("n1")
+    case.place("a", n1=[0], most=4)
+    case.give(JobMaxGpusChanged(job_id="a", max_gpus=1, requested_by="bob"))
+    case.asked()
+    assert case.wake() == []
+    case.give(JobMaxGpusChanged(job_id="a", max_gpus=3, requested_by="bob"))
+    assert case.asked() == [("a", ["n1"], "IdleGpus")]
+    assert [started.gpus for started in case.decided(MigrationStarted)] == [2]
 
 
 def test_whenever_a_job_comes_or_goes_the_idle_time_begins_anew():

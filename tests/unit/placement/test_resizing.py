@@ -8,7 +8,7 @@ import pytest
 
 from libs.contracts.agent import JobExited, JobMovable, JobReady, JobRestored
 from libs.contracts.base import Event
-from libs.contracts.gateway import JobPauseRequested, PolicyChanged
+from libs.contracts.gateway import JobMaxGpusChanged, JobPauseRequested, PolicyChanged
 from libs.contracts.jobs import ElasticRange, GpuRequest, JobSpec
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
@@ -244,3 +244,35 @@ def test_under_rounds_it_gets_what_it_asked_for():
     assert only(case.all, JobPreempted).attempt == 2
     assert only(case.all, RoundStarted).leases[0].gang[0].gpu_indices == [0]
     assert (case.gpus("a"), case.replica.state.jobs["a"].attempt) == ([0], 3)
+
+
+def test_its_user_bounds_it_and_it_shrinks_and_does_not_grow_again():
+    case = ElasticCase(n1=4)
+    case.elastic("a")
+    case.grow("a", 4)
+    said = case.give(JobMaxGpusChanged(job_id="a", max_gpus=3, requested_by="bob"))
+    assert only(said, DestinationReserved).reason.code == "MaxGpusChanged"
+    assert only(said, JobResized).gpus == 2
+    assert case.gpus("a") == [0, 1]
+    assert only(case.grow("a", 4), MoveAbandoned).reason.message == "it may have [1, 2] GPUs, not 4"
+    case.give(JobMaxGpusChanged(job_id="a", max_gpus=4, requested_by="bob"))
+    case.grow("a", 4)
+    assert case.gpus("a") == [0, 1, 2, 3]
+
+
+def test_a_job_that_grows_beyond_a_new_bound_stays_as_it_is():
+    case = ElasticCase(n1=4)
+    case.slow = True
+    case.elastic("a")
+    case.grow("a", 4)
+    said = case.give(JobMaxGpusChanged(job_id="a", max_gpus=1, requested_by="bob"))
+    assert only(said, MoveAbandoned).reason.code == "MaxGpusChanged"
+    assert case.gpus("a") == [0]
+
+
+def test_a_bound_on_a_job_that_waits_counts_once_it_runs():
+    case = ElasticCase(n1=4)
+    case.submit("b", 4)
+    case.elastic("a")
+    case.give(JobMaxGpusChanged(job_id="a", max_gpus=1, requested_by="bob"))
+    assert case.replica.state.jobs["a"].widths == [1]

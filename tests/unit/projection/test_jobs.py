@@ -31,7 +31,7 @@ from libs.contracts.placement import (
     TimeSliceStarted,
 )
 from libs.contracts.quota import QuotaDeferred
-from libs.contracts.read_models import AttemptRow, JobState, LabelRow, ProfileRow
+from libs.contracts.read_models import AttemptRow, HoldingRow, JobState, LabelRow, ProfileRow
 from libs.contracts.reasons import Reason, Rejected
 from libs.testing.core_case import arrival, node
 from tests.unit.projection.story import Story, exited, grant, placed, reason, started
@@ -335,3 +335,16 @@ def test_a_reservation_is_shown_while_it_lasts() -> None:
 def test_a_priority_changes_while_the_job_lives() -> None:
     story = Story().granted().says(JobPriorityChanged(job_id="j", priority=7, requested_by="bob"))
     assert (story.job().priority, story.job().version) == (7, 2)
+
+
+def test_gpu_time_is_the_time_between_a_place_and_its_last_exit() -> None:
+    story = Story().running()  # placed at 4 s, one GPU on each of two nodes
+    held = story.rows.all(HoldingRow)
+    assert [(row.gpu_type, row.gpus, row.begin_s, row.end_s) for row in held] == [("v100", 2, 4.0, None)]
+    still = (JobSuspended(job_id="j", attempt=1, node_id=n, parked=True) for n in ("n1", "n2"))
+    story.says(*still, turn(suspended=["j"], reason=reason()))
+    assert [(row.end_s, story.job().gpu_s) for row in held] == [(9.0, 10.0)]
+    story.says(turn(resumed=[ResumedJob(job_id="j", gang=placed().gang)], reason=reason()))
+    story.says(exited("n1"), exited("n2"), JobSucceeded(job_id="j", attempt=1))
+    assert [(row.begin_s, row.end_s) for row in story.rows.all(HoldingRow)] == [(4.0, 9.0), (10.0, 12.0)]
+    assert (story.job().gpu_s, story.job().holding_offset) == (14.0, None)

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeUnavailable, unpack
 
 from libs.kernel import ids
@@ -84,7 +85,7 @@ def test_tasks_that_fetch_one_upload_at_once_all_get_it_whole_and_fetch_it_once(
 
         def start(number: int) -> Path:
             together.wait()
-            unpack(code_id, gateway.url, tmp_path / "cache", tmp_path / f"work-{number}")
+            unpack(code_id, CellGateway(gateway.url), tmp_path / "cache", tmp_path / f"work-{number}")
             return tmp_path / f"work-{number}" / "data.bin"
 
         for path in tasks.map(start, range(FETCHERS)):
@@ -99,12 +100,12 @@ def test_a_damaged_copy_on_the_node_is_fetched_anew(tmp_path: Path):
     cache.mkdir()
     (cache / f"{code_id}.tar.gz").write_bytes(content[:100])
     with serving(content) as gateway:
-        unpack(code_id, gateway.url, cache, tmp_path / "work")
+        unpack(code_id, CellGateway(gateway.url), cache, tmp_path / "work")
     assert (tmp_path / "work" / "data.bin").read_bytes() == b"whole"
 
 
 def test_what_is_not_the_upload_is_refused_and_leaves_nothing(tmp_path: Path):
     code_id = code_id_of(packed(b"asked for"))
     with serving(packed(b"sent")) as gateway, pytest.raises(CodeUnavailable, match="something else"):
-        unpack(code_id, gateway.url, tmp_path / "cache", tmp_path / "work")
+        unpack(code_id, CellGateway(gateway.url), tmp_path / "cache", tmp_path / "work")
     assert list((tmp_path / "cache").glob("*.gz*")) == []

@@ -16,7 +16,7 @@ from torch_agent.files.looking import JobFiles, NoSuchFile
 from torch_agent.files.outputs import Outputs
 from torch_agent.files.server import FileServer
 
-from libs.node.serving import SIGNED, VALID_S, is_signed, signed
+from libs.node.serving import SIGNED, VALID_S, Proof, is_signed, signed
 
 KEY = b"a key of the cell, long enough for it"
 DAY_S = 86_400.0
@@ -41,7 +41,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    server = FileServer(tmp_path, "n1", KEY)
+    server = FileServer(tmp_path, "n1", Proof(KEY))
     node = Node(tmp_path, f"http://127.0.0.1:{server.start('127.0.0.1', 0)}")
     (node.work / "logs").mkdir(parents=True)
     (node.work / "train.py").write_text("print(1)")

@@ -14,7 +14,7 @@ from torch_agent.publishing import Publisher
 from libs.bus import codec
 from libs.bus.memory import MemoryBus, MemorySession
 from libs.bus.port import Outgoing, Partition, Position, TopicLayout
-from libs.contracts.agent import GpuRecovered
+from libs.contracts.agent import GpuRecovered, NodeLeft
 from libs.contracts.base import Topic
 from libs.testing.shells import messages
 
@@ -86,3 +86,25 @@ async def test_a_fact_is_not_repeated_when_both_the_note_and_the_entry_of_its_co
     await publisher.close()
     journal.close()
     await bus.close()
+
+
+async def test_what_is_too_much_for_one_commit_comes_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch_agent.publishing.BYTES_PER_COMMIT", 1500)
+    bus = MemoryBus("lab")
+    await bus.create_topics(TopicLayout())
+    journal = Journal(tmp_path / "journal.db")
+    publisher = Publisher(bus, "n1", await orders_partition(bus, "n1"), journal)
+    await publisher.open()
+    sizes = [600, 600, 600, 9000, 10]
+    facts = [NodeLeft(node_id="n1", incarnation=1, note="x" * size) for size in sizes]
+    journal.record(facts=facts, time_s=1.0, next_order=0)
+    left = [journal.backlog]
+    while journal.backlog:
+        assert await publisher.publish()
+        left.append(journal.backlog)
+    assert left == [5, 3, 2, 1, 0]
+    said = [codec.record(message).envelope.event for message in await messages(bus, Topic.CONTROL)]
+    assert [len(event.note) for event in said if isinstance(event, NodeLeft)] == sizes
+    await publisher.close()
+    await bus.close()
+    journal.close()

@@ -24,6 +24,7 @@ def environments(gpus: int, **changes: object) -> list[dict[str, str]]:
         activation=Activation("/p/python"),
         commands_dir="/b",
         gpu_memory_bytes=1,
+        share_cpus=6,
     )
 
 
@@ -44,3 +45,10 @@ def test_it_has_the_kind_of_the_users_terminal():
 def test_ranks_of_a_launcher_share_its_environment():
     assert _of_rank(environments(4, launcher=PER_NODE, first_rank=4, world_size=8), 6)["SANJAYA_RANK"] == "4"
     assert _of_rank(environments(4), 3)["SANJAYA_RANK"] == "3"
+
+
+def test_threads_are_those_of_the_ranks_cpus_unless_the_user_says_otherwise():
+    assert environments(1)[0]["OMP_NUM_THREADS"] == "6", "a share of the node"
+    asked = environments(2, cpus=4, memory_bytes=3 << 30)[1]
+    assert (asked["OMP_NUM_THREADS"], asked["SLURM_CPUS_PER_GPU"], asked["SLURM_MEM_PER_GPU"]) == ("4", "4", "3072")
+    assert environments(1, cpus=4, env={"OMP_NUM_THREADS": "2"})[0]["OMP_NUM_THREADS"] == "2"

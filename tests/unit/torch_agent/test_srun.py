@@ -76,6 +76,7 @@ def test_a_rank_is_told_its_place_as_slurm_and_torchrun_do():
         "SLURM_PROCID": "3",
         "SLURM_LOCALID": "1",
         "SLURM_NTASKS": "4",
+        "SLURM_NTASKS_PER_NODE": "2",
         "SLURM_NPROCS": "4",
         "SLURM_STEP_NUM_TASKS": "4",
         "SLURM_STEP_NUM_NODES": "2",

@@ -55,7 +55,9 @@ class Node:
         self._journal = Journal(self._state_dir / "journal.db")
         if machine_start:
             self._journal.machine_start = machine_start
-        launcher = Launcher(parse(["--bus", "sqlite:///none", "--state-dir", str(self._state_dir)]), [])
+        launcher = Launcher(
+            parse(["--bus", "sqlite:///none", "--state-dir", str(self._state_dir)]), [], lambda order: []
+        )
         self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None)
 
     def kill_agent(self) -> None:

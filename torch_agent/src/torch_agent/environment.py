@@ -6,6 +6,7 @@ ranks itself, would take RANK and WORLD_SIZE for the word of a launcher, and wai
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 from libs.contracts.placement import LaunchTask
@@ -15,7 +16,7 @@ from torch_agent.environments.activation import Activation
 _OF_A_RANK = frozenset(
     (
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES"),
-        *("MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+        *("MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
         *("SANJAYA_REPORTS", "SANJAYA_RESTORES", "SANJAYA_VIRTUAL_RANKS"),
     )
 )
@@ -37,6 +38,7 @@ def rank_environments(
     commands_dir: str,
     activation: Activation,
     gpu_memory_bytes: int,
+    share_cpus: int,
 ) -> list[dict[str, str]]:
     """One environment per process of the task.
 
@@ -52,6 +54,7 @@ def rank_environments(
         commands_dir: put before that: `srun` is the agent's, also on the node of a Slurm cluster.
         activation: the environment that is active; its folders stand between the two on PATH.
         gpu_memory_bytes: of one GPU.
+        share_cpus: the node's CPUs by its GPUs.
     """
     common = {
         **{name: value for name, value in base.items() if name not in activation.drops},
@@ -75,7 +78,7 @@ def rank_environments(
         "SANJAYA_HARNESS_DIR": harness_dir,
         "SANJAYA_REPORTS": reports,
         "SANJAYA_GPU_MEMORY_LIMIT_BYTES": str(gpu_memory_bytes),
-        "SLURM_JOB_ID": order.job_id,
+        "SLURM_JOB_ID": str(zlib.crc32(order.job_id.encode())),  # a number, as Slurm has them: Lightning counts with it
         "SLURM_JOB_NAME": order.name,
         "SLURM_JOB_NUM_NODES": str(order.node_count),
         "SLURM_NNODES": str(order.node_count),
@@ -86,8 +89,15 @@ def rank_environments(
         common["SANJAYA_RESTORES"] = harness_dir
     if order.virtual_ranks is not None:
         common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
+    # Else each rank would start as many threads as the machine has cores. A virtual GPU is about one core.
+    threads = order.cpus or (share_cpus if any(gpu_uuids) else 1)
+    common.setdefault("OMP_NUM_THREADS", str(threads))
+    if order.cpus is not None:
+        common |= {"SLURM_CPUS_PER_GPU": str(order.cpus), "SLURM_CPUS_PER_TASK": str(order.cpus)}
+    if order.memory_bytes is not None:
+        common["SLURM_MEM_PER_GPU"] = str(order.memory_bytes // 2**20)
     if not any(gpu_uuids):
-        common.setdefault("OMP_NUM_THREADS", "1")  # a virtual GPU is about one core
+        common.setdefault("ACCELERATE_USE_CPU", "true")  # without it, its ranks do not meet where there is no GPU
     if order.launcher != PER_GPU:
         torchrun = torchrun_variables(order.command, place_of(order, gpu_uuids, rendezvous))
         starter = {"SANJAYA_RANK": str(order.first_rank), "SANJAYA_WORLD_SIZE": str(order.world_size)}
@@ -141,6 +151,7 @@ def _ranked(order: LaunchTask, local_rank: int) -> dict[str, str]:
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local_rank),
         "SLURM_NTASKS": str(order.world_size),
+        "SLURM_NTASKS_PER_NODE": str(local_ranks),  # Lightning refuses SLURM_NTASKS without it
     }
 
 

@@ -24,7 +24,7 @@ from torch_agent.harness.control import create_control
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
-from torch_agent.records import Exit, Fetched, R, Shim, read_record
+from torch_agent.records import Exit, Fetched, MemoryExceeded, R, Shim, read_record
 from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
@@ -124,6 +124,11 @@ class TaskFolder:
         self.make()
         ended = {"exit_code": None, "signal": None, "outcome": outcome, "rank": None, "stderr_tail": why}
         _write(self.path / "exit.json", ended)
+
+    def end_for_memory(self, why: str) -> None:
+        """End the task because it has more memory than it asked for; that is noted first, for whichever agent looks."""
+        _write(self.path / "memory.json", {"why": why})
+        self.signal_ranks(signal.SIGKILL)
 
     def is_deserted(self, *, started: bool) -> bool:
         """Whether the task has been started, and neither lives nor has left a result."""
@@ -243,6 +248,15 @@ class TaskFolder:
             return self._lost(shim or _Processes(None, []), str(error))
         if found is None:
             return None
+        exceeded = _read(self.path / "memory.json", MemoryExceeded) if found.signal == signal.SIGKILL else None
+        if exceeded is not None:
+            return Ended(
+                exit_code=None,
+                signal=found.signal,
+                outcome="host_memory_exceeded",
+                rank=found.rank,
+                stderr_tail=exceeded.why.replace("\0", "\ufffd"),
+            )
         return Ended(
             exit_code=found.exit_code,
             signal=found.signal,

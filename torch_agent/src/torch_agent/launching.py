@@ -9,7 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, conflict_here, filled_in
 from libs.node.seen import Setup
 from libs.node.task import task_key
+from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, unpack
 from torch_agent.environment import place_of, rank_environments, session_environment
 from torch_agent.environments.activation import Activation, NotThere, activation_of, with_variables
@@ -48,8 +49,9 @@ class NotLaunched(Exception):
 class Launcher:
     """Starts shims."""
 
-    def __init__(self, options: Options, gpus: list[GpuInfo]) -> None:
-        self._options = options
+    def __init__(self, options: Options, gpus: list[GpuInfo], begins_on: Callable[[LaunchTask], list[int]]) -> None:
+        """Of a node with these GPUs; `begins_on`: the CPUs for a task that begins, none: all of the agent's."""
+        self._options, self._begins_on = options, begins_on
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.setups = Setups(options.state_dir / "setups", options.setups_most_bytes, options.setups_longest_s)
@@ -87,7 +89,8 @@ class Launcher:
         if order.code_id is not None:
             self.doing[key] = f"fetching and unpacking code {order.code_id} from {self._options.gateway}"
             cache = self._options.state_dir / "code"
-            await asyncio.to_thread(unpack, order.code_id, self._options.gateway, cache, folder.work)
+            gateway = CellGateway(self._options.gateway, self._options.token)
+            await asyncio.to_thread(unpack, order.code_id, gateway, cache, folder.work)
         found = wanted(self._options.data, order.mounts)
         activation = activation_of(order, sys.executable, folder.path / "bin", self._base)
         activation = with_variables(activation, data_variables(found, order.mounts))
@@ -152,6 +155,7 @@ class Launcher:
             "time_limit_s": order.time_limit_s,
             "data_limit_bytes": _data_limit(order, gpus) if place.virtual else 0,
             "nice": 5 if place.virtual else 0,
+            "cpus": self._begins_on(order),
         }
 
     def _environments(
@@ -176,6 +180,7 @@ class Launcher:
             commands_dir=str(self._commands()),
             activation=activation,
             gpu_memory_bytes=gpus[0].memory_bytes,
+            share_cpus=max(1, self._options.cpus // len(self._gpus)),
         )
 
     def _contained(

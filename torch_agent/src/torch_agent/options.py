@@ -7,11 +7,14 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from libs.bus.connect import is_gateway
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
 from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import RUNNERS, found_runner
+from torch_agent.processes import machine_cpus, machine_memory_bytes
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Options:
     node_id: str
     bus: str
     cell: str
+    token: str
+    """With which the agent asks the gateway; empty: none."""
     gateway: str
     state_dir: Path
     checkpoint_dir: Path
@@ -36,13 +41,18 @@ class Options:
     state_port: int
     """Where other agents fetch the states of tasks that move; 0: any free port."""
     cell_key_file: Path | None
-    """Holds the secret of the cell with which the gateway asks for files; None: no files are served."""
+    """Holds the secret of the cell with which the gateway asks for files; None: an agent that has joined by the gateway
+    gets one for its node alone, and others serve no files."""
     files_port: int
     """Where the gateway fetches files of jobs; 0: any free port."""
     outputs_most_bytes: int
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
+    cpus: int
+    """Those that tasks may use: the first of this machine's that the agent itself may use."""
+    memory_bytes: int
+    """Of the host, that tasks may be promised."""
     setups_most_bytes: int
     """What environments that jobs have set up, and do not use any more, may take together on this node."""
     setups_longest_s: float
@@ -71,7 +81,10 @@ def parse(arguments: list[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="sanjaya agent", description="Join this machine's GPUs to a cell.")
     add = parser.add_argument
     add("--node-id", default=env("SANJAYA_NODE_ID", socket.gethostname()), help="unique within the cell")
-    add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///… or kafka://…")
+    add("--join", metavar="URL", help="https://HOST:PORT of a cell's gateway: log and code come through it")
+    add("--token", help="for the gateway, as `sanjaya up --host` shows it (SANJAYA_TOKEN keeps it out of `ps`)")
+    add("--token-file", type=Path, default=env("SANJAYA_TOKEN_FILE"), help="a file that holds the token")
+    add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///…, kafka://… or, as --join, https://…")
     add("--cell", default=env("SANJAYA_CELL", "local"))
     add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
     add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
@@ -79,8 +92,28 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
     add("--gpu-type", default="virtual", help="type of the virtual GPUs")
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
+    add(
+        "--memory",
+        type=int,
+        default=env("SANJAYA_MEMORY_BYTES"),
+        metavar="BYTES",
+        help="memory of the host that jobs may be promised (default: the machine's)",
+    )
+    add(
+        "--part-of-machine",
+        type=int,
+        default=1,
+        metavar="N",
+        help="one of N agents here: an Nth is the default",
+    )
     add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
-    add("--address", default=env("SANJAYA_ADDRESS", "127.0.0.1"), help="where other nodes reach this one")
+    add(
+        "--address",
+        default=env("SANJAYA_ADDRESS"),
+        help="where the gateway and other nodes reach this one (default: with --join the address that faces the "
+        "gateway, else 127.0.0.1)",
+    )
     add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
     add("--state-port", type=int, default=0, help="other agents fetch states of moving tasks there (0: any)")
     add(
@@ -148,10 +181,29 @@ def parse(arguments: list[str] | None = None) -> Options:
     )
     add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
     found = parser.parse_args(arguments)
+    if found.join and not urlsplit(found.join).hostname:
+        parser.error(f"--join {found.join!r}: expected https://HOST:PORT")
+    found.bus = (found.join or found.bus or "").rstrip("/")
+    joins = is_gateway(found.bus)
+    if joins:
+        found.gateway = found.bus
     if not found.bus:
-        parser.error("--bus (or SANJAYA_BUS) is needed: sqlite:///path/log.db or kafka://host:port")
+        parser.error(
+            "--bus or --join (or SANJAYA_BUS) is needed: sqlite:///path/log.db, kafka://host:port or https://…"
+        )
+    try:
+        token = found.token or (found.token_file.read_text() if found.token_file else env("SANJAYA_TOKEN", ""))
+    except OSError as error:
+        parser.error(f"--token-file {found.token_file}: {error.strerror}; expected a file that holds the token")
     if found.virtual_gpus < 0:
         parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
+    most = len(machine_cpus())
+    if found.cpus is not None and not 1 <= found.cpus <= most:
+        parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
+    if found.memory is not None and found.memory < 0:
+        parser.error(f"--memory {found.memory}: expected 0 or more bytes")
+    if found.part_of_machine < 1:
+        parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     try:
         data = dict(data_of(text) for text in found.data)
     except ValueError as error:
@@ -164,6 +216,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         node_id=found.node_id,
         bus=found.bus,
         cell=found.cell,
+        token=token.strip(),
         gateway=found.gateway,
         state_dir=Path(state_dir).absolute(),
         checkpoint_dir=Path(found.checkpoint_dir or state_dir / "checkpoints").absolute(),
@@ -171,13 +224,15 @@ def parse(arguments: list[str] | None = None) -> Options:
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,
         rack=found.rack,
-        address=found.address,
+        address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,
         state_port=found.state_port,
         cell_key_file=Path(found.cell_key_file) if found.cell_key_file else None,
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
+        cpus=found.cpus or max(1, most // found.part_of_machine),
+        memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         setups_most_bytes=int(found.setups_gib * 2**30),
         setups_longest_s=found.setups_days * 86_400.0,
         setup_limit_s=found.setup_limit,
@@ -187,6 +242,18 @@ def parse(arguments: list[str] | None = None) -> Options:
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,
     )
+
+
+def address_facing(url: str) -> str:
+    """The address of this machine from which it reaches the host of a URL; 127.0.0.1 where there is no way to it."""
+    parts = urlsplit(url)
+    try:
+        family, _, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)  # of a datagram socket: nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
 
 
 def port_range(text: str) -> PortRange:

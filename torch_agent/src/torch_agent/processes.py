@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 BOOT_ID = PROC / "sys/kernel/random/boot_id"
 PARENT, GROUP, USER, SYSTEM, BEGAN = 1, 2, 11, 12, 19
@@ -17,6 +18,16 @@ def machine_start() -> str:
     """Names the present life of the machine, or of the container: no process of an earlier one is left."""
     first = _stat(PROC / "1")
     return f"{BOOT_ID.read_text().strip()}/{first[BEGAN] if first else ''}"
+
+
+def machine_cpus() -> list[int]:
+    """The CPUs that this process may use, ascending."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def machine_memory_bytes() -> int:
+    """Physical memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def lives(pid: int) -> bool:
@@ -35,6 +46,22 @@ def cpu_s(pid: int) -> float:
     """Seconds of CPU time that all threads of a process have used; 0 when it has ended."""
     found = _stat(PROC / str(pid))
     return (int(found[USER]) + int(found[SYSTEM])) / TICKS_PER_S if found else 0.0
+
+
+def resident_bytes(pid: int, *, shared: bool) -> int:
+    """Memory of a process; 0 when it has ended.
+
+    Args:
+        shared: counts what it has in common with others as its own; else it counts its part of that.
+    """
+    process = PROC / str(pid)
+    try:
+        if shared:
+            return int((process / "statm").read_text().split()[1]) * PAGE_BYTES
+        lines = (process / "smaps_rollup").read_text().splitlines()
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+    except (OSError, IndexError):
+        return 0
 
 
 def children(pid: int) -> list[int]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from libs.bus import codec
-from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Partition, Position, Session
+from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Outgoing, Partition, Position, Session
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.journal import Fact, Journal
@@ -20,6 +20,8 @@ from torch_agent.reading import up_to
 log = logging.getLogger(__name__)
 
 FACTS_PER_COMMIT = 500
+BYTES_PER_COMMIT = 16 * 1024 * 1024
+"""Of their values, unless the first alone is larger: what jobs have written while the log was away is sent in parts."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 
 
@@ -123,10 +125,23 @@ class Publisher:
     async def _commit(self, facts: list[Fact]) -> None:
         next_order = self._journal.next_order
         assert self._session is not None and next_order is not None, "there are facts before the first beginning"
-        last = facts[-1].number
+        outputs = self._first_outputs(facts)
+        last = facts[len(outputs) - 1].number
         at = Position(next_order, f"{self._journal.id}:{last}")
-        await self._session.commit([codec.outgoing(self._envelope(fact)) for fact in facts], {self._orders: at})
+        await self._session.commit(outputs, {self._orders: at})
         self._journal.published(last)
+
+    def _first_outputs(self, facts: list[Fact]) -> list[Outgoing]:
+        """Of so many facts from the first one on as fit into one commit."""
+        outputs: list[Outgoing] = []
+        room = BYTES_PER_COMMIT
+        for fact in facts:
+            output = codec.outgoing(self._envelope(fact))
+            room -= len(output.value)
+            if outputs and room < 0:
+                break
+            outputs.append(output)
+        return outputs
 
     async def _give_up_session(self) -> None:
         if self._session is not None:

@@ -54,6 +54,12 @@ class Fetched(Record, frozen=True, kw_only=True):
     took_s: Annotated[float, msgspec.Meta(ge=0)]
 
 
+class MemoryExceeded(Record, frozen=True, kw_only=True):
+    """`memory.json`: the agent has ended the task because of its memory."""
+
+    why: str
+
+
 R = TypeVar("R", bound=Record)
 
 

@@ -13,15 +13,17 @@ import sys
 import time
 from contextlib import suppress
 
-from libs.bus.connect import connect
-from libs.bus.port import Bus, BusError, BusUnavailable, Fenced
+from libs.bus.connect import connect, is_gateway
+from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsNodeKeys
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.node.task import LEAVING_PATIENCE_S
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.bounds import Bounds
 from torch_agent.complaints import Complaints
 from torch_agent.driver.interface import Driver
 from torch_agent.files.server import FileServer
@@ -34,7 +36,7 @@ from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
-from torch_agent.processes import cpu_s
+from torch_agent.processes import cpu_s, machine_cpus
 from torch_agent.publishing import Publisher
 from torch_agent.sessions.entering import Entrance
 from torch_agent.supervision import Supervision
@@ -56,16 +58,35 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
         OrdersRefused: the journal belongs to another log.
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
+        Refused: the gateway does not take the agent's token, or is another one than the token says.
     """
     with hold(options.state_dir):
         gpus = _gpus(options)
         journal = Journal(options.state_dir / "journal.db")
-        bus = await connect(options.bus, options.cell)
         try:
-            await _serve(options, stop, bus, gpus, journal)
+            bus = await _connected(options, stop)
+            if bus is None:
+                return
+            try:
+                await _serve(options, stop, bus, gpus, journal)
+            finally:
+                await bus.close()
         finally:
-            await bus.close()
             journal.close()
+
+
+async def _connected(options: Options, stop: asyncio.Event) -> Bus | None:
+    """The bus, however long a gateway takes to be there; None when asked to stop meanwhile."""
+    while not stop.is_set():
+        try:
+            return await connect(options.bus, options.cell, options.token)
+        except BusUnavailable as error:
+            if not is_gateway(options.bus):
+                raise
+            log.warning("waiting for the gateway: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY_S)
+    return None
 
 
 async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal) -> None:
@@ -73,7 +94,8 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     if publisher is None:
         return
     incarnation = journal.begin_incarnation()
-    launcher = Launcher(options, gpus.inventory())
+    bounds = Bounds(machine_cpus()[: options.cpus])
+    launcher = Launcher(options, gpus.inventory(), bounds.begins)
     supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, _driver(options))
 
     def report(event: Event) -> None:
@@ -85,7 +107,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     states = StateServer(supervision.tasks.get, supervision.folder)
     journal.state_port = await states.start(options.address, options.state_port or journal.state_port)
 
-    files = _file_server(options, Entrance(supervision.tasks.get, supervision.folder))
+    files = await _file_server(options, bus, Entrance(supervision.tasks.get, supervision.folder))
     files_port = files.start(options.address, options.files_port) if files is not None else 0
 
     def joined(incarnation: int) -> NodeJoined:
@@ -110,6 +132,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.run()),
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
+        asyncio.create_task(bounds.run(supervision.active, supervision.folder)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
@@ -155,7 +178,7 @@ async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) 
             begins = await beginning(bus, orders, node_id, journal, await publisher.open())
             journal.record(facts=begins.lost, next_order=begins.next_order, time_s=time.time())
             return publisher, begins.next_order
-        except Fenced:
+        except (Fenced, Refused):
             raise
         except BusError as error:
             log.warning("waiting for the log: %s", error)
@@ -183,6 +206,9 @@ def _joined(
         files_port=files_port,
         state_dir=str(options.state_dir),
         agent_version=VERSION,
+        cpus=options.cpus,
+        memory_bytes=options.memory_bytes,
+        bounds_by="affinity",
         features=options.features,
         image_runner=options.image_runner,
     )
@@ -206,15 +232,28 @@ def _gpus(options: Options) -> GpuFacts:
     return NvmlGpus()
 
 
-def _file_server(options: Options, entrance: Entrance) -> FileServer | None:
-    """None where the agent has no key of the cell: its jobs are open to requests of the cell's own gateway alone.
+async def _file_server(options: Options, bus: Bus, entrance: Entrance) -> FileServer | None:
+    """None where the agent has no key: its jobs are open to requests of the cell's own gateway alone.
 
     Raises:
         KeyUnreadable: the file of the key cannot be read, or is too short to be a secret.
     """
-    if options.cell_key_file is None:
+    if options.cell_key_file is not None:
+        proof = Proof(read_key(options.cell_key_file))
+    elif isinstance(bus, TellsNodeKeys) and (key := await _node_key(bus, options.node_id)) is not None:
+        proof = Proof(key, SIGNED_FOR_NODE)
+    else:
         return None
-    return FileServer(options.state_dir, options.node_id, read_key(options.cell_key_file), entrance)
+    return FileServer(options.state_dir, options.node_id, proof, entrance)
+
+
+async def _node_key(bus: TellsNodeKeys, node_id: str) -> bytes | None:
+    """What the gateway hands over at the join, however long it takes to answer; None: it asks for no files."""
+    while True:
+        try:
+            return await bus.node_key(node_id)
+        except BusUnavailable as error:
+            log.warning("waiting for the node's key: %s", error)
 
 
 def _driver(options: Options) -> Driver | None:
@@ -240,20 +279,21 @@ def main() -> None:
         stream=sys.stderr,
     )
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
-    logging.getLogger("websockets").setLevel(logging.WARNING)
+    for chatty in ("websockets", "httpx2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     options = parse()
     try:
         asyncio.run(_main(options))
     except Fenced as error:
         log.error("%s", error)
         sys.exit(EXIT_FENCED)
-    except (JournalRefused, OrdersRefused) as error:
+    except (JournalRefused, OrdersRefused, Refused) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     except NoNvidiaGpus as error:
         log.error("%s  try: --virtual-gpus 4", error)
         sys.exit(EXIT_USAGE)
-    except (AnotherAgent, BusUnavailable, KeyUnreadable) as error:
+    except (AnotherAgent, BusError, KeyUnreadable) as error:
         log.error("%s", error)
         sys.exit(EXIT_USAGE)
 

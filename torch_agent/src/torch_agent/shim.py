@@ -169,6 +169,8 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
             resource.setrlimit(resource.RLIMIT_DATA, (spec["data_limit_bytes"], spec["data_limit_bytes"]))
         if spec["nice"]:
             os.nice(spec["nice"])
+        if spec.get("cpus"):
+            os.sched_setaffinity(0, spec["cpus"])
 
     try:
         for environment in spec["environments"]:

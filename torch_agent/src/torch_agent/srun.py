@@ -143,6 +143,7 @@ def rank_environment(
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local_rank),
         "SLURM_NTASKS": str(found.world_size),
+        "SLURM_NTASKS_PER_NODE": str(found.here),
         "SLURM_NPROCS": str(found.world_size),
         "SLURM_STEP_NUM_TASKS": str(found.world_size),
         "SLURM_STEP_NUM_NODES": str(found.nodes),

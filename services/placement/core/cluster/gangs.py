@@ -70,6 +70,12 @@ def fewest_servers(request: GpuRequest, servers: Servers) -> int | None:
     return min((n for n in counts if n is not None), default=None)
 
 
+def can_hold(request: GpuRequest, servers: Servers) -> bool:
+    """Whether the gang would fit on these servers, and on as few as it accepts, were they empty."""
+    fewest = fewest_servers(request, servers)
+    return fewest is not None and (request.max_nodes is None or fewest <= request.max_nodes)
+
+
 def free_gpus(request: GpuRequest, servers: Servers) -> int:
     """Most free GPUs of one accepted type."""
     return max((servers.free(t) for t in accepted_types(request, servers)), default=0)

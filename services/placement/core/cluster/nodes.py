@@ -38,8 +38,14 @@ class Node(msgspec.Struct, kw_only=True):
     """Whether suspended tasks may be resumed on other GPUs of the node."""
     state_port: int = 0
     """Where its agent gives out the states of tasks that move."""
+    cpus: int = 0
+    """CPUs that jobs may be promised."""
+    memory_bytes: int = 0
+    """Memory of the host that they may be promised."""
+    shrunk: bool = False
+    """It has had more of them, and jobs may have been promised that."""
     features: list[str] = []
-    """What jobs may need of it beside GPUs."""
+    """What jobs may need of it beside GPUs, however many."""
 
     @property
     def usable(self) -> bool:

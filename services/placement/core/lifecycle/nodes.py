@@ -48,6 +48,10 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         draining=known.draining if known is not None else False,
         remaps=event.remaps,
         state_port=event.state_port,
+        cpus=event.cpus,
+        memory_bytes=event.memory_bytes,
+        shrunk=known is not None
+        and (known.shrunk or event.cpus < known.cpus or event.memory_bytes < known.memory_bytes),
         features=event.features,
     )
     cell.changed(event.node_id)

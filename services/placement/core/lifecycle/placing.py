@@ -17,6 +17,7 @@ from services.placement.core.lifecycle.orders import launch_orders, stop_orders
 from services.placement.core.lifecycle.plan import Plan, carries_out, carry_out, occupied, tries
 from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import shortage
 
 
 def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Sequence[str] = ()) -> JobPlaced:
@@ -43,7 +44,7 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
             return f"GPU {task.node_id}:{sick} is not healthy"
         if lacks := missing(cell.jobs[event.job_id].spec.needs, node.features):
             return f"node {task.node_id} has not {described(lacks)}"
-    return None
+    return shortage(cell, [(cell.jobs[event.job_id], event.gang)])
 
 
 @carries_out(JobPlaced)

@@ -8,6 +8,7 @@ from libs.contracts import settings
 from libs.contracts.gateway import (
     JobCancelRequested,
     JobCodeChanged,
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -145,6 +146,14 @@ def priority_changed(cell: Cell, event: JobPriorityChanged, now_s: float) -> Non
         enqueue(cell, job)
 
 
+@machine.evolves(JobMaxGpusChanged)
+def max_gpus_changed(cell: Cell, event: JobMaxGpusChanged, now_s: float) -> None:
+    job = cell.jobs.get(event.job_id)
+    if job is not None:
+        job.max_gpus = event.max_gpus
+        cell.affects(job)
+
+
 @machine.evolves(JobCodeChanged)
 def code_changed(cell: Cell, event: JobCodeChanged, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
@@ -180,8 +189,10 @@ def setting_changed(cell: Cell, event: SettingChanged, now_s: float) -> None:
         setattr(cell.settings, event.name, float(event.value))
 
 
-@reacts(JobPriorityChanged, PolicyChanged, SettingChanged)
-def decide_anew(cell: Cell, event: JobPriorityChanged | PolicyChanged | SettingChanged, turn: Turn[Cell]) -> Look:
+@reacts(JobMaxGpusChanged, JobPriorityChanged, PolicyChanged, SettingChanged)
+def decide_anew(
+    cell: Cell, event: JobMaxGpusChanged | JobPriorityChanged | PolicyChanged | SettingChanged, turn: Turn[Cell]
+) -> Look:
     return Look()
 
 

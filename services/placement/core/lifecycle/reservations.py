@@ -15,6 +15,7 @@ from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import with_all
+from services.placement.core.cluster.hosts import Amount, total_of
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.cluster.together import Together, without
@@ -22,6 +23,7 @@ from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.suspending.returning import type_of
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import open_to, reserved_by, rooms_for
 
 
 def in_order(cell: Cell) -> list[Reservation]:
@@ -37,13 +39,14 @@ def before(cell: Cell, job: Job) -> list[Reservation]:
 
 
 def servers_besides(cell: Cell, job: Job, reservations: Iterable[Reservation]) -> Servers:
-    """The servers for the job without what these reservations keep of them, now or when it becomes free."""
+    """The servers as this job sees them, without what these reservations keep of them, now or when it becomes free."""
+    reservations = list(reservations)
     reserved = _by_node(reservations)
     if not reserved:
-        return cell.servers_for(job)
+        return open_to(cell, job)
     nodes = ((cell.nodes[node_id], of_type) for node_id, of_type in reserved.items() if cell.nodes[node_id].usable)
     few = [without(node, of_type) for node, of_type in with_all(nodes, job.spec.needs)]
-    return Together(cell.servers_for(job, closed=reserved), Listed(few))
+    return open_to(cell, job, Together(cell.servers_for(job, closed=reserved), Listed(few)), reservations)
 
 
 def servers_open_to(cell: Cell, job: Job) -> Servers:
@@ -52,12 +55,17 @@ def servers_open_to(cell: Cell, job: Job) -> Servers:
 
 
 def free_where_it_was(cell: Cell, job: Job) -> dict[str, list[int]]:
-    """{server: free GPUs of the type that it had} of a suspended job, without those that are kept for earlier gangs."""
-    earlier, found = _by_node(before(cell, job)), {}
+    """{server: free GPUs of the type that it had} of a suspended job, without those that are kept for earlier gangs.
+
+    None where there are not enough CPUs beside them.
+    """
+    first = before(cell, job)
+    earlier, found, rooms = _by_node(first), {}, rooms_for(cell, job, first)
     for task in job.gang:
-        node = cell.nodes[task.node_id]
+        node, wanted = cell.nodes[task.node_id], len(task.gpu_indices)
         left = without(node, earlier.get(node.node_id, {}))
-        found[node.node_id] = left.free(type_of(node, task)) if node.usable else []
+        may = node.usable and rooms.now(node, wanted) == wanted
+        found[node.node_id] = left.free(type_of(node, task)) if may else []
     return found
 
 
@@ -83,12 +91,15 @@ def width_kept(cell: Cell, reservation: Reservation) -> int:
 
 
 def overbooked(cell: Cell, reservations: Iterable[Reservation]) -> list[str]:
-    """Nodes that are not usable, or do not have as many healthy GPUs as these reservations are to have of them."""
+    """Nodes that are not usable, or do not have as many healthy GPUs, CPUs or memory as these are to have of them."""
+    reservations = list(reservations)
+    hosts = reserved_by(cell, reservations)
     return [
         node_id
         for node_id, reserved in _by_node(reservations).items()
         if not cell.nodes[node_id].usable
         or any(gpus > cell.nodes[node_id].capacity(gpu_type) for gpu_type, gpus in reserved.items())
+        or min(total_of(cell.nodes[node_id]).minus(hosts.get(node_id, Amount()))) < 0
     ]
 
 

@@ -21,6 +21,7 @@ from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
     JobCodeChanged,
+    JobMaxGpusChanged,
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
@@ -89,7 +90,14 @@ EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
 ATTEMPTED = (*NOT_PLACED, *ACTIVE)
 FACTS = (JobStarted, JobMovable, JobSuspended, JobResumed, JobReady, JobRestored, JobExited)
 ALARMS = (JobStalled, GpuIdle, LossDiverged)
-REQUESTS = (JobCancelRequested, JobPauseRequested, JobResumeRequested, JobPriorityChanged, JobCodeChanged)
+REQUESTS = (
+    JobCancelRequested,
+    JobPauseRequested,
+    JobResumeRequested,
+    JobPriorityChanged,
+    JobMaxGpusChanged,
+    JobCodeChanged,
+)
 _ENDED = "it has ended meanwhile"
 
 

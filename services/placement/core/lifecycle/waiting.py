@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
-from libs.kernel.words import counted, plural
+from libs.kernel.beside import beside, beside_them, on_nodes_with
+from libs.kernel.words import bytes_of, counted, plural
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import has
+from services.placement.core.cluster.hosts import Amount, Limited, total_of
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
@@ -18,6 +20,14 @@ from services.placement.core.lifecycle.placing import told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import before, kept
 from services.placement.core.lifecycle.suspending.returning import may_return, place_again, type_of
+from services.placement.core.promises import (
+    asked_by,
+    limited_to,
+    needed_by,
+    open_to,
+    promised,
+    shortage,
+)
 
 
 def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Plan:
@@ -34,14 +44,15 @@ def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None,
 
 def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
     """The first cause that holds, in the order of `PendingReason`; arguments as for `told_why`."""
-    request = job.spec.gpus
+    request, usable = job.spec.gpus, open_to(cell, job)
     if fit is not None:
         return PendingReason.LOCALITY_RELAXING
-    usable = cell.servers_for(job)
     if gangs.capacity(request, usable) < request.count:
         return PendingReason.FEATURE_MISSING if _lacks_features(cell, job) else PendingReason.HEALTHY_GPUS_MISSING
     if cell.reservations and gangs.best_fit(request, usable) is not None:
         return PendingReason.FAIR_SHARE
+    if isinstance(open_servers, Limited) and gangs.best_fit(request, open_servers.whole) is not None:
+        return _missing_beside(cell, job, open_servers.whole)
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
     return PendingReason.GANG_FRAGMENTED
@@ -49,7 +60,7 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
 
 def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
     """The cause with what was compared; arguments as for `told_why`."""
-    request, usable = job.spec.gpus, cell.servers_for(job)
+    request, usable = job.spec.gpus, open_to(cell, job)
     free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
     cause = cause_to_wait(cell, job, open_servers, fit)
@@ -58,7 +69,7 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
         healthy = gangs.capacity(request, usable)
         found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
-        message = f"needs {counted(wanted, 'GPU')} of one type; {found}"
+        message = f"{_needs(job, ' of one type')}; {found}"
         return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
     if cause == PendingReason.FEATURE_MISSING:
         return _lacking(cell, job, numbers)
@@ -66,12 +77,20 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
         message = f"the GPUs that it could use are kept for {_holders(cell, job)}"
         with_reserved = gangs.free_gpus(request, usable)
         return Reason(code=cause, message=message, numbers={**numbers, "free_gpus_with_reserved": with_reserved})
+    if cause in (PendingReason.INSUFFICIENT_CPUS, PendingReason.INSUFFICIENT_MEMORY):
+        return beside_free_gpus(cell, job, open_servers, cause, numbers)
+    needs, found = _needs(job), f"{counted(free, 'is', 'are')} free"
     if cause == PendingReason.INSUFFICIENT_GPUS:
-        message = f"needs {counted(wanted, 'GPU')}; {counted(free, 'is', 'are')} free"
+        message = f"{needs}; {found}"
     else:
         within = f" on at most {counted(request.max_nodes, 'node')}" if request.max_nodes is not None else ""
-        message = f"needs {counted(wanted, 'GPU')}{within}; {counted(free, 'is', 'are')} free, but on more"
+        message = f"{needs}{within}; {found}, but on more"
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
+
+
+def _needs(job: Job, which: str = "") -> str:
+    """Its GPUs, and what it needs with them."""
+    return f"needs {counted(job.spec.gpus.count, 'GPU')}{which}{beside(job.spec)}{on_nodes_with(job.spec)}"
 
 
 def why_no_server(cell: Cell, job: Job) -> Reason | None:
@@ -83,26 +102,68 @@ def why_no_server(cell: Cell, job: Job) -> Reason | None:
 
 
 def _lacks_features(cell: Cell, job: Job) -> bool:
-    """Whether the job would fit on all usable servers, and does not on those that have what it needs."""
+    """Whether the job would fit on all usable servers were they empty, and does not on those with its features."""
     request = job.spec.gpus
-    if not job.spec.needs or gangs.capacity(request, cell.servers_for(job)) >= request.count:
+    if not job.spec.needs or gangs.capacity(request, open_to(cell, job)) >= request.count:
         return False
-    return gangs.capacity(request, cell.servers()) >= request.count
+    return gangs.capacity(request, open_to(cell, job, cell.servers())) >= request.count
 
 
 def _lacking(cell: Cell, job: Job, numbers: dict[str, Number]) -> Reason:
     """What is missing, and where: at most five servers."""
-    needs, healthy = job.spec.needs, gangs.capacity(job.spec.gpus, cell.servers_for(job))
+    needs, healthy = job.spec.needs, gangs.capacity(job.spec.gpus, open_to(cell, job))
+    found = f"{counted(healthy, 'GPU')} of one type{beside_them(job.spec)}"
     without = [node for node in cell.nodes.values() if node.usable and not has(node, needs)]
     return Reason(
         code=PendingReason.FEATURE_MISSING,
-        message=f"needs {described(needs)}; usable nodes that have this have {counted(healthy, 'GPU')} of one type",
+        message=f"needs {described(needs)}; usable nodes that have this have {found}",
         numbers={**numbers, "healthy_gpus": healthy},
         rejected=[
             Rejected(what=node.node_id, code="Lacks", numbers={"needs": described(missing(needs, node.features))})
             for node in without[:5]
         ],
     )
+
+
+def _missing_beside(cell: Cell, job: Job, servers: Servers) -> str:
+    """Which of both there is too little of, where GPUs are free for the job: CPUs, if it would fit without them."""
+    with_memory = limited_to(cell, servers, Amount(0, needed_by(job).memory_bytes))
+    lacks_memory = gangs.best_fit(job.spec.gpus, with_memory) is None
+    return PendingReason.INSUFFICIENT_MEMORY if lacks_memory else PendingReason.INSUFFICIENT_CPUS
+
+
+def beside_free_gpus(cell: Cell, job: Job, servers: Servers, cause: str, numbers: dict[str, Number]) -> Reason:
+    """There are GPUs for the job, and too few CPUs or too little memory beside them.
+
+    With what is left of the servers with most free GPUs, at most five.
+    """
+    whole = servers.whole if isinstance(servers, Limited) else servers
+    closest = whole.closest(gangs.accepted_types(job.spec.gpus, whole), 5)
+    left = {node_id: total_of(cell.nodes[node_id]).minus(promised(cell, node_id)) for _, node_id in closest}
+    count, asked = job.spec.gpus.count, asked_by(job.spec)
+    if cause == PendingReason.INSUFFICIENT_CPUS:
+        code, wanted = "TooFewCpus", counted(count * asked.cpus, "CPU")
+        has = {node_id: str(max(0, amount.cpus)) for node_id, amount in left.items()}
+    else:
+        code, wanted = "TooLittleMemory", f"{bytes_of(count * asked.memory_bytes)} of memory"
+        has = {node_id: bytes_of(max(0, amount.memory_bytes)) for node_id, amount in left.items()}
+    are = "GPUs are free" if gangs.best_fit(job.spec.gpus, whole) is not None else "GPUs come in turns"
+    found = ", ".join(f"{node_id} has {amount}" for node_id, amount in has.items())
+    message = f"{_needs(job)}; {are}, but not {wanted} beside them: {found}"
+    rejected = [
+        Rejected(
+            what=node_id,
+            code=code,
+            numbers={
+                "free_gpus": gpus,
+                "free_cpus": max(0, left[node_id].cpus),
+                "free_memory_bytes": max(0, left[node_id].memory_bytes),
+            },
+        )
+        for gpus, node_id in closest
+    ]
+    numbers = {**numbers, "cpus_per_gpu": asked.cpus, "memory_bytes_per_gpu": asked.memory_bytes}
+    return Reason(code=cause, message=message, numbers=numbers, rejected=rejected)
 
 
 def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]]) -> Plan:
@@ -116,11 +177,20 @@ def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[i
     cause, found = PendingReason.INSUFFICIENT_GPUS, f"{counted(here, 'is', 'are')} free"
     if not all(may_return(node, task) for node, task in places):
         cause, found = PendingReason.HEALTHY_GPUS_MISSING, "not all of them are up, healthy and not draining"
-    elif place_again(cell.nodes, job, {node.node_id: node.free(type_of(node, task)) for node, task in places}):
+    elif gang := place_again(cell.nodes, job, {node.node_id: node.free(type_of(node, task)) for node, task in places}):
+        short = shortage(cell, [(job, gang)])
+        if short is not None:
+            yield from told(job, _stands_still_for_cpus(job, short))
+            return
         cause, found = PendingReason.FAIR_SHARE, f"they are kept for {_holders(cell, job)}"
     wanted = " and ".join(_wanted(node, task) for node, task in places)
     message = f"goes on where its memory is parked, and needs {wanted}; {found}"
     yield from told(job, Reason(code=cause, message=message, numbers={"gpus": gpus, "free_gpus": here}))
+
+
+def _stands_still_for_cpus(job: Job, short: str) -> Reason:
+    message = f"goes on where its memory is parked, where GPUs are free, and needs them{beside(job.spec)}: {short}"
+    return Reason(code=PendingReason.INSUFFICIENT_CPUS, message=message, numbers={"cpus_per_gpu": job.spec.cpus or 0})
 
 
 def _wanted(node: Node, task: TaskPlacement) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from libs.node.serving import SIGNED, is_signed
+from libs.node.serving import Proof, is_signed
 from libs.node.task import task_key
 from torch_agent.files.looking import JobFiles, NoSuchFile
 from torch_agent.folders import TaskFolder
@@ -54,13 +54,14 @@ class Refused(Exception):
 class FileServer:
     """Serves in threads of its own: reading from slow disks keeps nothing else waiting."""
 
-    def __init__(self, state_dir: Path, node_id: str, key: bytes, entrance: Entrance | None = None) -> None:
+    def __init__(self, state_dir: Path, node_id: str, proof: Proof, entrance: Entrance | None = None) -> None:
         """See `start`.
 
         Args:
+            proof: what requests are to show.
             entrance: into the tasks of this node; None: files alone.
         """
-        self._context = Context(state_dir, node_id, key, entrance)
+        self._context = Context(state_dir, node_id, proof, entrance)
         self._server: ThreadingHTTPServer | None = None
 
     def start(self, address: str, port: int) -> int:
@@ -85,8 +86,8 @@ class FileServer:
 class Context:
     """What every request is answered from."""
 
-    def __init__(self, state_dir: Path, node_id: str, key: bytes, entrance: Entrance | None) -> None:
-        self.state_dir, self.node_id, self.key, self.entrance = state_dir, node_id, key, entrance
+    def __init__(self, state_dir: Path, node_id: str, proof: Proof, entrance: Entrance | None) -> None:
+        self.state_dir, self.node_id, self.proof, self.entrance = state_dir, node_id, proof, entrance
 
 
 class _Server(ThreadingHTTPServer):
@@ -110,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.protocol_version = "HTTP/1.1"  # also of refusals: a WebSocket's client understands no other
         try:
             known = self.context
-            if not is_signed(known.key, known.node_id, self.path, self.headers.get(SIGNED, ""), time.time()):
+            shown = self.headers.get(known.proof.header, "")
+            if not is_signed(known.proof.key, known.node_id, self.path, shown, time.time()):
                 raise Refused(401, "the request is not signed with the key of this cell")
             asked = urlsplit(self.path)
             if asked.path == "/session" and known.entrance is not None:

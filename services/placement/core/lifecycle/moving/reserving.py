@@ -13,6 +13,7 @@ from services.placement.core.lifecycle.orders import launch_orders
 from services.placement.core.lifecycle.placing import use_port
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import shortage
 
 
 def reserved(job: Job, migration_id: str, gang: list[TaskPlacement], code: str) -> DestinationReserved:
@@ -37,7 +38,8 @@ def reserved(job: Job, migration_id: str, gang: list[TaskPlacement], code: str) 
 @tries(DestinationReserved)
 def no_room(cell: Cell, event: DestinationReserved) -> str | None:
     """The GPUs must be free, but for those that the job has already: a resize is a move onto some of them."""
-    return occupied(cell, event.gang, [event.job_id])
+    why_not = occupied(cell, event.gang, [event.job_id])
+    return why_not or shortage(cell, [(cell.jobs[event.job_id], event.gang)])
 
 
 @carries_out(DestinationReserved)

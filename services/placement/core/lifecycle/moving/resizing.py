@@ -11,6 +11,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.reservations import unreserved
+from services.placement.core.promises import shortage
 
 
 def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
@@ -21,8 +22,8 @@ def why_not(cell: Cell, job: Job, gpus: int) -> Reason | None:
         return Reason(code=PendingReason.ON_HOLD, message="its user has paused it")
     if job.suspended:
         return Reason(code="Suspended", message="it waits for its turn")
-    if gpus not in job.spec.widths:
-        return Reason(code="NotElastic", message=f"it may have {job.spec.widths} GPUs, not {gpus}")
+    if gpus not in job.widths:
+        return Reason(code="NotElastic", message=f"it may have {job.widths} GPUs, not {gpus}")
     if gpus > job.width and (waiting := _waiting_job(cell, job)):
         return Reason(code="OthersWait", message=f"{waiting} waits for GPUs")
     return None
@@ -32,13 +33,14 @@ def place_with(cell: Cell, job: Job, gpus: int) -> list[TaskPlacement] | None:
     """Where it would be; None when its server has no such room."""
     [task] = job.gang
     own, node = task.gpu_indices, cell.nodes[task.node_id]
-    if gpus <= len(own):
-        return [TaskPlacement(node_id=task.node_id, gpu_indices=own[:gpus], first_rank=0)]
-    [left] = unreserved(cell, [node])
-    more = left.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
-    if not node.usable or len(own) + len(more) < gpus:
-        return None
-    return [TaskPlacement(node_id=task.node_id, gpu_indices=sorted([*own, *more]), first_rank=0)]
+    more: list[int] = []
+    if gpus > len(own):
+        [left] = unreserved(cell, [node])
+        more = left.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
+        if not node.usable or len(own) + len(more) < gpus:
+            return None
+    gang = [TaskPlacement(node_id=task.node_id, gpu_indices=sorted([*own[:gpus], *more]), first_rank=0)]
+    return gang if shortage(cell, [(job, gang)]) is None else None
 
 
 def _waiting_job(cell: Cell, job: Job) -> str:

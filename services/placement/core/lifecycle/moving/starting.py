@@ -21,6 +21,7 @@ from services.placement.core.lifecycle.moving.resizing import place_with, why_no
 from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.reservations import unreserved
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import elsewhere
 
 
 @machine.decides(MigrationStarted)
@@ -66,7 +67,7 @@ def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlac
         if node.usable and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
     able = [node for node in nodes if has(node, job.spec.needs)]
-    fit = gangs.best_fit(job.request, Listed(unreserved(cell, able)))
+    fit = gangs.best_fit(job.request, elsewhere(cell, job, Listed(unreserved(cell, able))))
     return fit.gang if fit is not None else None
 
 

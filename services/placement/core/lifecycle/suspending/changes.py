@@ -16,6 +16,7 @@ from services.placement.core.lifecycle.orders import suspend_orders
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
 from services.placement.core.lifecycle.suspending.domains import Domain, domain_of
 from services.placement.core.lifecycle.table import machine
+from services.placement.core.promises import shortage
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def no_room(cell: Cell, event: TimeSliceStarted) -> str | None:
         why_not = occupied(cell, each.gang, [*leaving, *each.packed_with])
         if why_not is not None:
             return f"job {each.job_id} is to go on where it cannot: {why_not}"
-    return None
+    return shortage(cell, [(cell.jobs[each.job_id], each.gang) for each in event.resumed], leaving)
 
 
 @carries_out(TimeSliceStarted)

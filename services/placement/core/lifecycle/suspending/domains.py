@@ -17,6 +17,7 @@ from services.placement.core.cluster.features import has
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job, Phase
+from services.placement.core.promises import when_empty
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,7 @@ class Domain:
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when all residents are suspended."""
         able = [node for node in self.nodes if has(node, job.spec.needs)]
-        servers, limit = gangs.fewest_servers(job.spec.gpus, Listed(able)), job.spec.gpus.max_nodes
-        return servers is not None and (limit is None or servers <= limit)
+        return gangs.can_hold(job.spec.gpus, when_empty(job, Listed(able)))
 
 
 def takes_part(job: Job) -> bool:

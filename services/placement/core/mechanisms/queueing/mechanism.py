@@ -9,6 +9,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.placement import GangReserved
 from libs.contracts.reasons import Number, Reason
+from libs.kernel.beside import beside
 from libs.policies.policy import Kind
 from libs.policies.queueing.table import QUEUE_POLICIES
 from services.placement.core.cell import Cell, Reservation
@@ -39,6 +40,7 @@ from services.placement.core.mechanisms.queueing.suspended import (
     where_it_was,
     why_back,
 )
+from services.placement.core.promises import open_to
 
 
 class QueueingMechanism(Mechanism):
@@ -90,14 +92,14 @@ class QueueingMechanism(Mechanism):
         policy = QUEUE_POLICIES[cell.policy]
         for orders in cell.queue.values():
             job = cell.jobs[orders[0][2]]
-            if job.spec.gpus.count > 1:
+            if job.spec.gpus.count > 1 or job.spec.is_host_bound:
                 yield job.queued_since_s + cell.settings.locality_relax_s
                 if policy.reservations:
                     rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
                     yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
         if policy.reservations:
             for job in waiting_to_return(cell):
-                if job.width > 1 and job.job_id not in cell.reservations:
+                if (job.width > 1 or job.spec.is_host_bound) and job.job_id not in cell.reservations:
                     yield job.queued_since_s + cell.settings.reserve_after_s
 
     def newcomer(self, cell: Cell, job: Job) -> Plan:
@@ -120,7 +122,7 @@ def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
     """Whether the place is good enough: the fewest servers possible, or the job has waited for better."""
     if fit.nodes == 1 or now_s >= job.queued_since_s + cell.settings.locality_relax_s:
         return True
-    ideal = gangs.fewest_servers(job.spec.gpus, cell.servers_for(job))
+    ideal = gangs.fewest_servers(job.spec.gpus, open_to(cell, job))
     return ideal is None or fit.nodes <= ideal
 
 
@@ -147,7 +149,8 @@ def _why_here(job: Job, fit: gangs.Fit, now_s: float) -> Reason:
     }
     return Reason(
         code="FewestServers",
-        message=f"{job.spec.gpus.count} free {fit.gpu_type} on {where}: the fewest servers that can take the gang",
+        message=f"{job.spec.gpus.count} free {fit.gpu_type}{beside(job.spec)} on {where}: "
+        "the fewest servers that can take the gang",
         numbers=numbers,
     )
 
@@ -155,11 +158,13 @@ def _why_here(job: Job, fit: gangs.Fit, now_s: float) -> Reason:
 def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
     """Keep GPUs for a gang that does not fit, once it has waited long enough.
 
-    A job on one GPU needs none: it is offered every GPU that becomes free before those that are behind it. At most so
-    many gangs have one, the first of the queue that have waited long enough.
+    A job on one GPU needs none: it is offered every GPU that becomes free before those that are behind it. It does need
+    one where it asks for CPUs or memory, which may become free piece by piece as GPUs do. At most so many gangs have
+    one, the first of the queue that have waited long enough.
     """
     has_waited = now_s >= job.queued_since_s + cell.settings.reserve_after_s
-    if job.job_id in cell.reservations or job.width == 1 or not has_waited:
+    alone = job.width == 1 and not job.spec.is_host_bound
+    if job.job_id in cell.reservations or alone or not has_waited:
         return
     first = before(cell, job)
     chosen = _to_collect(cell, job, first) if len(first) < most else None

@@ -18,6 +18,7 @@ from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.rounds.pinning import HostRooms, with_host_room
 from services.placement.core.mechanisms.rounds.question import Offered
 from services.placement.core.mechanisms.rounds.selection import Assignment
+from services.placement.core.promises import Ledger
 
 
 @dataclass
@@ -46,9 +47,15 @@ class Board:
     """The GPUs of one type that may be given away, as they will be when all jobs without a lease have left."""
 
     def __init__(
-        self, cell: Cell, gpu_type: str, offered: Mapping[str, Sequence[int]], hosts: Mapping[str, int]
+        self,
+        cell: Cell,
+        gpu_type: str,
+        offered: Mapping[str, Sequence[int]],
+        hosts: Mapping[str, int],
+        ledger: Ledger,
     ) -> None:
         self._cell, self.gpu_type = cell, gpu_type
+        self.ledger = ledger
         self._largest = max(map(len, offered.values()), default=1)
         self._hosts = dict(hosts)
         self.left = {node_id: sorted(indices) for node_id, indices in offered.items() if indices}
@@ -90,15 +97,20 @@ class Board:
                 by_free.add(server, self._free(node_id, pins=kind))
 
     def best(self, job: Job, needs: Sequence[str]) -> gangs.Fit | None:
-        """The best place for the job among what is left, on servers that have these features."""
+        """The best place for the job among what is left, on servers that have these features.
+
+        Only GPUs with enough CPUs and memory for the job beside them count.
+        """
         pins, request = not job.spec.restartable, job.spec.gpus
-        if not needs and (node_id := self._servers(pins=pins).fullest(request.count)) is not None:
+        picky = bool(needs) or job.spec.is_host_bound
+        if not picky and (node_id := self._servers(pins=pins).fullest(request.count)) is not None:
             return gangs.on_one(request, self.gpu_type, (self._cell.nodes[node_id], self.left[node_id]))
         free = with_all(((self._cell.nodes[node_id], indices) for node_id, indices in self.left.items()), needs)
         free = with_host_room(free, self._hosts) if pins else free
-        if needs:
-            return gangs.best_of_type(request, self.gpu_type, free)
-        return gangs.over_several(request, self.gpu_type, free)
+        if not picky:
+            return gangs.over_several(request, self.gpu_type, free)
+        enough = [(node, indices[: self.ledger.gpus(job, node, len(indices))]) for node, indices in free]
+        return gangs.best_of_type(request, self.gpu_type, [pair for pair in enough if pair[1]])
 
     def needs(self, assignment: Assignment) -> list[str]:
         """Features that the row's jobs need of their servers."""
@@ -106,9 +118,12 @@ class Board:
         return list(dict.fromkeys(found))
 
     def suits(self, gang: list[TaskPlacement], assignment: Assignment) -> bool:
-        """Whether the gang's servers, which one of the row's jobs has, have what the others need of them."""
+        """Whether the gang's servers, which suit one of the row's jobs, have the features that the others need of them,
+        and enough CPUs and memory for all of them."""
         needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
-        return all(has(self._cell.nodes[task.node_id], needs) for task in gang)
+        if not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
+            return False
+        return self.ledger.has([self._cell.jobs[job_id] for job_id in assignment.jobs], gang)
 
     def _servers(self, *, pins: bool) -> ByFree:
         found = self._by_free.get(pins)
@@ -132,6 +147,7 @@ class Board:
 def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Places:
     """Places for the chosen rows."""
     places = Places()
+    ledger = Ledger(cell, _by_server(gpus))
     by_type: dict[str, list[Assignment]] = {}
     for assignment in chosen:
         by_type.setdefault(assignment.gpu_type, []).append(assignment)
@@ -139,15 +155,29 @@ def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Off
         assignments = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
         if hosts and any(assignment.needs for assignment in assignments):
-            board = Board(cell, gpu_type, offered, hosts)
+            board = Board(cell, gpu_type, offered, hosts, ledger)
             assignments, offered = _assign_pinned(cell, places, board, _largest_first(assignments), present), board.left
         board_of = partial(Board, cell, gpu_type, offered, hosts)
-        part = _renewing(cell, board_of(), assignments, present) or _anew(cell, board_of(), assignments, present)
+        renewing = board_of(ledger.copy())
+        part = _renewing(cell, renewing, assignments, present)
+        if part is not None:
+            ledger = renewing.ledger
+        else:
+            part = _anew(cell, board_of(ledger), assignments, present)
         places.renewed += part.renewed
         places.leases += part.leases
         places.begun |= part.begun
         places.refused += part.refused
     return places
+
+
+def _by_server(gpus: Offered) -> dict[str, list[int]]:
+    """{server: its GPUs that may be given away}, of all types."""
+    found: dict[str, list[int]] = {}
+    for of_type in gpus.values():
+        for node_id, indices in of_type.items():
+            found.setdefault(node_id, []).extend(indices)
+    return found
 
 
 def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
@@ -168,14 +198,14 @@ def _assign_pinned(
         job = cell.jobs[assignment.jobs[0]]
         if not assignment.needs or job.gpu_type != assignment.gpu_type or job.job_id not in present.pinned:
             others.append(assignment)
-        elif job.job_id in present.running and board.has(job.gang):
-            _assign_row(places, assignment, job.gang, board, present)
+        elif job.job_id in present.running and board.has(job.gang) and board.ledger.has([job], job.gang):
+            _assign_row(cell, places, assignment, job.gang, board, present)
         else:
             suspended.append((assignment, job))
     for assignment, job in suspended:
         gang = board.again(job)
-        if gang is not None:
-            _assign_row(places, assignment, gang, board, present)
+        if gang is not None and board.ledger.has([job], gang):
+            _assign_row(cell, places, assignment, gang, board, present)
     return others
 
 
@@ -183,18 +213,18 @@ def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: 
     """Every job that can stay stays; None when that leaves a gang on more servers than necessary."""
     places, others = Places(), []
     for assignment in assignments:
-        stayer = _staying_job(assignment, present, board)
+        stayer = _staying_job(cell, assignment, present, board)
         if stayer is None:
             others.append(assignment)
         elif len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
         else:
-            _assign_row(places, assignment, stayer.gang, board, present)
+            _assign_row(cell, places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):
         gang = _new_gang(cell, assignment, present, board)
         if gang is None or len(gang) > board.ideal_nodes(assignment.width):
             return None
-        _assign_row(places, assignment, gang, board, present)
+        _assign_row(cell, places, assignment, gang, board, present)
     return places
 
 
@@ -202,22 +232,23 @@ def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Pres
     """Largest first, each where it is if that is as good as any other place."""
     places = Places()
     for assignment in _largest_first(assignments):
-        stayer, gang = _staying_job(assignment, present, board), _new_gang(cell, assignment, present, board)
+        stayer, gang = _staying_job(cell, assignment, present, board), _new_gang(cell, assignment, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
-            _assign_row(places, assignment, gang, board, present)
+            _assign_row(cell, places, assignment, gang, board, present)
         elif assignment.needs:
             places.refused.append(assignment.gpu_type)
     return places
 
 
 def _assign_row(
-    places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
+    cell: Cell, places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
 ) -> None:
     """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
     pins = ("", assignment.gpu_type) in assignment.needs
     board.take(gang, pins=pins)
+    board.ledger.take([cell.jobs[job_id] for job_id in assignment.jobs], gang)
     if pins:
         places.begun[assignment.gpu_type] = places.begun.get(assignment.gpu_type, 0) + assignment.width
     for job_id in assignment.jobs:
@@ -229,12 +260,12 @@ def _assign_row(
             places.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
 
 
-def _staying_job(assignment: Assignment, present: Present, board: Board) -> Job | None:
+def _staying_job(cell: Cell, assignment: Assignment, present: Present, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
-        free = job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang)
-        if job is not None and free and board.suits(job.gang, assignment):
+        stays = job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang)
+        if job is not None and stays and board.suits(job.gang, assignment):
             return job
     return None
 
@@ -247,4 +278,4 @@ def _new_gang(cell: Cell, assignment: Assignment, present: Present, board: Board
         if gang is not None and board.suits(gang, assignment):
             return gang
     fit = board.best(cell.jobs[assignment.jobs[0]], board.needs(assignment))
-    return fit.gang if fit is not None else None
+    return fit.gang if fit is not None and board.suits(fit.gang, assignment) else None

@@ -23,6 +23,7 @@ from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
 from services.placement.core.mechanisms.rounds.pinning import resting, rooms_on, with_host_room
 from services.placement.core.mechanisms.rounds.ranking import ranking_of
 from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits
+from services.placement.core.promises import rooms_for, shortage
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
 """{GPU type: servers with their idle GPUs}."""
@@ -41,6 +42,8 @@ def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
     for job_id, lease in list(rounds.plan.items()):
         job = cell.jobs[job_id]
         if job.held or not _is_free(cell, lease):
+            continue
+        if shortage(cell, [(job, lease.gang)]) is not None:  # until others have left
             continue
         if job.phase is Phase.QUEUED:
             yield placed(job, lease.gang, why_here(rounds, job, lease), lease.packed_with)
@@ -107,7 +110,7 @@ def _resumed(cell: Cell, rounds: Rounds, job: Job, idle: Idle) -> Event | None:
     """The suspended job goes on on some of what idles, if it can."""
     free = {node.node_id: indices for node, indices in idle.get(job.gpu_type, [])}
     gang = place_again(cell.nodes, job, free) if job.as_asked else None
-    if gang is None:
+    if gang is None or shortage(cell, [(job, gang)]) is not None:
         return None
     return resumed(cell, job, gang, [], ends_s=rounds.ends_s, reason=why_idle(job, job.gpu_type))
 
@@ -119,6 +122,12 @@ def _begun(cell: Cell, rounds: Rounds, job: Job, known: Mapping[str, float], idl
             cell, rounds.plan, dict.fromkeys(node.node_id for servers in idle.values() for node, _ in servers)
         )
         idle = {gpu_type: with_host_room(servers, hosts) for gpu_type, servers in idle.items()}
+    if job.spec.is_host_bound:
+        room = rooms_for(cell, job).now
+        idle = {
+            gpu_type: [(node, few) for node, indices in servers if (few := indices[: room(node, len(indices))])]
+            for gpu_type, servers in idle.items()
+        }
     fit = _best(job, known, idle)
     return placed(job, fit.gang, why_idle(job, fit.gpu_type)) if fit is not None else None
 

@@ -9,12 +9,14 @@ from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.domains import Domain, up_to_date
+from services.placement.core.promises import open_to
 
 
 class ByAffinity:
     """An index of free GPUs per affinity: a view of the domains."""
 
     def __init__(self, cell: Cell) -> None:
+        self._cell = cell
         self._nodes: dict[int, dict[str, Node]] = {}
         self._indices: dict[int, Index] = {}
 
@@ -37,13 +39,14 @@ class ByAffinity:
         index = self._indices.get(affinity)
         if index is None:
             return None
-        return gangs.best_fit(job.spec.gpus, index.without(lacking(index.nodes.values(), job.spec.needs)))
+        able = index.without(lacking(index.nodes.values(), job.spec.needs))
+        return gangs.best_fit(job.spec.gpus, open_to(self._cell, job, able))
 
 
 def free_place(cell: Cell, job: Job) -> gangs.Fit | None:
     """On free GPUs: of servers with its affinity, of empty ones, of any."""
     # Any first: where the job fits on some of the servers, it fits on all of them, and mostly it does not.
-    anywhere = gangs.best_fit(job.spec.gpus, cell.servers_for(job))
+    anywhere = gangs.best_fit(job.spec.gpus, open_to(cell, job))
     if anywhere is None:
         return None
     view = up_to_date(cell).view(ByAffinity)

@@ -13,13 +13,13 @@ from services.placement.core.lifecycle.suspending.domains import Domain
 
 Ranked = list[tuple[int, str]]
 """(load, name) of domains, ascending: of domains with equally many GPUs that is by height, then by name."""
-Make = tuple[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], ...]
-"""(GPU type, healthy GPUs of it), and features, of each server of a domain."""
+Make = tuple[tuple[tuple[tuple[str, int], ...], int, int, tuple[str, ...]], ...]
+"""(GPU type, healthy GPUs of it), CPUs, memory and features of each server of a domain."""
 
 
 @dataclass(eq=False)
 class Alike:
-    """Domains with the same healthy GPUs and features: what one of them can hold, all can."""
+    """Domains with the same healthy GPUs, CPUs, memory and features: what one of them can hold, all can."""
 
     make: Make
     gpus: int
@@ -89,7 +89,8 @@ class Heights:
 
 
 def _make(domain: Domain) -> Make:
-    return tuple(sorted((_gpus(node), tuple(node.features)) for node in domain.nodes))
+    servers = ((_gpus(node), node.cpus, node.memory_bytes, tuple(node.features)) for node in domain.nodes)
+    return tuple(sorted(servers))
 
 
 def _gpus(node: Node) -> tuple[tuple[str, int], ...]:

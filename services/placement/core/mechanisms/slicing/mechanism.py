@@ -37,6 +37,7 @@ from services.placement.core.mechanisms.slicing.service_time import begin_anew, 
 from services.placement.core.mechanisms.slicing.shrinking import next_end_s, room_made
 from services.placement.core.mechanisms.slicing.turns import choose, lowest_running
 from services.placement.core.mechanisms.slicing.why import why_here, why_it_waits, why_its_turn, why_now
+from services.placement.core.promises import lacks_memory, open_to
 from services.placement.core.sharing.packs import all_parted, crowded, two_packed
 
 
@@ -203,10 +204,18 @@ def _told_otherwise(cell: Cell, coming: Newcomers, shape: str, said: str, jobs: 
     if shape not in coming.refused:  # then all have a turn
         return () if said == PendingReason.FAIR_SHARE else jobs
     # Of all jobs of a shape that have none the same.
-    cause = waiting.cause_to_wait(cell, cell.jobs[next(iter(jobs))], cell.servers(), None)
+    job = cell.jobs[next(iter(jobs))]
+    cause = _cause(cell, job)
     if said == cause:
         return () if cause == PendingReason.FAIR_SHARE else jobs.keys() & coming.turns.keys()
     return jobs.keys() - coming.turns.keys() if said == PendingReason.FAIR_SHARE else jobs
+
+
+def _cause(cell: Cell, job: Job) -> str:
+    """Why a job that has no turn waits: the code of what `why_it_waits` says."""
+    if lacks_memory(cell, job):
+        return PendingReason.INSUFFICIENT_MEMORY
+    return waiting.cause_to_wait(cell, job, open_to(cell, job), None)
 
 
 def _gone_on_where_possible(cell: Cell, now_s: float) -> Plan:

@@ -11,6 +11,7 @@ from services.placement.core.lifecycle.queue import AllInOrder
 from services.placement.core.lifecycle.suspending.domains import up_to_date
 from services.placement.core.mechanisms.slicing.heights import Alike, Heights, Ranked
 from services.placement.core.mechanisms.slicing.memory import Memory
+from services.placement.core.promises import lacks_memory
 
 
 class _Level:
@@ -60,6 +61,7 @@ class Newcomers:
         """{job: the domain where it is to begin}."""
         self.refused: dict[str, None] = {}
         """Shapes of which not every job has a turn."""
+        self._cell = cell
         self._heights, self._version, self._max_height = heights, heights.version, cell.settings.max_height
         self._levels: list[_Level] = []
         self._of_alike: dict[Alike, range] = {}
@@ -85,6 +87,9 @@ class Newcomers:
 
     def _assign(self, shape: str, job: Job) -> bool:
         """Whether the job gets a turn; if so, where is noted."""
+        if lacks_memory(self._cell, job):
+            self.refused[shape] = None
+            return False
         width = job.spec.gpus.count
         if shape not in self._choices:
             self._choices[shape] = self._choices_of(shape, job)

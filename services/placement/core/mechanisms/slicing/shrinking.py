@@ -26,6 +26,7 @@ from services.placement.core.mechanism import Moment
 PATIENCE_S = 120.0
 """How long others wait for a job to shrink: its new processes start meanwhile."""
 NEEDED = "GpusNeeded"
+BOUNDED = "MaxGpusChanged"
 
 
 Steps = list[tuple[Job, int]]
@@ -52,6 +53,7 @@ def room_made(cell: Cell, promised: dict[str, str], moment: Moment) -> Plan:
     """
     elastic = _elastic_jobs(cell)
     yield from _hopeless_given_up(elastic, moment.now_s)
+    yield from _kept_within_bounds(cell, elastic, moment)
     servers = _servers(cell, elastic) if cell.queue else []
     if not servers:
         return
@@ -161,8 +163,22 @@ def _shrunk(cell: Cell, job: Job, gpus: int, other: Job, moment: Moment) -> Even
     if job.move is not None:
         reason = Reason(code=NEEDED, message=f"{other.job_id} needs the GPUs that it was to grow onto")
         return abandoned(job, job.move, reason)
-    resize_id = move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{moment.cause_id}")
-    return shrunk(cell, job, gpus, resize_id, NEEDED)
+    return shrunk(cell, job, gpus, _resize_id(job, moment), NEEDED)
+
+
+def _kept_within_bounds(cell: Cell, elastic: Sequence[Job], moment: Moment) -> Plan:
+    """Jobs that have, or are about to have, more GPUs than their users let them have now."""
+    for job in elastic:
+        most = job.widths[-1]
+        if job.move is not None and _resize_of(job) is not None and job.move.width > most:
+            reason = Reason(code=BOUNDED, message=f"its user lets it have {most} at most")
+            yield abandoned(job, job.move, reason)
+        elif job.move is None and job.width > most and is_open(cell, job, Way.SHRINK):
+            yield shrunk(cell, job, most, _resize_id(job, moment), BOUNDED)
+
+
+def _resize_id(job: Job, moment: Moment) -> str:
+    return move_id(f"{OWNER}/{job.job_id}/{job.attempt}/{moment.cause_id}")
 
 
 def _hopeless_given_up(elastic: Sequence[Job], now_s: float) -> Plan:

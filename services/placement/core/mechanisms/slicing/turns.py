@@ -15,6 +15,7 @@ from services.placement.core.lifecycle.suspending.domains import Domain, takes_p
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.slicing.memory import Memory
 from services.placement.core.mechanisms.slicing.service_time import had
+from services.placement.core.promises import Ledger
 from services.placement.core.sharing.packs import pack_of
 
 FreeGpus = dict[str, list[int]]
@@ -45,10 +46,12 @@ def choose(
     """
     ranked = sorted(_packs(cell, domain, newcomers), key=lambda pack: _order(cell, memory, pack, now_s, anew=anew))
     free = _free(domain, ranked)
+    ledger = Ledger(cell, {node_id: tuple(indices) for node_id, indices in free.items()})
     assignments = []
     for pack in ranked:
-        gang = _place_of(domain, pack[0], free)
-        if gang is not None:
+        gang = _place_of(domain, pack[0], free, ledger)
+        if gang is not None and ledger.has(pack, gang):
+            ledger.take(pack, gang)
             names = [job.job_id for job in pack]
             assignments += [Assignment(job, gang, [name for name in names if name != job.job_id]) for job in pack]
             for task in gang:
@@ -102,14 +105,14 @@ def _free(domain: Domain, ranked: list[Pack]) -> FreeGpus:
     return free
 
 
-def _place_of(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
+def _place_of(domain: Domain, job: Job, free: FreeGpus, ledger: Ledger) -> list[TaskPlacement] | None:
     """Where it runs: where it can go on, or begin; None: nowhere now."""
     if not job.gang:
-        return _new_place(domain, job, free)
+        return _new_place(domain, job, free, ledger)
     return place_again({node.node_id: node for node in domain.nodes}, job, free)
 
 
-def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] | None:
+def _new_place(domain: Domain, job: Job, free: FreeGpus, ledger: Ledger) -> list[TaskPlacement] | None:
     nodes = [node for node in domain.nodes if node.usable and has(node, job.spec.needs)]
     for gpu_type in gangs.accepted_types(job.spec.gpus, Listed(nodes)):
         offered = [
@@ -117,6 +120,9 @@ def _new_place(domain: Domain, job: Job, free: FreeGpus) -> list[TaskPlacement] 
             for node in nodes
             if (indices := [i for i in free[node.node_id] if i in node.healthy.get(gpu_type, ())])
         ]
+        if job.spec.is_host_bound:
+            enough = [(node, indices[: ledger.gpus(job, node, len(indices))]) for node, indices in offered]
+            offered = [(node, indices) for node, indices in enough if indices]
         fit = gangs.best_of_type(job.spec.gpus, gpu_type, offered)
         if fit is not None:
             return [

@@ -9,6 +9,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.suspending.domains import Domain
+from services.placement.core.promises import lacks_memory, open_to
 
 
 def why_here(job: Job, fit: gangs.Fit) -> Reason:
@@ -40,7 +41,7 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
         return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
     if not anew:
         return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
-    message = f"{counted(waiting_jobs, 'job')} to take turns on {counted(domain.gpus, 'GPU')}"
+    message = f"the slice is over, and {counted(waiting_jobs, 'job waits', 'jobs wait')} for a turn"
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
@@ -64,4 +65,7 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
             message=f"its turn on {turn_on} comes when a slice is over",
             numbers={"next_slice_in_s": max(0.0, ends_s - now_s)},
         )
-    return waiting.reason_to_wait(cell, job, cell.servers_for(job), None, now_s)
+    if lacks_memory(cell, job):
+        numbers: dict[str, Number] = {"gpus": job.spec.gpus.count}
+        return waiting.beside_free_gpus(cell, job, cell.servers_for(job), PendingReason.INSUFFICIENT_MEMORY, numbers)
+    return waiting.reason_to_wait(cell, job, open_to(cell, job), None, now_s)

@@ -1,0 +1,148 @@
+"""Tasks kept to the CPUs and the memory that they asked for, by what any process may do: pin, and look.
+
+A task that asks for CPUs gets some for itself, which all of its processes share; the others share those that no task
+has for itself, or all where none is left. A task that asks for memory is looked at, and ended when it has more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from libs.contracts.placement import LaunchTask
+from libs.kernel.words import bytes_of
+from libs.node.task import Status, Task, task_key
+from torch_agent.folders import TaskFolder
+from torch_agent.processes import resident_bytes
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""How often memory is looked at: what is taken faster is not seen before."""
+
+
+class Bounds:
+    """What the tasks of a node may use of its host."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        """Nothing is pinned until a task asks for CPUs.
+
+        Args:
+            cpus: what tasks may use together.
+        """
+        self._cpus = frozenset(cpus)
+        self._own: dict[str, frozenset[int]] = {}
+        """{task key: the CPUs that it has for itself}."""
+        self._pinned: dict[str, frozenset[int]] = {}
+        """{task key: the CPUs that its processes were pinned to last}."""
+
+    async def run(self, active: Callable[[], list[Task]], folder: Callable[[Task], TaskFolder]) -> None:
+        """Look for ever.
+
+        Args:
+            active: the tasks that have not ended.
+            folder: of a task.
+        """
+        while True:
+            self.look([(task, folder(task)) for task in active()])
+            await asyncio.sleep(LOOK_S)
+
+    def begins(self, order: LaunchTask) -> list[int]:
+        """The CPUs that a task is to begin on; none: as this process."""
+        if order.cpus is not None:
+            key = task_key(order.job_id, order.attempt)
+            self._own[key] = self._chosen(order, order.packed_with)
+            return sorted(self._own[key])
+        return sorted(self._shared()) if self._own else []
+
+    def look(self, tasks: Sequence[tuple[Task, TaskFolder]]) -> None:
+        """Pin what is not pinned as it should be, and end what has too much memory.
+
+        Args:
+            tasks: those that have not ended.
+        """
+        asking = {task.key: (task, folder) for task, folder in tasks if task.order.cpus and task.occupies}
+        self._own = {key: cpus for key, cpus in self._own.items() if key in asking}
+        begun = {key: asked for key, asked in asking.items() if asked[0].status is not Status.ACCEPTED}
+        # Tasks that an earlier agent has pinned keep their CPUs, before any are given to others.
+        for key, (task, folder) in begun.items():
+            if key not in self._own and (cpus := self._found(task.order, folder)) is not None:
+                self._own[key] = cpus
+        # One that goes on has too few for as long as others are on their way out.
+        for key, (task, _) in begun.items():
+            if len(self._own.get(key, ())) < self._wanted(task.order):
+                self._own[key] = self._chosen(task.order, task.partners)
+        if self._own or self._pinned:
+            self._pin(tasks)
+        for task, folder in tasks:
+            if task.order.memory_bytes is not None and task.runs:
+                _weigh(task.order, folder)
+
+    def _wanted(self, order: LaunchTask) -> int:
+        return min(len(self._cpus), (order.cpus or 0) * len(order.gpu_indices))
+
+    def _found(self, order: LaunchTask, folder: TaskFolder) -> frozenset[int] | None:
+        """What the task's first process is pinned to, if that is what it asked for, and no other has it."""
+        taken = frozenset[int]().union(*self._own.values())
+        for pid in folder.ranks()[:1]:
+            with suppress(OSError):
+                cpus = frozenset(os.sched_getaffinity(pid))
+                if len(cpus) == self._wanted(order) < len(self._cpus) and not cpus & taken:
+                    return cpus
+        return None
+
+    def _chosen(self, order: LaunchTask, partners: Sequence[str]) -> frozenset[int]:
+        """The first that no task has; those of jobs that share its GPUs, or of its own earlier attempt, come before."""
+        sharing = (order.job_id, *partners)
+        beside = [cpus for key, cpus in self._own.items() if key.rpartition(".")[0] in sharing]
+        shared = sorted(frozenset[int]().union(*beside))
+        free = sorted(self._cpus.difference(*self._own.values()))
+        return frozenset([*shared, *free][: self._wanted(order)]) or self._cpus
+
+    def _shared(self) -> frozenset[int]:
+        """Those of tasks that ask for none."""
+        return self._cpus.difference(*self._own.values()) or self._cpus
+
+    def _pin(self, tasks: Sequence[tuple[Task, TaskFolder]]) -> None:
+        before, self._pinned = self._pinned, {}
+        shared = self._shared()
+        for task, folder in tasks:
+            cpus = self._own.get(task.key, shared)
+            pin(folder.processes(), cpus, before.get(task.key))
+            if cpus != self._cpus:
+                self._pinned[task.key] = cpus
+
+
+def _weigh(order: LaunchTask, folder: TaskFolder) -> None:
+    """End the task if its processes have more memory than it asked for."""
+    asked, gpus, pids = order.memory_bytes or 0, len(order.gpu_indices), folder.processes()
+    # What processes share counts for each of them in the first figure, which costs little; the second is exact.
+    if sum(resident_bytes(pid, shared=True) for pid in pids) <= asked * gpus:
+        return
+    used = sum(resident_bytes(pid, shared=False) for pid in pids)
+    if used > asked * gpus:
+        each = f" ({bytes_of(asked)} for each of {gpus} GPUs)" if gpus > 1 else ""
+        why = f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked * gpus)}{each}"
+        log.warning("%s is ended: %s", task_key(order.job_id, order.attempt), why)
+        folder.end_for_memory(why)
+
+
+def pin(pids: Iterable[int], cpus: frozenset[int], before: frozenset[int] | None) -> None:
+    """Have all threads of these processes run on these CPUs alone.
+
+    A thread that its program has pinned to some of them keeps that.
+
+    Args:
+        before: what they were pinned to last; None: to nothing.
+    """
+    for pid in pids:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(OSError):  # it has ended
+                    now = frozenset(os.sched_getaffinity(int(thread.name)))
+                    if now != cpus and (now == before or not now <= cpus):
+                        os.sched_setaffinity(int(thread.name), cpus)
