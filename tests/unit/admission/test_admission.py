@@ -97,6 +97,17 @@ def test_a_job_must_find_what_it_asks_for_beside_its_gpus():
     assert [type(e) for e in case.give(arrival("e", 8, cpus=8))] == [JobRejected]
 
 
+def test_a_job_must_find_both_on_the_same_nodes():
+    case = case_with(node("n1", 4, cpus=8, features=["data:imagenet"]), node("n2", 4, cpus=64))
+    assert [type(e) for e in case.give(arrival("a", 2, cpus=4, mounts={"imagenet": ""}))] == [JobAdmitted]
+    reason = only(case.give(arrival("b", 4, cpus=4, mounts={"imagenet": ""})), JobRejected).reason
+    assert (reason.code, reason.message) == (
+        PendingReason.NEVER_FITS,
+        "4 GPUs of one type with 4 CPUs each asked for; "
+        "the whole cluster has 2 v100 with as many CPUs beside them on nodes with data imagenet",
+    )
+
+
 def test_a_job_must_fit_the_nodes_that_have_what_else_it_needs():
     case = case_with(node("n1", 4), node("n2", 2, features=["data:imagenet", "images"]))
     assert [type(e) for e in case.give(arrival("a", 2, image="ubuntu", mounts={"imagenet": "/data"}))] == [JobAdmitted]

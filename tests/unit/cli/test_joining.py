@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from libs.bus.http.token import JoinToken
 from libs.cli.cell import CellError, CellPlan
 from libs.cli.cell.joining import Joining
-from libs.cli.main import app
+from libs.cli.main import app_for
 from services.gateway.adapters.tokens import Tokens
 
 
@@ -74,6 +74,6 @@ def test_without_a_host_nothing_is_opened(tmp_path: Path) -> None:
 
 
 def test_on_kafka_agents_join_by_the_log() -> None:
-    result = CliRunner().invoke(app, ["up", "--bus", "kafka", "--host", "127.0.0.2"])
+    result = CliRunner().invoke(app_for(), ["up", "--bus", "kafka", "--host", "127.0.0.2"])
     assert result.exit_code == 2
     assert "sanjaya agent --bus kafka://HOST:PORT" in result.output

@@ -118,3 +118,18 @@ def test_only_nodes_that_have_what_else_a_job_needs_count() -> None:
     assert found(3, image="ubuntu").verdict == "rejected"
     lacking = found(1, mounts={"coco": ""})
     assert (lacking.verdict, lacking.reason, lacking.message) == ("rejected", "NeverFits", "no node has data coco")
+
+
+def test_the_features_and_what_is_beside_the_gpus_count_on_the_same_nodes() -> None:
+    story = Story().says(node("n1", 4, cpus=8, features=["data:coco"]), node("n2", 4, cpus=64))
+
+    def found(gpus: int) -> Forecast:
+        spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), cpus=4, mounts={"coco": ""})
+        return forecast(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), None, 0)
+
+    assert found(2).where == {"n1": 2}
+    never = found(3)
+    assert (never.verdict, never.reason) == ("rejected", "NeverFits")
+    assert never.message == (
+        "3 GPUs with 4 CPUs each asked for, a gang can have 2 with as many CPUs beside them on nodes with data coco"
+    )

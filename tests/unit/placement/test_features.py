@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.agent import JobSettingUp
+from libs.contracts.agent import JobMovable, JobSettingUp
+from libs.contracts.base import Event
 from libs.contracts.features import IMAGES, data
 from libs.contracts.gateway import PolicyChanged
-from libs.contracts.placement import GangReserved, JobPlaced, JobQueued, StopTask
+from libs.contracts.migration import MigrationStarted
+from libs.contracts.placement import DestinationReserved, GangReserved, JobPlaced, JobQueued, MoveAbandoned, StopTask
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import node, only
 from tests.unit.placement.placement_case import SAID, PlacementCase
@@ -48,6 +50,82 @@ def test_a_job_that_fits_no_able_node_hears_what_is_missing(policy: str):
         assert isinstance(case, RoundsCase)
         case.next_round()
     assert list(case.where("a")) == ["n3"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("host", "beside"), [({"cpus": 8}, "as many CPUs"), ({"memory_bytes": 8 << 30}, "as much memory")]
+)
+def test_a_node_with_the_data_and_one_with_the_cpus_are_no_place_for_a_job_that_needs_both(
+    policy: str, host: dict[str, int], beside: str
+):
+    case = case_of(policy)
+    case.give(node("n3", 2, cpus=4, memory_bytes=4 << 30, features=[data("mnist")]))
+    case.give(node("n4", 2, cpus=64, memory_bytes=64 << 30))
+    told = only(case.submit("a", 1, mounts={"mnist": ""}, **host), JobQueued).reason
+    assert told.code == PendingReason.FEATURE_MISSING
+    assert (
+        told.message
+        == f"needs data mnist; usable nodes that have this have 0 GPUs of one type with {beside} beside them"
+    )
+    assert [rejected.what for rejected in told.rejected] == ["n1", "n2", "n4"]
+    case.give(node("n5", 2, cpus=16, memory_bytes=16 << 30, features=[data("mnist")]))
+    if isinstance(case, RoundsCase):
+        case.next_round()
+    assert list(case.where("a")) == ["n5"]
+
+
+def test_cpus_that_are_promised_on_the_only_node_with_the_data_are_waited_for():
+    case = PlacementCase()
+    case.give(node("n1", 2, cpus=16, features=[data("mnist")]))
+    case.give(node("n2", 2, cpus=64))
+    case.submit("big", 1, cpus=12, mounts={"mnist": ""})
+    told = only(case.submit("a", 1, cpus=8, mounts={"mnist": ""}), JobQueued).reason
+    assert told.code == PendingReason.INSUFFICIENT_CPUS
+    assert told.message == (
+        "needs 1 GPU with 8 CPUs on nodes with data mnist; GPUs are free, but not 8 CPUs beside them: n1 has 4"
+    )
+    case.exit("big", at=5.0)
+    assert list(case.where("a")) == ["n1"]
+
+
+def test_a_reservation_for_both_is_where_the_data_is():
+    case = PlacementCase()
+    case.give(node("n1", 2, cpus=16, features=[data("mnist")]))
+    case.give(node("n2", 2, cpus=64))
+    case.submit("big", 1, cpus=12, mounts={"mnist": ""})
+    case.submit("a", 1, cpus=8, mounts={"mnist": ""}, at=1.0)
+    assert only(case.wake(), GangReserved).node_ids == ["n1"]
+    case.submit("late", 1, cpus=4, mounts={"mnist": ""})
+    assert case.placed == ["big"], "the CPUs beside its GPU are kept for the one that came first"
+    case.exit("big", at=50.0)
+    assert case.placed == ["big", "a", "late"]
+
+
+def test_a_job_with_both_moves_to_a_node_with_both():
+    case = PlacementCase()
+    case.give(node("n1", 1, cpus=16, features=[IMAGES]))
+    case.submit("a", 1, cpus=8, image="ubuntu")
+    case.start("a", "n1")
+    case.give(JobMovable(job_id="a", attempt=1, node_id="n1"))
+    case.give(node("n2", 1, cpus=4, features=[IMAGES]))
+    case.give(node("n3", 1, cpus=64))
+
+    def move(migration_id: str) -> list[Event]:
+        wanted = MigrationStarted(
+            migration_id=migration_id,
+            job_id="a",
+            attempt=1,
+            from_nodes=["n1"],
+            to_nodes=[],
+            must_leave=False,
+            reason=SAID,
+        )
+        return case.give(wanted)
+
+    assert only(move("m-1"), MoveAbandoned).reason.code == "NoRoom"
+    case.give(node("n4", 1, cpus=8, features=[IMAGES]))
+    assert [task.node_id for task in only(move("m-2"), DestinationReserved).gang] == ["n4"]
 
 
 def test_gangs_and_reservations_count_able_nodes_alone():
