@@ -301,6 +301,10 @@ class Client(Connection):
         """How the cell is: lag, counts, the conservation light."""
         return self._ask("GET", "/v1/status")
 
+    def browser_login(self) -> Json:
+        """A link that lets one browser in, once, with this client's rights: its `path` at the gateway."""
+        return self._ask("POST", "/v1/browser-logins")
+
     def dead_letters(self, *, limit: int | None = None) -> Json:
         """Records that services could not take: their `total` number, and the newest of them as `items`."""
         return self._ask("GET", "/v1/deadletters", params={"limit": limit})

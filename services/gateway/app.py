@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from services.gateway.api import (
+    browsers,
     cluster,
     code,
     dead_letters,
@@ -98,6 +99,7 @@ _ROOMS = (
     code,
     status,
     dead_letters,
+    browsers,
     page,
 )
 _ROUTES = [route for room in _ROOMS for route in room.router.routes]

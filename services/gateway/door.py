@@ -17,6 +17,7 @@ from libs.kernel.ids import request_id
 from libs.runtime.agents import Agents
 from libs.runtime.cell_key import read_key
 from libs.runtime.exits import StopRequested
+from services.gateway.adapters.browsers import Browsers
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
@@ -72,7 +73,9 @@ class Gateway:
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
-        self.agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
+        key = read_key(settings.cell_key_file) if settings.cell_key_file else None
+        self.agents = Agents(key)
+        self.browsers = Browsers(key, settings.address()[1], now)
         self.forwards = Forwards()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.fenced: Fenced | None = None

@@ -46,7 +46,6 @@ class Up:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.state_dir, self.port = folder, folder / "cell", free_port()
-        self.client = Client(f"http://127.0.0.1:{self.port}")
         given = ["--state-dir", str(self.state_dir), "--virtual-gpus", "8", "--port", str(self.port), *options]
         self.again = shlex.join(["sanjaya", "up", *given])
         self.jobs: list[str] = []
@@ -57,7 +56,7 @@ class Up:
         """By the command that the last one has said would do it."""
         command = [*SANJAYA, *shlex.split(self.again)[1:], *options]
         # An agent that takes long to be back on a busy machine is not to be taken for lost.
-        environment = {**os.environ, "SANJAYA_NODE_TIMEOUT_S": "300"}
+        environment = {**os.environ, "SANJAYA_NODE_TIMEOUT_S": "300", "HOME": str(self.folder / "home")}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -66,6 +65,7 @@ class Up:
         while "Ctrl-C ends it" not in said[-1]:
             said.append(self.process.stderr.readline())
             assert said[-1], "".join(said)
+        self.client = Client(f"http://127.0.0.1:{self.port}", (self.state_dir / "token").read_text().strip())
 
     def stop(self, number: int) -> dict[str, list[int]]:
         """Returns {job: pids} of what it says goes on without it."""

@@ -105,7 +105,7 @@ async def connect(socket: WebSocket, session_id: str) -> None:
     """One connection of a forward."""
 
     async def serve(gateway: Gateway) -> None:
-        caller = sender(gateway, socket.headers.get("authorization"))
+        caller = sender(gateway, socket)
         opened = gateway.forwards.get(session_id)
         if opened is None or opened.opened_by != caller.name:
             raise not_found("open forward", session_id)
@@ -153,7 +153,7 @@ async def _place(gateway: Gateway, socket: WebSocket, reference: str) -> Place:
     Raises:
         Problem: 401 and 403; 404 for an unknown job; 409 when it does not run; 503 while its node is away.
     """
-    caller = sender(gateway, socket.headers.get("authorization"))
+    caller = sender(gateway, socket)
     if not caller.may(Scope.OPERATE) and not caller.may(Scope.SUBMIT):
         raise refuse_scope(caller, Scope.SUBMIT)
     text = socket.query_params.get("rank", "0")

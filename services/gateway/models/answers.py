@@ -438,6 +438,15 @@ class UploadLimits(Answer):
     packed_bytes: int
 
 
+class BrowserLogin(Answer):
+    """A link that opens the page."""
+
+    path: str
+    """At the gateway's address; with a code that lets one browser in, where the cell wants tokens."""
+    valid_s: float
+    """For so long; 0: it has no code, and does not age."""
+
+
 class Law(Answer):
     """One law of conservation."""
 
@@ -534,6 +543,7 @@ class Health(Answer):
 
 
 ANSWERS: tuple[type[Answer], ...] = (
+    BrowserLogin,
     Code,
     Conservation,
     DeadLetterList,

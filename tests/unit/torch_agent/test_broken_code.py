@@ -9,12 +9,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, CodeUnavailable, unpack
 from torch_agent.folders import TaskFolder
 
 from libs.kernel import ids
 
-NOWHERE = "http://127.0.0.1:9"
+NOWHERE = CellGateway("http://127.0.0.1:9")
 
 
 def nested(depth: int) -> bytes:

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeUnavailable, unpack
 
 from libs.kernel import ids
@@ -42,6 +43,7 @@ class Uploads(ThreadingHTTPServer):
 
     def __init__(self, content: bytes) -> None:
         self.content, self.served = content, 0
+        self.asked_with: list[str | None] = []
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -54,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.served += 1
+        self.server.asked_with.append(self.headers["Authorization"])
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.content)))
         self.end_headers()
@@ -84,7 +87,7 @@ def test_tasks_that_fetch_one_upload_at_once_all_get_it_whole_and_fetch_it_once(
 
         def start(number: int) -> Path:
             together.wait()
-            unpack(code_id, gateway.url, tmp_path / "cache", tmp_path / f"work-{number}")
+            unpack(code_id, CellGateway(gateway.url), tmp_path / "cache", tmp_path / f"work-{number}")
             return tmp_path / f"work-{number}" / "data.bin"
 
         for path in tasks.map(start, range(FETCHERS)):
@@ -99,12 +102,19 @@ def test_a_damaged_copy_on_the_node_is_fetched_anew(tmp_path: Path):
     cache.mkdir()
     (cache / f"{code_id}.tar.gz").write_bytes(content[:100])
     with serving(content) as gateway:
-        unpack(code_id, gateway.url, cache, tmp_path / "work")
+        unpack(code_id, CellGateway(gateway.url), cache, tmp_path / "work")
     assert (tmp_path / "work" / "data.bin").read_bytes() == b"whole"
 
 
 def test_what_is_not_the_upload_is_refused_and_leaves_nothing(tmp_path: Path):
     code_id = code_id_of(packed(b"asked for"))
     with serving(packed(b"sent")) as gateway, pytest.raises(CodeUnavailable, match="something else"):
-        unpack(code_id, gateway.url, tmp_path / "cache", tmp_path / "work")
+        unpack(code_id, CellGateway(gateway.url), tmp_path / "cache", tmp_path / "work")
     assert list((tmp_path / "cache").glob("*.gz*")) == []
+
+
+def test_an_upload_is_fetched_with_the_agents_token(tmp_path: Path):
+    content = packed(b"whole")
+    with serving(content) as gateway:
+        unpack(code_id_of(content), CellGateway(gateway.url, "secret"), tmp_path / "cache", tmp_path / "work")
+        assert gateway.asked_with == ["Bearer secret"]

@@ -10,12 +10,13 @@ import http.client
 import os
 import tarfile
 import tempfile
-import urllib.request
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from libs.bus.port import BusError
 from libs.kernel import ids
+from torch_agent.cell_gateway import CellGateway
 
 TIMEOUT_S = 60.0
 CHUNK = 1 << 20
@@ -31,7 +32,7 @@ class CodeBroken(Exception):
     """The archive is there and is no directory that can be unpacked: it will be the same on every node."""
 
 
-def unpack(code_id: str, gateway: str, cache: Path, target: Path) -> None:
+def unpack(code_id: str, gateway: CellGateway, cache: Path, target: Path) -> None:
     """Put the contents of an uploaded directory into `target`. Blocking: call it in a thread.
 
     Raises:
@@ -57,7 +58,7 @@ def unpack(code_id: str, gateway: str, cache: Path, target: Path) -> None:
         raise
 
 
-def _fetched(code_id: str, gateway: str, cache: Path) -> Path:
+def _fetched(code_id: str, gateway: CellGateway, cache: Path) -> Path:
     """The archive in the cache. Tasks that need one upload at the same time wait for one fetch of it."""
     cache.mkdir(parents=True, exist_ok=True)
     archive = cache / f"{code_id}.tar.gz"
@@ -65,7 +66,7 @@ def _fetched(code_id: str, gateway: str, cache: Path) -> Path:
         with (cache / f"{code_id}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_whole(archive, code_id):
-                _fetch(f"{gateway}/v1/code/{code_id}", code_id, archive)
+                _fetch(gateway, code_id, archive)
     except OSError as error:
         raise CodeUnavailable(f"code {code_id} cannot be kept in {cache}: {error}") from error
     return archive
@@ -80,26 +81,26 @@ def _is_whole(archive: Path, code_id: str) -> bool:
         return False
 
 
-def _fetch(url: str, code_id: str, archive: Path) -> None:
+def _fetch(gateway: CellGateway, code_id: str, archive: Path) -> None:
     """Write what the gateway sends beside the archive, and give it the archive's name once its content is checked."""
     handle, name = tempfile.mkstemp(dir=archive.parent, prefix=".fetching-")
     try:
         with os.fdopen(handle, "wb") as file:
-            if _received(url, code_id, file) != code_id:
-                raise CodeUnavailable(f"{url} sent something else than code {code_id}")
+            if _received(gateway, code_id, file) != code_id:
+                raise CodeUnavailable(f"{gateway.url} sent something else than code {code_id}")
         os.replace(name, archive)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
-def _received(url: str, code_id: str, file: BinaryIO) -> str:
+def _received(gateway: CellGateway, code_id: str, file: BinaryIO) -> str:
     """The id of what was sent and written to the file."""
     digest = hashlib.sha256()
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        with gateway.open(f"/v1/code/{code_id}", TIMEOUT_S) as answer:
             while chunk := answer.read(CHUNK):
                 digest.update(chunk)
                 file.write(chunk)
-    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-        raise CodeUnavailable(f"code {code_id} cannot be fetched from {url}: {error}") from error
+    except (OSError, http.client.HTTPException, BusError) as error:  # URLError is an OSError
+        raise CodeUnavailable(f"code {code_id} cannot be fetched from {gateway.url}: {error}") from error
     return ids.code_id(digest.digest())

@@ -16,6 +16,7 @@ from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, conflict_here, filled_in
 from libs.node.task import task_key
+from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, unpack
 from torch_agent.environment import place_of, rank_environments
 from torch_agent.files.outputs import Outputs
@@ -76,7 +77,8 @@ class Launcher:
         if order.code_id is not None:
             self.doing[key] = f"fetching and unpacking code {order.code_id} from {self._options.gateway}"
             cache = self._options.state_dir / "code"
-            await asyncio.to_thread(unpack, order.code_id, self._options.gateway, cache, folder.work)
+            gateway = CellGateway(self._options.gateway, self._options.token)
+            await asyncio.to_thread(unpack, order.code_id, gateway, cache, folder.work)
         self.doing[key] = "starting its processes"
         return folder.start_shim(self._spec(order, folder))
 

@@ -18,6 +18,8 @@ class Options:
     node_id: str
     bus: str
     cell: str
+    token: str
+    """With which the agent asks the gateway; empty: none."""
     gateway: str
     state_dir: Path
     checkpoint_dir: Path
@@ -55,6 +57,9 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--node-id", default=env("SANJAYA_NODE_ID", socket.gethostname()), help="unique within the cell")
     add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///… or kafka://…")
     add("--cell", default=env("SANJAYA_CELL", "local"))
+    add(
+        "--token-file", type=Path, default=env("SANJAYA_TOKEN_FILE"), help="a file that holds the token for the gateway"
+    )
     add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
     add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
     add("--checkpoint-dir", type=Path, default=env("SANJAYA_CHECKPOINTS"), help="on storage that the nodes share")
@@ -100,6 +105,10 @@ def parse(arguments: list[str] | None = None) -> Options:
     found = parser.parse_args(arguments)
     if not found.bus:
         parser.error("--bus (or SANJAYA_BUS) is needed: sqlite:///path/log.db or kafka://host:port")
+    try:
+        token = found.token_file.read_text() if found.token_file else env("SANJAYA_TOKEN", "")
+    except OSError as error:
+        parser.error(f"--token-file {found.token_file}: {error.strerror}; expected a file that holds the token")
     if found.virtual_gpus < 0:
         parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
@@ -107,6 +116,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         node_id=found.node_id,
         bus=found.bus,
         cell=found.cell,
+        token=token.strip(),
         gateway=found.gateway,
         state_dir=Path(state_dir).absolute(),
         checkpoint_dir=Path(found.checkpoint_dir or state_dir / "checkpoints").absolute(),
