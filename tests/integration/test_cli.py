@@ -211,11 +211,28 @@ def test_draining_a_node_moves_its_job(cell: Cell):
         assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
     node = where["placement"][0]["node_id"]
     assert sanjaya(cell, "drain", node).returncode == 2  # a reason is required
-    assert sanjaya(cell, "drain", node, "--reason", "ECC").returncode == 0
+    drained = sanjaya(cell, "drain", node, "--reason", "ECC", "--now", "--wait")
+    assert drained.returncode == 0, drained.stderr
+    assert f"{job}  moving  1 GPU  RUNNING: starts again from zero elsewhere" in drained.stderr
+    assert f"waiting for 1 job: {job}" in drained.stderr and f"{node} is empty" in drained.stdout
     assert sanjaya(cell, "wait", job).returncode == 0
     after = json.loads(sanjaya(cell, "show", job, "--json").stdout)
     assert after["attempt"] == 2 and after["placement"][0]["node_id"] != node
     assert "ECC" in sanjaya(cell, "story", job).stdout
+    assert sanjaya(cell, "undrain", node).returncode == 0
+
+
+def test_a_drain_lets_a_job_run_on_that_would_start_from_zero(cell: Cell, tmp_path: Path):
+    job = submitted(cell, "-n", "staying", "--", "sh", "-c", f"while [ ! -e {tmp_path}/end ]; do sleep 0.1; done")
+    while not (where := json.loads(sanjaya(cell, "show", job, "--json").stdout))["started_s"]:
+        assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
+    node = where["placement"][0]["node_id"]
+    drained = sanjaya(cell, "drain", node, "--reason", "ECC")
+    assert f"{job}  staying  1 GPU  RUNNING: runs on here to its end, and loses nothing" in drained.stderr
+    assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["state"] == "RUNNING"
+    (tmp_path / "end").touch()
+    assert sanjaya(cell, "drain", node, "--reason", "ECC", "--wait").returncode == 0
+    assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["attempt"] == 1
     assert sanjaya(cell, "undrain", node).returncode == 0
 
 

@@ -28,10 +28,7 @@ from services.roster import NAMES
 INFRA = Path(__file__).parents[2] / "infra"
 DATABASE = "postgresql+psycopg://user:secret@postgres.example/sanjaya"
 KNOWN = {f"SANJAYA_{name.upper()}" for cls in (Settings, GatewaySettings) for name in cls.model_fields}
-OF_AGENTS = {
-    "SANJAYA_NODE_ID",
-    "SANJAYA_ADDRESS",
-    "SANJAYA_TOKEN_FILE",
+OF_AGENTS = {"SANJAYA_NODE_ID", "SANJAYA_ADDRESS", "SANJAYA_TOKEN_FILE"} | {
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
 }

@@ -32,13 +32,18 @@ LOOK_AFTER_S = 2.0
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     known = event.job_id in state.queued or event.job_id in state.assignments
-    if len(event.spec.widths) > 1 and not known:  # the first arrival of an id counts
+    if known:  # the first arrival of an id counts
+        return
+    if len(event.spec.widths) > 1:
         state.widths.setdefault(event.job_id, event.spec.widths)
+    if event.spec.restartable:
+        state.restartable[event.job_id] = None
 
 
 @machine.evolves(JobRejected)
 def job_rejected(state: State, event: JobRejected, now_s: float) -> None:
     state.widths.pop(event.job_id, None)
+    state.restartable.pop(event.job_id, None)
 
 
 @machine.evolves(JobPlaced)
@@ -165,6 +170,7 @@ def attempt_ended(state: State, event: Ended, now_s: float) -> None:
     state.queued.pop(event.job_id, None)
     if not isinstance(event, AttemptFailed):
         state.widths.pop(event.job_id, None)
+        state.restartable.pop(event.job_id, None)
     state.assessments.pop(event.job_id, None)
     look_soon(state, now_s)
 

@@ -90,6 +90,8 @@ class Drain(msgspec.Struct, kw_only=True):
     """A node that is being emptied, or is empty and kept so."""
 
     note: str
+    now: bool = True
+    """Jobs leave at once whatever they lose."""
     moved_jobs: int = 0
     empty: bool = False
 
@@ -110,6 +112,8 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: {job id: attempt}}: tasks that were moved away and have not ended yet."""
     widths: dict[str, list[int]] = {}
     """{elastic job: on how many GPUs it may run, ascending}."""
+    restartable: dict[str, None] = {}
+    """Jobs that start again from a checkpoint."""
     queued: dict[str, None] = {}
     """Jobs that wait for GPUs, unless their users have paused them."""
     policy: str = ""
