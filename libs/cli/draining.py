@@ -37,6 +37,8 @@ class OnNode:
     ran_s: float
     """Since its processes were started last."""
     minibatches: int
+    held: bool = False
+    """Its user has paused it."""
 
 
 def fate(job: OnNode, *, moves_live: bool, now: bool) -> str:
@@ -55,11 +57,13 @@ def fate(job: OnNode, *, moves_live: bool, now: bool) -> str:
         return "saves, and starts again from its checkpoint elsewhere"
     if not moves_live:
         return lost
+    if job.held and not now:
+        return "stays paused here, and goes on elsewhere when it is resumed, or here when the node is used again"
     if job.movable:
         return f"moves with its state; where there is no room {lost if now else 'it stays to its end'}"
     if now:
         return lost
-    return "stays paused here" if job.state == "SUSPENDED" else "runs on here to its end, and loses nothing"
+    return "runs on here to its end, and loses nothing"
 
 
 def jobs_on(cell: Client, node: str) -> list[OnNode]:
@@ -95,6 +99,7 @@ def _on_node(job: dict[str, Any], *, restartable: bool, movable: bool) -> OnNode
         movable=movable,
         ran_s=max(0.0, time.time() - (job["started_s"] or time.time())),
         minibatches=job["minibatches"],
+        held=job["held"],
     )
 
 

@@ -1,13 +1,13 @@
 """Nodes are emptied, and the end is reported.
 
-Every job there must leave at once, or those alone that keep what they have done: the others are moved where they can hand
-over their state, and run on to their end where they cannot.
+Every job there must leave at once, or those alone that keep what they have done: the others are moved where they can
+hand over their state, and run on to their end where they cannot.
 """
 
 from __future__ import annotations
 
 from libs.contracts.agent import JobExited, JobMovable, NodeJoined, NodeLeft
-from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
+from libs.contracts.gateway import JobResumeRequested, NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import NodeDrained
 from libs.contracts.reasons import Reason
@@ -30,11 +30,10 @@ def empty_the_node(state: State, event: NodeDrainRequested, turn: Turn[State]) -
     report_empty(state, turn)
 
 
-@machine.decides(JobMovable)
-def leave_with_its_state(state: State, event: JobMovable, turn: Turn[State]) -> None:
-    """A job that runs on on a node that is drained can be moved from now on."""
-    assignment = state.assignments.get(event.job_id)
-    if assignment is not None and assignment.attempt == event.attempt:
+@machine.decides(JobMovable, JobResumeRequested)
+def leave_with_its_state(state: State, event: JobMovable | JobResumeRequested, turn: Turn[State]) -> None:
+    """A job on a node that is drained can be moved from now on, or is to go on."""
+    if event.job_id in state.assignments:
         leave_drained_nodes(state, event.job_id, turn)
 
 
@@ -78,7 +77,7 @@ def leave_after_all(state: State, job_id: str, turn: Turn[State]) -> None:
 def _leave(state: State, job_id: str, node_id: str, turn: Turn[State]) -> None:
     assignment, drain = state.assignments[job_id], state.drains[node_id]
     must_leave = _must_leave(state, job_id, node_id)
-    if job_id in state.moves or not (must_leave or _hands_over(assignment)):
+    if job_id in state.moves or not (must_leave or _moves_on(assignment)):
         return
     reason = Reason(
         code="NodeDrained",
@@ -92,6 +91,6 @@ def _must_leave(state: State, job_id: str, node_id: str) -> bool:
     return state.drains[node_id].now or job_id in state.restartable
 
 
-def _hands_over(assignment: Assignment) -> bool:
-    """Whether all of its tasks can give their state to others."""
-    return all(node_id in assignment.movable for node_id in assignment.nodes)
+def _moves_on(assignment: Assignment) -> bool:
+    """Whether its tasks can give their state to others. A paused job that was moved would hold GPUs until it goes on."""
+    return not assignment.paused and all(node_id in assignment.movable for node_id in assignment.nodes)

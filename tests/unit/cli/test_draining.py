@@ -24,7 +24,7 @@ JOB = OnNode(
     ("changes", "moves_live", "now", "said"),
     [
         ({}, True, False, "runs on here to its end"),
-        ({"state": "SUSPENDED"}, True, False, "stays paused here"),
+        ({"state": "SUSPENDED", "held": True}, True, False, "stays paused here"),
         ({}, True, True, "starts again from zero elsewhere: 2h of work is lost"),
         ({"minibatches": 41_000}, True, True, "41k mini-batches in 2h are lost"),
         ({}, False, False, "starts again from zero elsewhere"),

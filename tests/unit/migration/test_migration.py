@@ -2,7 +2,7 @@
 
 from libs.contracts.agent import JobMovable
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
+from libs.contracts.gateway import JobPauseRequested, JobResumeRequested, NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted, NodeDrained
 from libs.contracts.placement import JobPlaced, JobQueued, JobSucceeded, MoveAbandoned
 from libs.contracts.reasons import Reason
@@ -103,3 +103,12 @@ def test_a_job_whose_move_fails_stays_unless_it_must_leave():
     assert case.give(DRAIN) == [], "the move that is under way may do"
     outputs = case.give(failed)
     assert [type(e) for e in outputs] == [MigrationFailed, MigrationStarted] and outputs[1].must_leave
+
+
+def test_a_paused_job_leaves_when_it_is_resumed_and_holds_no_gpus_elsewhere_before():
+    case = CoreCase(SERVICE)
+    case.give(placed("a", "n1"))
+    case.give(MOVABLE)
+    case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    assert case.give(GENTLY) == []
+    assert not only(case.give(JobResumeRequested(job_id="a", requested_by="u")), MigrationStarted).must_leave
