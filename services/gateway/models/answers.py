@@ -44,7 +44,7 @@ class Job(Answer):
     message: str
     numbers: dict[str, Number]
     queue_position: int | None
-    """Place among all waiting jobs, from 1; null for a job that does not wait."""
+    """Place among the jobs that wait for GPUs, from 1; null for one that does not, and under policies of shares."""
     attempt: int
     where: str
     """`n1:0-3, n2:0`: where it runs or last ran."""

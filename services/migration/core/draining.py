@@ -92,5 +92,5 @@ def _must_leave(state: State, job_id: str, node_id: str) -> bool:
 
 
 def _moves_on(assignment: Assignment) -> bool:
-    """Whether its tasks can give their state to others. A paused job that was moved would hold GPUs until it goes on."""
+    """Whether its tasks can give their state to others; a paused job would hold GPUs there until it is resumed."""
     return not assignment.paused and all(node_id in assignment.movable for node_id in assignment.nodes)
