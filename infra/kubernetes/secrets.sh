@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the secrets of a cell in base/secrets/, from which kustomize makes the Secrets; git ignores them.
 #   infra/kubernetes/secrets.sh postgresql+psycopg://USER:PASSWORD@HOST/DATABASE
-# Prints the operator's token, which is kept nowhere else. Secrets that are there already stay as they are.
+# Prints the operator's token, which is kept nowhere else; that of the agents is for fetching uploads. Secrets that are there already stay as they are.
 set -eu
 umask 077
 random() { od -An -tx1 -N32 /dev/urandom | tr -d ' \n'; }
@@ -22,4 +22,9 @@ if [ ! -e "$folder/tokens.yaml" ]; then
   digest=$(printf %s "$token" | sha256sum | cut -d' ' -f1)
   printf 'tokens:\n  - name: operator\n    sha256: %s\n    scopes: [admin]\n' "$digest" > "$folder/tokens.yaml"
   echo "SANJAYA_TOKEN=$token"
+fi
+if [ ! -e "$folder/agent.token" ]; then
+  random > "$folder/agent.token"
+  digest=$(sha256sum < "$folder/agent.token" | cut -d' ' -f1)
+  printf '  - name: agents\n    sha256: %s\n    scopes: [read]\n' "$digest" >> "$folder/tokens.yaml"
 fi

@@ -128,12 +128,27 @@ def gpus(
 def drain(
     node: Node,
     reason: Annotated[str, typer.Option(help="Goes on the log, for users with waiting jobs.")],
+    now: Annotated[
+        bool, typer.Option("--now", help="Jobs that would start again from zero do so; else they run to their end.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the node is empty.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     gateway: Gateway = None,
 ) -> None:
-    """Move away what runs on a node, and give it nothing new."""
+    """Move away what runs on a node, and give it nothing new. What becomes of each job is shown first."""
+    from libs.cli import draining
+    from libs.policies.table import POLICIES
+
     with client(gateway) as cell:
-        cell.drain(node, reason)
+        jobs = draining.jobs_on(cell, node)
+        moves_live = POLICIES[cell.policy()["policy"]].moves_live
+        fates = [draining.fate(job, moves_live=moves_live, now=now) for job in jobs]
+        draining.agreed(node, jobs, fates, yes=yes)
+        asked_for = cell.drain(node, reason, now=now)
         typer.echo(f"{node} is drained: {reason}")
+        if wait:
+            draining.wait_until_empty(cell, node, asked_for["offset"])
+            typer.echo(f"{node} is empty")
 
 
 def undrain(node: Node, gateway: Gateway = None) -> None:

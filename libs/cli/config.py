@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from libs.cli.own_cells import token_of
 from libs.contracts.bad_input import BadInput
 
 DEFAULT_GATEWAY = "http://127.0.0.1:8420"
@@ -47,6 +48,21 @@ def configured(name: str, flag: str | None = None) -> Found:
                 raise BadInput(f"{origin}: {name}", repr(table[name]), "a text")
             return Found(str(table[name]), origin)
     return Found(DEFAULTS[name], "default")
+
+
+def configured_token(gateway: str) -> Found:
+    """The token for a gateway: the one that is configured, else that of this user's own cell which is there.
+
+    The precedence is that of `configured`, which knows of no gateway: `SANJAYA_TOKEN`, the files, the context in use.
+    Where none of them has a token, and the gateway is one that `sanjaya up` of this user keeps on this machine, the
+    file `token` in the state directory of that cell is read (`libs/cli/own_cells.py`).
+
+    Raises:
+        BadInput: a file cannot be read, or other users can read that of the token.
+    """
+    found = configured("token")
+    own = None if found.value else token_of(gateway)
+    return found if own is None else Found(own[0], str(own[1]))
 
 
 def _tables() -> Iterator[tuple[dict[str, Any], str]]:

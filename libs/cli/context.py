@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from libs.cli.config import configured
+from libs.cli.config import configured, configured_token
 from libs.client import ApiError, Client, Unreachable
 from libs.contracts.bad_input import BadInput
 
@@ -20,7 +20,7 @@ TIMED_OUT, INTERRUPTED, CANCELLED = 124, 130, 143
 CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: FAILED, 412: FAILED, 429: FAILED}
 """{status of the gateway's answer: exit code}; of others, the 4xx are bad input and the 5xx failures."""
 HINTS = {
-    401: "SANJAYA_TOKEN=… sanjaya …, or a token in a context of the configuration",
+    401: "sanjaya config show --origin; a token is given as SANJAYA_TOKEN=…, or in a context of the configuration",
     404: "sanjaya jobs, or sanjaya sweeps",
 }
 
@@ -29,7 +29,8 @@ Gateway = Annotated[str | None, typer.Option(help="URL of the gateway.", rich_he
 
 def client(gateway: str | None = None) -> Client:
     """The client of the configured cell; a token comes from the configuration alone: arguments can be read by all."""
-    return Client(configured("gateway", gateway).value, configured("token").value or None)
+    url = configured("gateway", gateway).value
+    return Client(url, configured_token(url).value or None)
 
 
 def fail(message: str, code: int, hint: str = "") -> NoReturn:

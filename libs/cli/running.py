@@ -20,11 +20,13 @@ from libs.client import Client, ClientError
 from libs.kernel.words import counted
 
 if TYPE_CHECKING:
-    from libs.cli.cell import CellPlan
+    from libs.cli.cell import Cell, CellPlan
 
 StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
 Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
-
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Without tokens: every user of this machine may do everything.")
+]
 
 ENDS_WITHIN_S = 60.0
 """What `down` waits for a cell: its agents, services and broker have up to 35, 10 and 10 s."""
@@ -43,7 +45,7 @@ class EndAsked(BaseException):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (up, down, demo, doctor, version):
+    for command in (up, down, demo, page, doctor, version):
         app.command()(command)
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command("agent", context_settings=passed_on)(agent)
@@ -63,11 +65,20 @@ def up(
         OnExit,
         typer.Option(help="Running tasks go on and the next start adopts them, or save what they can and requeue."),
     ] = OnExit.KEEP,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="Tokens of other users, in a YAML file.", envvar="SANJAYA_TOKENS_FILE", exists=True, dir_okay=False
+        ),
+    ] = None,
+    no_auth: NoAuth = False,
 ) -> None:
     """Keep a cell running on this machine until Ctrl-C. Running jobs lose nothing by that (--on-exit)."""
     from libs.cli.cell import Cell, CellError, CellPlan
     from libs.cli.cell.left import left_in
 
+    if tokens is not None and no_auth:
+        fail("--no-auth with --tokens (or SANJAYA_TOKENS_FILE): expected one of them", USAGE)
     plan = CellPlan(
         state_dir=state_dir_of(state_dir, cell),
         cell=cell,
@@ -77,6 +88,8 @@ def up(
         gateway_port=port,
         host=host,
         on_exit=on_exit.value,
+        auth=not no_auth,
+        tokens_file=tokens.absolute() if tokens is not None else None,
     )
     if plan.host and plan.kafka is not None:
         fail("--host is for the embedded log", USAGE, "sanjaya agent --bus kafka://HOST:PORT on the other machine")
@@ -86,12 +99,30 @@ def up(
         with Cell(plan, say) as running:
             if plan.joining is not None:
                 say(f"another machine joins by:  {plan.joining.command()}")
-            say(f"{plan.gateway_url}   Ctrl-C ends it")
+            say_where(running)
             running.wait()
     except CellError as error:
         fail(str(error), FAILED)
     except EndAsked:
         show_left(left_in(plan.state_dir), plan)
+
+
+def say_where(running: Cell) -> None:
+    """Where the cell is. The link with its code is for a person, and not for a log."""
+    from libs.cli.cell import CellError
+
+    if sys.stderr.isatty():
+        try:
+            say(f"page, for one browser: {running.page_link()}   (sanjaya page prints another link)")
+        except OSError as error:
+            raise CellError(f"the gateway gives no link to the page: {error}") from None
+    say(f"{running.plan.gateway_url}   Ctrl-C ends it")
+
+
+def page(gateway: Gateway = None) -> None:
+    """A link to the page of the cell: it lets one browser in, once, with the rights of the token used here."""
+    with client(gateway) as live:
+        typer.echo(f"{live.base_url.rstrip('/')}{live.browser_login()['path']}")
 
 
 def down(state_dir: StateDir = None, cell: Annotated[str, typer.Option()] = "local") -> None:
@@ -168,8 +199,9 @@ def command_again(plan: CellPlan) -> str:
         "--port": (plan.gateway_port, usual.gateway_port),
         "--host": (plan.host, usual.host),
         "--on-exit": (plan.on_exit, OnExit.KEEP.value),
+        "--tokens": (plan.tokens_file, None),
     }
-    words = ["sanjaya", "up", "--state-dir", str(plan.state_dir)]
+    words = ["sanjaya", "up", "--state-dir", str(plan.state_dir), *(() if plan.auth else ("--no-auth",))]
     for name, (given, default) in options.items():
         if given != default:
             words += [name, str(given)]
@@ -182,6 +214,7 @@ def demo(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Have every job that can succeed train so many steps: 20 is quick.")
     ] = None,
+    no_auth: NoAuth = False,
 ) -> None:
     """A whole cell, a dozen real training jobs, their story, and the audit."""
     from libs.cli.cell import CellError
@@ -191,7 +224,7 @@ def demo(
         what = f"the demonstration trains real models, for which this installation lacks {' and '.join(missing)}"
         fail(what, FAILED, command_to_add(*missing))
     try:
-        sys.exit(run(kafka_servers(bus), keep, steps))
+        sys.exit(run(kafka_servers(bus), keep, steps, auth=not no_auth))
     except CellError as error:
         fail(str(error), FAILED)
 

@@ -19,7 +19,7 @@ SECTIONS = {
         "what has happened, and whether it had to",
     ),
     "Before anything runs": ("solve simulate generate experiment reproduce", "policies and traces, tried"),
-    "This machine": ("up down agent demo doctor config context version", "cells, and how this command finds them"),
+    "This machine": ("up down page agent demo doctor config context version", "cells, and how this command finds them"),
 }
 """{title: (names of commands, what they have in common)}."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from libs.cli.config import CONFIG, DEFAULTS, choose_context, chosen_context, configured, contexts
+from libs.cli.config import CONFIG, DEFAULTS, choose_context, chosen_context, configured, configured_token, contexts
 from libs.cli.context import NOT_FOUND, Gateway, fail
 from libs.cli.listing import AsJson, NoHeaders, Output, nearest
 from libs.cli.output import Column, Form, show
@@ -39,8 +39,9 @@ def show_config(
 ) -> None:
     """The configuration; a token is never shown."""
     rows: list[dict[str, Any]] = []
+    url = configured("gateway", gateway).value
     for name in DEFAULTS:
-        found = configured(name, gateway if name == "gateway" else None)
+        found = configured_token(url) if name == "token" else configured(name, gateway if name == "gateway" else None)
         shown = "(set)" if name == "token" and found.value else found.value
         rows.append({"name": name, "value": shown, "origin": found.origin})
     columns = [Column("NAME", lambda r: r["name"]), Column("VALUE", lambda r: r["value"])]

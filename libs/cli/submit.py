@@ -11,7 +11,6 @@ import typer
 
 from libs.cli import spec
 from libs.cli.checking import check
-from libs.cli.config import configured
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.env_files import filled_in
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
@@ -82,7 +81,7 @@ def _submit_dag(
     from libs.cli.files import with_files
 
     jobs = [
-        signed(with_files(cell, filled_in(job), given["workdir"], no_upload=given["no_upload"], send=not dry_run))
+        signed(cell, with_files(cell, filled_in(job), given["workdir"], no_upload=given["no_upload"], send=not dry_run))
         for job in dag["jobs"]
     ]
     if not dry_run:
@@ -160,12 +159,12 @@ def build(cell: Client, given: Given, loaded: dict[str, Any], *, send: bool = Tr
     request.update(members(given, request))
     from libs.cli.files import with_files  # not by commands that only ask: rules of ignored files take 30 ms
 
-    return signed(with_files(cell, request, given["workdir"], no_upload=given["no_upload"], send=send))
+    return signed(cell, with_files(cell, request, given["workdir"], no_upload=given["no_upload"], send=send))
 
 
-def signed(request: dict[str, Any]) -> dict[str, Any]:
+def signed(cell: Client, request: dict[str, Any]) -> dict[str, Any]:
     """The job request with its user; a cell that knows its users by their tokens does not need to be told."""
-    if configured("token").value or not (user := _user()):
+    if cell.token or not (user := _user()):
         return request
     return {"user": user, **request}
 

@@ -80,7 +80,7 @@ def build(
     request = spec.sweep_from_file(file)
     from libs.cli.files import with_files
 
-    trial = signed(with_files(cell, filled_in(request["trial"]), workdir, no_upload=no_upload))
+    trial = signed(cell, with_files(cell, filled_in(request["trial"]), workdir, no_upload=no_upload))
     return {**request, "trial": trial, **({"name": name} if name else {})}
 
 

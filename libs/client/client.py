@@ -252,17 +252,17 @@ class Client(Connection):
         """Ask for its end, with that of all its trials."""
         return self._ask("POST", _sweep(sweep, "cancel"), json={"note": note})
 
-    def nodes(self) -> list[Json]:
-        """All nodes."""
-        return list(self._ask("GET", "/v1/nodes")["items"])
+    def nodes(self, *, at_least_offset: int | None = None) -> list[Json]:
+        """All nodes, as of this offset of control or a later one."""
+        return list(self._ask("GET", "/v1/nodes", params={"at_least_offset": at_least_offset})["items"])
 
     def gpus(self) -> list[Json]:
         """All GPUs and the jobs that have them."""
         return list(self._ask("GET", "/v1/gpus")["items"])
 
-    def drain(self, node: str, reason: str) -> Json:
+    def drain(self, node: str, reason: str, *, now: bool = False) -> Json:
         """Move away what runs on the node and give it nothing new."""
-        return self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/drain", json={"reason": reason})
+        return self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/drain", json={"reason": reason, "now": now})
 
     def undrain(self, node: str) -> Json:
         """Use the node again."""
@@ -308,6 +308,10 @@ class Client(Connection):
     def status(self) -> Json:
         """How the cell is: lag, counts, the conservation light."""
         return self._ask("GET", "/v1/status")
+
+    def browser_login(self) -> Json:
+        """A link that lets one browser in, once, with this client's rights: its `path` at the gateway."""
+        return self._ask("POST", "/v1/browser-logins")
 
     def dead_letters(self, *, limit: int | None = None) -> Json:
         """Records that services could not take: their `total` number, and the newest of them as `items`."""

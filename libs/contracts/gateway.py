@@ -169,7 +169,7 @@ class JobSessionOpened(Event, frozen=True, kw_only=True):
 class JobSessionClosed(Event, frozen=True, kw_only=True):
     """The session is over: its processes have ended, or are being ended.
 
-    A session of a gateway that was ended or cut off from the log has none of these; it ended with that gateway.
+    Of a session that has ended with its gateway the next gateway says so.
     """
 
     job_id: str
@@ -284,6 +284,9 @@ class NodeDrainRequested(Event, frozen=True, kw_only=True):
     note: str
     """Why; required of the operator."""
     requested_by: str
+    now: bool = True
+    """Whether jobs that would start again from zero leave at once, too. Else they are moved with their state where that
+    is possible, and run on to their end where it is not."""
 
 
 @event("node.undrain_requested.v1", owner=OWNER, subject="node_id")

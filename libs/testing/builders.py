@@ -191,9 +191,9 @@ class Scenario:
         """A user lets the job go on."""
         return self.plan(at, JobResumeRequested(job_id=job_id, requested_by=OPERATOR))
 
-    def drain(self, node_id: str, *, at: float, until: float | None = None) -> Self:
+    def drain(self, node_id: str, *, at: float, until: float | None = None, now: bool = True) -> Self:
         """An operator empties the node, and lets it work again."""
-        self.plan(at, NodeDrainRequested(node_id=node_id, note="maintenance", requested_by=OPERATOR))
+        self.plan(at, NodeDrainRequested(node_id=node_id, note="maintenance", requested_by=OPERATOR, now=now))
         if until is not None:
             self.plan(until, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
         return self

@@ -224,7 +224,7 @@ def _draw_requests(
         scenario.pause(draw(st.sampled_from(jobs)), at=begin, until=begin + draw(spans))
     for _ in range(draw(st.integers(0, 2))):
         begin = draw(times)
-        scenario.drain(draw(nodes), at=begin, until=begin + draw(spans))
+        scenario.drain(draw(nodes), at=begin, until=begin + draw(spans), now=draw(st.booleans()))
     for tenant in draw(st.lists(st.sampled_from(["research", "product"]), max_size=2, unique=True)):
         begin = draw(times)
         scenario.tenant(tenant, draw(st.sampled_from([0, 2, 6])), at=begin)

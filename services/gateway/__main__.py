@@ -53,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     host, port = settings.address()
     settings.listen = f"{options.host or host}:{options.port if options.port is not None else port}"
     try:
-        tokens = Tokens.read(settings.tokens_file) if settings.tokens_file else None
+        files = [path for path in (settings.tokens_file, settings.cell_tokens_file) if path is not None]
+        tokens = Tokens.read(*files) if files else None
         agent_tokens = Tokens.read(settings.agent_tokens_file) if settings.agent_tokens_file else None
         if settings.cell_key_file:
             read_key(settings.cell_key_file)

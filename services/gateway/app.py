@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from libs.bus.http.protocol import QUESTIONS_AND_ANSWERS
 from services.gateway.api import (
     agents_bus,
+    browsers,
     cluster,
     code,
     dead_letters,
@@ -103,6 +104,7 @@ _ROOMS = (
     status,
     usage,
     dead_letters,
+    browsers,
     page,
 )
 _ROUTES = [route for room in _ROOMS for route in room.router.routes]

@@ -12,12 +12,13 @@ from weakref import WeakValueDictionary
 from libs.bus.port import Bus, Fenced
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
-from libs.contracts.gateway import OWNER
+from libs.contracts.gateway import OWNER, JobSessionClosed
 from libs.kernel.ids import request_id
 from libs.runtime.agents import Agents
 from libs.runtime.cell_key import read_key
 from libs.runtime.exits import StopRequested
 from services.gateway.adapters.agents_bus import AgentsBus
+from services.gateway.adapters.browsers import Browsers
 from services.gateway.adapters.code_store import CodeStore
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
@@ -25,6 +26,7 @@ from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.feed import Feed
 from services.gateway.adapters.intake import Intake, OnAppended
 from services.gateway.adapters.keys import Keys
+from services.gateway.adapters.left_open import LeftOpen
 from services.gateway.adapters.light import Lamp
 from services.gateway.adapters.metrics import Metrics
 from services.gateway.adapters.sessions import Forwards
@@ -77,8 +79,11 @@ class Gateway:
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
-        self.agents = Agents(read_key(settings.cell_key_file) if settings.cell_key_file else None)
+        key = read_key(settings.cell_key_file) if settings.cell_key_file else None
+        self.agents = Agents(key)
+        self.browsers = Browsers(key, settings.address()[1], now)
         self.forwards = Forwards()
+        self.sessions = LeftOpen(bus, self.database, lambda closed: self.intake.take(self.session_end(closed)))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.fenced: Fenced | None = None
         """Another gateway has taken over: the process has to end."""
@@ -86,6 +91,10 @@ class Gateway:
     def envelope(self, key: str, event: Event) -> Envelope:
         """The envelope of a request that is named by a key."""
         return Envelope(id=request_id(OWNER, key), source=OWNER, time_s=whole_microseconds(self.now()), event=event)
+
+    def session_end(self, closed: JobSessionClosed) -> Envelope:
+        """The envelope of the end of a session, which it has once."""
+        return self.envelope(f"{closed.session_id}/closed", closed)
 
     def lock(self, subject: str) -> asyncio.Lock:
         """Held while a change of a job or a sweep is decided and appended: two with one `If-Match` must not both pass.
@@ -110,6 +119,7 @@ class Gateway:
                 ("dead letters", self.dead_letters.run()),
                 ("lamp", self.lamp.run(self.stop)),
                 ("index", self.intake.keep()),
+                ("sessions", self.sessions.run()),
             )
         ]
         try:

@@ -29,6 +29,8 @@ class GatewaySettings(Settings):
     """Tokens with which agents join (scope `agent`), in a file of the same form as `tokens_file`."""
     tokens_file: Path | None = None
     """What each user may do (`adapters/tokens.py`); none: every request may do everything, from this machine only."""
+    cell_tokens_file: Path | None = None
+    """Tokens of the cell's own user and agents, as `sanjaya up` makes them, besides those of `tokens_file`."""
     cell_key_file: Path | None = None
     """The secret that this gateway shares with the cell's agents (`libs/runtime/cell_key.py`); none: no files."""
     anonymous: bool = False

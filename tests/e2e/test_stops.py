@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 
 import psutil
@@ -27,18 +27,23 @@ from libs.contracts.agent import JobExited, JobStarted, NodeJoined, NodeLeaving
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.placement import JobPreempted
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import often
 from tests.e2e.checking import checked
 from tests.e2e.disturbed import SCRIPT
 from tests.e2e.test_rounds import wait_until
-from tests.e2e.upgrading import ended_by_force
+from tests.e2e.upgrading import ended_by_force, of_folder
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 
 SANJAYA = (sys.executable, "-m", "libs.cli.main")
 TRAINING, SLEEPING = 2, 6
 CHECKPOINT_EVERY = 10
 """Batches, in `SCRIPT`: what a job may lose by a machine that goes down without a word."""
 WITHIN_S = 150.0
+STOP_S = 60.0
+"""A unit's processes have so long to end (`TimeoutStopSec`)."""
+WAYS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+AWAY = "its processes were ended while the agent of node n1 was away"
 
 
 class Up:
@@ -46,7 +51,6 @@ class Up:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.state_dir, self.port = folder, folder / "cell", free_port()
-        self.client = Client(f"http://127.0.0.1:{self.port}")
         given = ["--state-dir", str(self.state_dir), "--virtual-gpus", "8", "--port", str(self.port), *options]
         self.again = shlex.join(["sanjaya", "up", *given])
         self.jobs: list[str] = []
@@ -57,7 +61,7 @@ class Up:
         """By the command that the last one has said would do it."""
         command = [*SANJAYA, *shlex.split(self.again)[1:], *options]
         # An agent that takes long to be back on a busy machine is not to be taken for lost.
-        environment = {**os.environ, "SANJAYA_NODE_TIMEOUT_S": "300"}
+        environment = {**os.environ, "SANJAYA_NODE_TIMEOUT_S": "300", "HOME": str(self.folder / "home")}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -66,6 +70,7 @@ class Up:
         while "Ctrl-C ends it" not in said[-1]:
             said.append(self.process.stderr.readline())
             assert said[-1], "".join(said)
+        self.client = Client(f"http://127.0.0.1:{self.port}", (self.state_dir / "token").read_text().strip())
 
     def stop(self, number: int) -> dict[str, list[int]]:
         """Returns {job: pids} of what it says goes on without it."""
@@ -133,18 +138,49 @@ class Up:
         return found
 
     def each_process_ends(self) -> None:
-        """The services each in one of the three ways, and then the agent in all of them."""
-        ways = cycle((signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
+        """The services each in one of the three ways (in all of them, if thorough), and then the agent in all."""
+        for first in range(often(1, thorough=len(WAYS))):
+            self._each_service_ends(islice(cycle(WAYS), first, None))
+        for number in WAYS:
+            [agent] = [found for name, found in self.processes().items() if name.startswith("torch_agent")]
+            before = self.incarnation()
+            agent.send_signal(number)
+            self.until(lambda before=before: self.incarnation() > before)
+
+    def _each_service_ends(self, ways: Iterator[int]) -> None:
         services = {name: each for name, each in self.processes().items() if not name.startswith("torch_agent")}
         for process in services.values():
             process.send_signal(next(ways))
         self.until(lambda: all(self.is_back(name, process.pid) for name, process in services.items()))
         self.until(self.client.status)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            [agent] = [found for name, found in self.processes().items() if name.startswith("torch_agent")]
-            before = self.incarnation()
-            agent.send_signal(number)
-            self.until(lambda before=before: self.incarnation() > before)
+
+    def unit_stops(self, *, tasks: bool = False) -> None:
+        """As by a service manager: SIGTERM to all processes of the cell's unit at once, then SIGKILL to what is left.
+
+        Args:
+            tasks: they are of the unit, too; our own units leave them alone (`KillMode=process`).
+        """
+        up = psutil.Process(self.process.pid)
+        kept = up.children(recursive=tasks)
+        if tasks:  # those of an earlier agent are no children any more
+            kept += [each for each in of_folder(self.folder) if each not in kept]
+        for process in (up, *kept):
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.communicate(timeout=STOP_S)
+        _, left = psutil.wait_procs(kept, timeout=STOP_S)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.kill()
+        self.process.communicate()
+        psutil.wait_procs(left)
+
+    def stands_still(self, job: str) -> None:
+        """Pause a job, and wait until it is suspended."""
+        self.client.pause(job)
+        self.until(lambda: self.client.job(job)["state"] == "SUSPENDED")
 
     def is_back(self, name: str, pid: int) -> bool:
         process = self.processes().get(name)
@@ -187,23 +223,46 @@ def up(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Up]:
     ended_by_force(tmp_path)
 
 
+@pytest.mark.parametrize("up", [(), ("--bus", "kafka")], indirect=True, ids=["embedded", "kafka"])
 def test_no_stop_of_a_cell_costs_a_job_more_than_is_stated(up: Up):
     up.start()
     up.submit_all()
     up.all_run(attempt=1)
 
+    # What ends up, services and agent leaves the tasks alone, the one that is suspended as well.
+    up.stands_still(up.jobs[0])
     left = up.stop(signal.SIGINT)
     assert sorted(left) == sorted(up.jobs)
     assert all(psutil.pid_exists(pid) for pids in left.values() for pid in pids)
     up.start()
     a_second_cell_on_its_port_is_refused(up)
+    assert up.stop(signal.SIGTERM) == left
+    up.start()
     up.each_process_ends()
+    up.unit_stops()
+    up.start()
+    assert up.client.job(up.jobs[0])["state"] == "SUSPENDED"
+    up.client.resume(up.jobs[0])
     up.all_run(attempt=1)
     assert up.pids() == left, "the same processes"
+    assert twice(up) == [0] * TRAINING
 
+    # What ends the tasks as well lets them save what they have done.
+    up.unit_stops(tasks=True)
+    assert nothing_left_of(up.folder) == []
+    up.start()
+    up.all_run(attempt=2)
+    up.stop(signal.SIGINT)
+    assert sorted(up.down()) == sorted(up.jobs) and nothing_left_of(up.folder) == []
+    up.start()
+    up.all_run(attempt=3)
+    assert all(told(up, job).count(AWAY) == 2 for job in up.jobs)
+    assert twice(up) == [0] * TRAINING
+
+    # What ends them without a word costs what they have done since their last checkpoint.
     up.machine_restarts()
     up.start("--on-exit", "requeue")
-    up.all_run(attempt=2)
+    up.all_run(attempt=4)
     lost = twice(up)
     assert all(count <= CHECKPOINT_EVERY for count in lost), lost
     assert all("the machine of node n1 was restarted" in told(up, job) for job in up.jobs)
@@ -211,30 +270,12 @@ def test_no_stop_of_a_cell_costs_a_job_more_than_is_stated(up: Up):
     assert up.stop(signal.SIGINT) == {} and nothing_left_of(up.folder) == []
     assert "--on-exit requeue" in up.again
     up.start()
-    up.all_run(attempt=3)
+    up.all_run(attempt=5)
     assert all("the agent of node n1 is being stopped" in told(up, job) for job in up.jobs)
     assert twice(up) == lost, "what was saved on leaving is not done again"
 
     log = up.all_succeed()
-    check_log(log, interrupted=TRAINING + SLEEPING, preempted=TRAINING + SLEEPING)
-    check_losses(up)
-    up.stop(signal.SIGTERM)
-    assert nothing_left_of(up.folder) == []
-
-
-@pytest.mark.parametrize("up", [("--bus", "kafka")], indirect=True)
-def test_what_a_cell_on_kafka_has_left_is_ended_by_down_and_goes_on_from_there(up: Up):
-    up.start()
-    up.submit_all()
-    up.all_run(attempt=1)
-    left = up.stop(signal.SIGINT)
-    assert sorted(left) == sorted(up.jobs)
-    assert sorted(up.down()) == sorted(up.jobs) and nothing_left_of(up.folder) == []
-    up.start()
-    up.all_run(attempt=2)
-    assert twice(up) == [0] * TRAINING
-    assert all("its processes were ended while the agent of node n1 was away" in told(up, job) for job in up.jobs)
-    check_log(up.all_succeed(), interrupted=TRAINING + SLEEPING, preempted=0)
+    check_log(log, interrupted=3 * (TRAINING + SLEEPING), preempted=TRAINING + SLEEPING)
     check_losses(up)
     up.stop(signal.SIGTERM)
     assert nothing_left_of(up.folder) == []

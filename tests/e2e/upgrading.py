@@ -173,7 +173,15 @@ def by_hand(folder: Path, losses: dict[str, list[str]], changing: Sequence[Chang
 
 def ended_by_force(folder: Path) -> None:
     """End the processes that name a folder: the tasks that a cell's agents have left alone."""
-    for process in psutil.process_iter(["cmdline"]):
-        if str(folder) in " ".join(process.info["cmdline"] or []):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+    for process in of_folder(folder):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def of_folder(folder: Path) -> list[psutil.Process]:
+    """The processes that name a folder."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(folder) in " ".join(process.info["cmdline"] or [])
+    ]

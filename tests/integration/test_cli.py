@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
+import yaml
 
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellError, CellPlan
 from libs.testing.leftovers import nothing_left_of
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
+READERS = "the-token-of-a-reader"
 Run = subprocess.CompletedProcess[str]
 
 UNTIL_MOVED = "[ $SANJAYA_ATTEMPT = 2 ] || exec sleep 600"
@@ -25,9 +29,15 @@ UNTIL_MOVED = "[ $SANJAYA_ATTEMPT = 2 ] || exec sleep 600"
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     folder = tmp_path_factory.mktemp("cli")
-    plan = CellPlan(state_dir=folder, agents=2, gpus_per_agent=2, gateway_port=free_port())
-    with Cell(plan) as running:
-        yield running
+    users = tmp_path_factory.mktemp("users") / "tokens.yaml"
+    users.write_text(yaml.safe_dump({"tokens": [{"name": "rita", "token": READERS, "scopes": ["read"]}]}))
+    plan = CellPlan(
+        state_dir=folder, agents=2, gpus_per_agent=2, gateway_port=free_port(), auth=True, tokens_file=users
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        with Cell(plan) as running:
+            yield running
     assert nothing_left_of(folder) == []
 
 
@@ -43,6 +53,29 @@ def sanjaya(cell: Cell | None, *arguments: str, cwd: Path | None = None, **chang
 def in_an_empty_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is submitted uploads the current directory."""
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
+def test_the_cell_is_its_users_whose_commands_find_the_token(cell: Cell):
+    assert stat.S_IMODE(cell.plan.state_dir.stat().st_mode) == 0o700
+    shown = sanjaya(cell, "config", "show", "--origin").stdout
+    assert f"token\t(set)\t{cell.plan.state_dir / 'token'}" in shown.splitlines()
+    assert cell.token() not in shown
+    stranger = {"HOME": str(cell.plan.state_dir / "nowhere")}
+    refused = sanjaya(cell, "jobs", **stranger)
+    assert refused.returncode == 4 and "the request has no bearer token" in refused.stderr
+    assert sanjaya(cell, "jobs", SANJAYA_TOKEN=READERS, **stranger).returncode == 0
+    assert sanjaya(cell, "submit", "--", "true", SANJAYA_TOKEN=READERS, **stranger).returncode == 4
+
+
+def test_a_link_opens_the_page_once(cell: Cell):
+    link = sanjaya(cell, "page").stdout.strip()
+    assert link.startswith(f"{cell.plan.gateway_url}/enter?code=")
+    with httpx2.Client(base_url=cell.plan.gateway_url, follow_redirects=True) as browser:
+        assert browser.get("/v1/status").status_code == 401
+        assert "<title>Sanjaya</title>" in browser.get(link).text
+        assert browser.get("/v1/status").status_code == 200
+    with httpx2.Client(base_url=cell.plan.gateway_url) as another:
+        assert another.get(link).status_code == 401
 
 
 def test_what_could_never_run_is_refused_before_it_is_submitted(cell: Cell):
@@ -203,11 +236,28 @@ def test_draining_a_node_moves_its_job(cell: Cell):
         assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
     node = where["placement"][0]["node_id"]
     assert sanjaya(cell, "drain", node).returncode == 2  # a reason is required
-    assert sanjaya(cell, "drain", node, "--reason", "ECC").returncode == 0
+    drained = sanjaya(cell, "drain", node, "--reason", "ECC", "--now", "--wait")
+    assert drained.returncode == 0, drained.stderr
+    assert f"{job}  moving  1 GPU  RUNNING: starts again from zero elsewhere" in drained.stderr
+    assert f"waiting for 1 job: {job}" in drained.stderr and f"{node} is empty" in drained.stdout
     assert sanjaya(cell, "wait", job).returncode == 0
     after = json.loads(sanjaya(cell, "show", job, "--json").stdout)
     assert after["attempt"] == 2 and after["placement"][0]["node_id"] != node
     assert "ECC" in sanjaya(cell, "story", job).stdout
+    assert sanjaya(cell, "undrain", node).returncode == 0
+
+
+def test_a_drain_lets_a_job_run_on_that_would_start_from_zero(cell: Cell, tmp_path: Path):
+    job = submitted(cell, "-n", "staying", "--", "sh", "-c", f"while [ ! -e {tmp_path}/end ]; do sleep 0.1; done")
+    while not (where := json.loads(sanjaya(cell, "show", job, "--json").stdout))["started_s"]:
+        assert where["state"] in ("QUEUED", "STARTING", "RUNNING")
+    node = where["placement"][0]["node_id"]
+    drained = sanjaya(cell, "drain", node, "--reason", "ECC")
+    assert f"{job}  staying  1 GPU  RUNNING: runs on here to its end, and loses nothing" in drained.stderr
+    assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["state"] == "RUNNING"
+    (tmp_path / "end").touch()
+    assert sanjaya(cell, "drain", node, "--reason", "ECC", "--wait").returncode == 0
+    assert json.loads(sanjaya(cell, "show", job, "--json").stdout)["attempt"] == 1
     assert sanjaya(cell, "undrain", node).returncode == 0
 
 

@@ -39,6 +39,8 @@ async def test_requests_without_a_token_are_refused(cell: Cell, headers: dict[st
     answer = await cell.client.get("/v1/jobs", headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
+    if "Bearer wrong" not in headers.values():
+        assert "send `Authorization: Bearer TOKEN`" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/problems/invalid"])
@@ -142,3 +144,36 @@ async def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> Non
             assert (await cell.client.get("/v1/jobs", headers={"Host": host})).status_code == 200
         posted = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers={"Sec-Fetch-Site": "cross-site"})
         assert posted.status_code == 403
+
+
+async def test_a_link_lets_one_browser_in_with_the_rights_of_its_token(cell: Cell) -> None:
+    assert (await cell.client.post("/v1/browser-logins")).status_code == 401
+    made = await cell.client.post("/v1/browser-logins", headers=bearer("submitter"))
+    assert made.status_code == 201
+    link = made.json()["path"]
+    entered = await cell.client.get(link)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    said = entered.headers["set-cookie"]
+    assert "HttpOnly" in said and "SameSite=strict" in said and "the-submitter" not in said
+    assert (await cell.client.get("/v1/jobs")).status_code == 200, "the client keeps the cookie, as a browser does"
+    page = {"Origin": "http://localhost"}
+    assert (await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=page)).status_code == 201
+    assert (await cell.client.put("/v1/tenants/vision", json={"gpu_limit": 1}, headers=page)).status_code == 403
+    cell.client.cookies.clear()
+    again = await cell.client.get(link)
+    assert again.status_code == 401 and "sanjaya page" in again.text
+    assert (await cell.client.get("/v1/jobs")).status_code == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost:9999"}, {"Origin": "null"}])
+async def test_other_pages_change_nothing_with_the_cookie(cell: Cell, headers: dict[str, str]) -> None:
+    made = await cell.client.post("/v1/browser-logins", headers=bearer("admin"))
+    await cell.client.get(made.json()["path"])
+    answer = await cell.client.post("/v1/jobs", json={"command": ["x"]}, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (403, "/problems/forbidden")
+    assert await cell.bus.end_offset(CONTROL) == 0
+
+
+async def test_without_tokens_a_link_needs_no_code(tmp_path: Path) -> None:
+    async with running_cell(tmp_path) as cell:
+        assert (await cell.client.post("/v1/browser-logins")).json() == {"path": "/", "valid_s": 0.0}

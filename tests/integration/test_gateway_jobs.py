@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.agent import JobSuspended
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, PolicyChanged
 from libs.contracts.placement import JobQueued, JobSucceeded, TimeSliceStarted
 from libs.contracts.reasons import Reason
 from libs.testing.core_case import node
@@ -112,11 +112,38 @@ async def test_fields_can_be_chosen(cell: Cell) -> None:
 
 
 async def test_waiting_jobs_know_their_place(cell: Cell) -> None:
-    await cell.submit(name="first")
-    await cell.submit(name="second")
-    await cell.submit(name="urgent", priority=5)
-    found = await cell.get("/v1/jobs", fields="name,queue_position")
-    assert {item["name"]: item["queue_position"] for item in found["items"]} == {"urgent": 1, "first": 2, "second": 3}
+    ids = [await cell.submit(name=name) for name in ("first", "second")]
+    ids.append(await cell.submit(name="urgent", priority=5))
+    await cell.say(*(grant(job_id, 1) for job_id in ids))
+    assert await places(cell) == {"urgent": 1, "first": 2, "second": 3}
+
+
+async def places(cell: Cell) -> dict[str, int | None]:
+    found = (await cell.get("/v1/jobs", fields="name,queue_position"))["items"]
+    return {item["name"]: item["queue_position"] for item in found}
+
+
+async def test_jobs_that_wait_for_other_things_than_gpus_are_before_no_job_that_waits_for_them(cell: Cell) -> None:
+    ids = {name: await cell.submit(name=name) for name in ("paused", "unasked", "cancelled", "waits")}
+    await cell.say(*(grant(ids[name], 1) for name in ("paused", "cancelled", "waits")))
+    for name, change in (("paused", "pause"), ("cancelled", "cancel")):
+        assert (await cell.client.post(f"/v1/jobs/{ids[name]}/{change}")).status_code == 202
+    assert await places(cell) == {"paused": None, "unasked": None, "cancelled": None, "waits": 1}
+    assert (await cell.get(f"/v1/jobs/{ids['waits']}/why"))["queue_position"] == 1
+
+
+async def test_a_suspended_job_that_is_to_go_on_has_its_place_under_a_policy_with_an_order(cell: Cell) -> None:
+    stands, waits = [await cell.submit(name=name) for name in ("stands", "waits")]
+    await cell.say(node("n1", 2), node("n2", 2), grant(stands, 2), placed(stands), grant(waits, 2))
+    await cell.say(*(started(node_id, job_id=stands) for node_id in ("n1", "n2")), turn(1, suspended=[stands]))
+    await cell.say(*(JobSuspended(job_id=stands, attempt=1, node_id=node_id) for node_id in ("n1", "n2")))
+    assert await places(cell) == {"stands": 1, "waits": 2}
+    for policy, expected in (
+        ("gandiva", {"stands": None, "waits": 1}),
+        ("max_min_fairness", {"stands": None, "waits": None}),
+    ):
+        await cell.say(PolicyChanged(policy=policy, requested_by="op"))
+        assert await places(cell) == expected
 
 
 async def test_a_job_is_found_by_the_beginning_of_its_id_or_its_name(cell: Cell) -> None:

@@ -43,6 +43,7 @@ async def test_everything_that_the_page_needs_is_here(cell: Cell) -> None:
         "/web/style.css",
         "/web/icon.svg",
         "/web/chart.js",
+        "/web/drawing.js",
         "/web/group.js",
         "/web/letters.js",
     } <= set(found)

@@ -28,7 +28,10 @@ from services.roster import NAMES
 INFRA = Path(__file__).parents[2] / "infra"
 DATABASE = "postgresql+psycopg://user:secret@postgres.example/sanjaya"
 KNOWN = {f"SANJAYA_{name.upper()}" for cls in (Settings, GatewaySettings) for name in cls.model_fields}
-OF_AGENTS = {"SANJAYA_NODE_ID", "SANJAYA_ADDRESS", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+OF_AGENTS = {"SANJAYA_NODE_ID", "SANJAYA_ADDRESS", "SANJAYA_TOKEN_FILE"} | {
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+}
 STRIMZI = "kafka.strimzi.io/v1"
 
 Manifest = dict[str, Any]
@@ -151,6 +154,8 @@ def test_the_secrets_are_what_the_programs_take_and_stay(folder: Path):
     operator = tokens.find((folder / "token").read_text().strip().removeprefix("SANJAYA_TOKEN="))
     assert operator is not None
     assert operator.may(Scope.OPERATE)
+    agents = tokens.find((secrets / "agent.token").read_text().strip())
+    assert agents is not None and agents.may(Scope.READ) and not agents.may(Scope.SUBMIT)
     again = subprocess.run([str(folder / "secrets.sh"), DATABASE], capture_output=True, text=True, check=True)
     assert again.stdout == ""
     assert read_key(secrets / "cell.key") == key

@@ -26,7 +26,7 @@ AGENTS = [path for path in UNITS if path.stem == "sanjaya-agent"]
 CELL = FOLDER / "user" / "sanjaya.service"
 SERVICES = [path for path in UNITS if path.stem in ("sanjaya-core@", "sanjaya-service@")]
 PREFIX = "/opt/sanjaya/current"
-OF_AGENTS = {"SANJAYA_ADDRESS", "SANJAYA_NODE_ID", "SANJAYA_RACK", "SANJAYA_CHECKPOINTS"}
+OF_AGENTS = {"SANJAYA_ADDRESS", "SANJAYA_NODE_ID", "SANJAYA_RACK", "SANJAYA_CHECKPOINTS", "SANJAYA_TOKEN_FILE"}
 
 
 def lines_of(unit: Path) -> dict[str, list[str]]:

@@ -16,7 +16,9 @@ from typing import Any, Self, TextIO
 from libs.bus.connect import connect
 from libs.bus.local_broker.network import free_port
 from libs.bus.port import BusError, TopicLayout
+from libs.cli import own_cells
 from libs.cli.cell import lock
+from libs.cli.cell.access import own_folder
 from libs.cli.cell.child import Child
 from libs.cli.cell.errors import CellError
 from libs.cli.cell.plan import CellPlan, Command
@@ -72,9 +74,11 @@ class Cell:
         Raises:
             CellError: the state directory or the gateway's port is in use, or a process does not come up.
         """
-        self.plan.state_dir.mkdir(parents=True, exist_ok=True)
+        if own_folder(self.plan.state_dir):
+            self._say(f"{self.plan.state_dir} was open to other users of this machine, and is closed to them now")
         self._lock = lock.take(self.plan.state_dir)
         refuse_taken(self.plan.gateway_port)
+        self._give_access()
         (self.plan.state_dir / "logs").mkdir(exist_ok=True)
         ensure_key(self.plan.key_file)
         if (joining := self.plan.joining) is not None:
@@ -107,6 +111,8 @@ class Cell:
         if self._work.is_alive():
             self._work.join()
         if self._lock is not None:
+            if (access := self.plan.access) is not None:
+                own_cells.forget(self.plan.gateway_port, access.token_file)
             self._lock.close()
             self._lock = None
 
@@ -147,8 +153,36 @@ class Cell:
         Raises:
             OSError: it does not answer, or with an error.
         """
-        with urllib.request.urlopen(f"{self.plan.gateway_url}{path}", timeout=5) as answer:
+        return self._ask("GET", path)
+
+    def page_link(self) -> str:
+        """The URL of the page, with what lets one browser in.
+
+        Raises:
+            OSError: the gateway does not answer, or with an error.
+        """
+        return f"{self.plan.gateway_url}{self._ask('POST', '/v1/browser-logins')['path']}"
+
+    def token(self) -> str | None:
+        """Of the cell's user; None: none is needed."""
+        return self.plan.access.token() if self.plan.access is not None else None
+
+    def _ask(self, method: str, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} if (token := self.token()) else {}
+        request = urllib.request.Request(f"{self.plan.gateway_url}{path}", headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=5) as answer:
             return json.loads(answer.read())
+
+    def _give_access(self) -> None:
+        access = self.plan.access
+        if access is None:
+            return
+        access.prepare()
+        try:
+            own_cells.remember(self.plan.gateway_port, access.token_file)
+        except OSError as error:
+            hint = f"SANJAYA_TOKEN=$(cat {access.token_file}) sanjaya …"
+            self._say(f"other commands do not find the cell's token by themselves ({error}): {hint}")
 
     def _add(self, command: Command) -> None:
         """Have the supervising thread start a process.

@@ -19,6 +19,7 @@ import yaml
 from libs.bus.http.token import JoinToken, fingerprint_of
 from libs.bus.port import BusError
 from libs.cli.cell.errors import CellError
+from libs.cli.cell.private import write_private
 
 VALID_DAYS = 3650
 """Of the certificate: the tokens that pin it are good for as long."""
@@ -158,14 +159,6 @@ class Joining:
         """What joins another machine's GPUs to the cell, once `prepare` was called."""
         words = ["sanjaya", "agent", "--join", self.url, "--token", self.token_file.read_text().strip()]
         return shlex.join(words if self.cell == "local" else [*words, "--cell", self.cell])
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that its owner alone can read, whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    os.replace(new, path)
 
 
 def _bracketed(host: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from libs.cli.cell.access import Access
 from libs.cli.cell.joining import Joining
 from libs.cli.installation import program
 from libs.runtime.roster import roster
@@ -15,6 +16,9 @@ BROKER, GATEWAY = "broker", "gateway"
 PORTS_PER_AGENT = 50
 FIRST_RENDEZVOUS_PORT = 24500
 """Below the range from which the kernel takes ports for outgoing connections."""
+
+OF_ACCESS = ("SANJAYA_TOKEN", "SANJAYA_TOKEN_FILE", "SANJAYA_TOKENS_FILE", "SANJAYA_CELL_TOKENS_FILE")
+"""Variables that say who may do what: the plan's own, and none that the command was started with."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class CellPlan:
     on_exit: str = "requeue"
     """What becomes of running tasks when the cell ends. `keep`: they go on, and the next start adopts them; `requeue`:
     they save what they can and end, and their jobs are queued again."""
+    auth: bool = False
+    """Whether requests need a token (`access`); without, every user of this machine may do everything."""
+    tokens_file: Path | None = None
+    """Further tokens, of other users (`SANJAYA_TOKENS_FILE`)."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables for the services."""
 
@@ -82,10 +90,15 @@ class CellPlan:
             return None
         return Joining(self.state_dir, self.cell, self.host, self.gateway_port, self.node_ids)
 
+    @property
+    def access(self) -> Access | None:
+        """The tokens of the cell's user and of its agents; None: none are needed."""
+        return Access(self.state_dir) if self.auth else None
+
     def environment(self) -> dict[str, str]:
         """What the cell's processes share."""
         return {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in OF_ACCESS},
             "SANJAYA_CELL": self.cell,
             "SANJAYA_BUS": self.bus,
             "SANJAYA_STATE_DIR": str(self.state_dir),
@@ -93,7 +106,18 @@ class CellPlan:
             "SANJAYA_GATEWAY": self.gateway_url,
             "SANJAYA_CELL_KEY_FILE": str(self.key_file),
             **(self.joining.settings() if self.joining is not None else {}),
+            **self._access_settings(),
             **self.settings,
+        }
+
+    def _access_settings(self) -> dict[str, str]:
+        if self.access is None:
+            return {}
+        others = {} if self.tokens_file is None else {"SANJAYA_TOKENS_FILE": str(self.tokens_file)}
+        return {
+            "SANJAYA_CELL_TOKENS_FILE": str(self.access.tokens_file),
+            "SANJAYA_TOKEN_FILE": str(self.access.agents_token_file),
+            **others,
         }
 
     def broker(self) -> Command:

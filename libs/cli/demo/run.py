@@ -30,13 +30,14 @@ LOG = "log.jsonl"
 AGENTS, GPUS = 2, 4
 
 
-def run(kafka: str | None, keep: Path | None, steps: int | None = None) -> int:
+def run(kafka: str | None, keep: Path | None, steps: int | None = None, *, auth: bool = True) -> int:
     """Run the demonstration.
 
     Args:
         kafka: None for the embedded log; the brokers; or an empty text for a broker of the cell's own.
         keep: where the state stays; None: in a temporary directory that is removed.
         steps: how long jobs train that are expected to succeed; None: as long as it takes to see them at work.
+        auth: whether requests need the cell's token.
 
     Returns:
         0 when every job ended as expected and the audit found no difference, else 1.
@@ -50,6 +51,7 @@ def run(kafka: str | None, keep: Path | None, steps: int | None = None) -> int:
         agents=AGENTS,
         gpus_per_agent=GPUS,
         gateway_port=free_port(),
+        auth=auth,
     )
     try:
         return _run(plan, console, steps)
@@ -67,8 +69,8 @@ def _run(plan: CellPlan, console: Console, steps: int | None) -> int:
             console.print(text)
 
     console.print(f"starting a cell with {AGENTS} nodes of {GPUS} virtual GPUs on {_bus_name(plan)} …")
-    with Cell(plan, say) as cell, Client(cell.plan.gateway_url) as client:
-        console.print(f"page: {cell.plan.gateway_url}")
+    with Cell(plan, say) as cell, Client(cell.plan.gateway_url, cell.token()) as client:
+        console.print(f"page: {cell.page_link()}", highlight=False)
         expected = _submit(client, steps)
         began = time.monotonic()
         _follow(cell, client, expected, console, news, began)

@@ -20,8 +20,15 @@ from libs.contracts.read_models import (
     ProfileRow,
     ReportRow,
 )
+from libs.policies.policy import Kind
+from libs.policies.table import POLICIES
+from services.gateway.adapters.cluster_queries import all_settings
 from services.gateway.adapters.named import JOB, by_id
 from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, reports, rows_of
+from services.gateway.core import views
+
+WAITING = (JobState.QUEUED, JobState.SUSPENDED)
+"""States of jobs that may have a place in the queue."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +109,20 @@ def _conditions(of: sa.FromClause, wanted: JobFilter) -> list[sa.ColumnElement[b
 
 
 def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, int]:
-    """{job id: place} of waiting jobs, from 1: higher priority first, then order of arrival."""
+    """{job id: place} of the jobs that placement has in its queue, from 1: as it goes through them.
+
+    Those with a higher priority first, then in order of arrival. A job that waits for something else than GPUs (its
+    user, other jobs, its tenant's limit, a retry) is in no queue yet. Under a policy with an order, suspended jobs that
+    would go on are in the same queue; under one that gives shares there is none.
+    """
+    kind = POLICIES[views.policy(all_settings(connection))["policy"]].kind
+    if kind == Kind.SHARES:
+        return {}
+    states = [JobState.QUEUED, JobState.SUSPENDED] if kind == Kind.ORDER else [JobState.QUEUED]
     query = (
         sa.select(jobs.c.id)
-        .where(jobs.c.state == JobState.QUEUED.value)
+        .where(jobs.c.state.in_([state.value for state in states]))
+        .where(jobs.c.granted_gpus > 0, ~jobs.c.held, ~jobs.c.cancel_requested)
         .order_by(jobs.c.priority.desc(), jobs.c.arrived_offset)
         .limit(limit)
     )

@@ -39,6 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 EXCEPT = "!"
 """Before a pattern of nodes that a token is not for."""
+_ID_DIGITS = 16
 
 
 class Scope(StrEnum):
@@ -67,6 +68,8 @@ class Principal:
     """The tenants with jobs that the token is for; None: all."""
     nodes: tuple[str, ...] = ()
     """Patterns of the nodes that the token is for."""
+    token_id: str = ""
+    """Names the token, and gives nothing of it away; another token of the same name has another id."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the request is covered."""
@@ -126,29 +129,23 @@ class Tokens:
         self._principals = principals
 
     @classmethod
-    def read(cls, path: Path) -> Tokens:
-        """Read a tokens file.
+    def read(cls, *paths: Path) -> Tokens:
+        """Read the tokens of all these files.
 
         Raises:
             TokensUnreadable: it cannot be read, or an entry is wrong.
         """
-        try:
-            file = _File.model_validate(yaml.safe_load(path.read_text()))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise TokensUnreadable(f"{path}: {error}") from None
-        except ValidationError as error:
-            wrong = error.errors(include_input=False)[0]
-            place = "/".join(str(part) for part in wrong["loc"])
-            raise TokensUnreadable(f"{path}: {place}: {wrong['msg']}") from None
+        digests = {entry.sha256 or _hash(entry.token or ""): entry for path in paths for entry in _entries(path)}
         return cls(
             {
-                entry.sha256 or _hash(entry.token or ""): Principal(
+                digest: Principal(
                     entry.name,
                     frozenset(entry.scopes),
                     tenants=None if entry.tenants is None else frozenset(entry.tenants),
                     nodes=tuple(entry.nodes or ()),
+                    token_id=digest[:_ID_DIGITS],
                 )
-                for entry in file.tokens
+                for digest, entry in digests.items()
             }
         )
 
@@ -160,6 +157,21 @@ class Tokens:
             if hmac.compare_digest(known, wanted):
                 found = principal
         return found
+
+    def by_id(self, token_id: str) -> Principal | None:
+        """The owner of the token with this id, as long as the token is known."""
+        return next((owner for owner in self._principals.values() if owner.token_id == token_id), None)
+
+
+def _entries(path: Path) -> list[_Entry]:
+    try:
+        return _File.model_validate(yaml.safe_load(path.read_text())).tokens
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise TokensUnreadable(f"{path}: {error}") from None
+    except ValidationError as error:
+        wrong = error.errors(include_input=False)[0]
+        place = "/".join(str(part) for part in wrong["loc"])
+        raise TokensUnreadable(f"{path}: {place}: {wrong['msg']}") from None
 
 
 def _hash(token: str) -> str:

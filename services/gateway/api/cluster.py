@@ -99,9 +99,12 @@ def _nodes_and_gpus(connection: sa.Connection) -> tuple[list[NodeRow], list[GpuR
 async def drain(
     gateway: Door, caller: Operator, node: NodeId, body: DrainRequest, key: IdempotencyKey = None
 ) -> Response:
-    """Give a node no new work and move away what runs there. The reason is required."""
+    """Give a node no new work and move away what runs there. The reason is required.
+
+    A job that can neither be moved with its state nor start again from a checkpoint runs on to its end, unless `now`.
+    """
     await _require_node(gateway, node)
-    event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=caller.name)
+    event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=caller.name, now=body.now)
     return await _request(gateway, caller, key, event)
 
 

@@ -238,8 +238,13 @@ async def _audited(
         command=list(command),
         port=port,
     )
-    await append(gateway, f"{place.session_id}/opened", event)
-    ended = Exited(note=_ENDED_LATE)
+    gateway.sessions.here.add(place.session_id)
+    try:
+        await append(gateway, f"{place.session_id}/opened", event)
+    except BaseException:
+        gateway.sessions.ended(place.session_id, is_said=False)  # it may be on the log
+        raise
+    ended, is_said = Exited(note=_ENDED_LATE), False
 
     def note(exited: Exited | None) -> None:
         nonlocal ended
@@ -265,5 +270,8 @@ async def _audited(
         )
         try:
             await append(gateway, f"{place.session_id}/closed", closed)
+            is_said = True
         except Problem as error:
-            log.warning("the end of session %s is not on the log: %s", place.session_id, error.detail)
+            log.warning("the end of session %s is not on the log yet: %s", place.session_id, error.detail)
+        finally:
+            gateway.sessions.ended(place.session_id, is_said=is_said)

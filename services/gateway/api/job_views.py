@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
 
-from libs.contracts.read_models import EventRow, JobRow, JobState, ProfileRow, ReportRow
+from libs.contracts.read_models import EventRow, JobRow, ProfileRow, ReportRow
 from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
@@ -30,7 +30,7 @@ async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
 
     def query(connection: sa.Connection) -> tuple[JobRow | None, list[EventRow], dict[str, int]]:
         row = job_queries.job(connection, job_id)
-        waits = row is not None and row.state is JobState.QUEUED
+        waits = row is not None and row.state in job_queries.WAITING
         places = job_queries.queue_positions(connection) if waits else {}
         return row, job_queries.events_of(connection, job_id), places
 

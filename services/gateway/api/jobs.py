@@ -179,7 +179,7 @@ async def list_jobs(
 
     def query(connection: sa.Connection) -> tuple[list[JobRow], dict[str, int], dict[str, dict[str, Any]]]:
         rows = job_queries.page(connection, wanted, limit=limit + 1, after=after, newest_first=newest, grouped=grouped)
-        waits = any(row.state is JobState.QUEUED for row in rows)
+        waits = any(row.state in job_queries.WAITING for row in rows)
         places = job_queries.queue_positions(connection) if waits else {}
         return rows, places, _groups_of(connection, rows) if grouped else {}
 
@@ -218,7 +218,7 @@ async def detail(gateway: Gateway, job_id: str, status: int = 200) -> Response:
         connection: sa.Connection,
     ) -> tuple[JobRow | None, list[AttemptRow], dict[str, int], tuple[str | None, str | None]]:
         row = job_queries.job(connection, job_id)
-        waits = row is not None and row.state is JobState.QUEUED
+        waits = row is not None and row.state in job_queries.WAITING
         places = job_queries.queue_positions(connection) if waits else {}
         attempts = job_queries.attempts_of(connection, job_id)
         holder = holder_of(attempts)

@@ -46,7 +46,7 @@ class Job(Answer):
     message: str
     numbers: dict[str, Number]
     queue_position: int | None
-    """Place among all waiting jobs, from 1; null for a job that does not wait."""
+    """Place among the jobs that wait for GPUs, from 1; null for one that does not, and under policies of shares."""
     attempt: int
     where: str
     """`n1:0-3, n2:0`: where it runs or last ran."""
@@ -486,6 +486,15 @@ class UploadLimits(Answer):
     packed_bytes: int
 
 
+class BrowserLogin(Answer):
+    """A link that opens the page."""
+
+    path: str
+    """At the gateway's address; with a code that lets one browser in, where the cell wants tokens."""
+    valid_s: float
+    """For so long; 0: it has no code, and does not age."""
+
+
 class Law(Answer):
     """One law of conservation."""
 
@@ -597,6 +606,7 @@ class Health(Answer):
 
 
 ANSWERS: tuple[type[Answer], ...] = (
+    BrowserLogin,
     Code,
     Conservation,
     DeadLetterDetail,

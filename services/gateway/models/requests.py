@@ -66,6 +66,7 @@ class DrainRequest(Strict):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "ECC errors on GPU 2"}]})
 
     reason: Annotated[str, Field(min_length=1, max_length=1000)]
+    now: Annotated[bool, Field(description="Jobs that would start again from zero leave at once, too.")] = False
 
 
 Response = Literal["tell", "stop", "requeue"]

@@ -33,7 +33,7 @@ export function span(seconds) {
 
 export function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
-  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1);
+  if (value !== 0 && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e9)) return value.toExponential(1);
   return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 

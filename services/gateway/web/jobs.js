@@ -29,7 +29,7 @@ function whole(job) {
 }
 
 function row(job, now, chosen, open) {
-  const place = job.state === "QUEUED" && job.queue_position ? ` #${job.queue_position}` : "";
+  const place = job.queue_position ? ` #${job.queue_position}` : "";
   const types = job.gpu_types.length ? ` ${job.gpu_types.join("/")}` : "";
   const since = job.finished_s ?? now;
   return el("tr", {

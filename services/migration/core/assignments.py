@@ -32,10 +32,14 @@ LOOK_AFTER_S = 2.0
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     known = event.job_id in state.queued or event.job_id in state.assignments
-    if len(event.spec.widths) > 1 and not known:  # the first arrival of an id counts
+    if known:  # the first arrival of an id counts
+        return
+    if len(event.spec.widths) > 1:
         state.widths.setdefault(event.job_id, event.spec.widths)
-    if event.spec.needs and not known:
+    if event.spec.needs:
         state.needs.setdefault(event.job_id, event.spec.needs)
+    if event.spec.restartable:
+        state.restartable[event.job_id] = None
 
 
 @machine.evolves(JobMaxGpusChanged)
@@ -54,6 +58,7 @@ def _forget(state: State, job_id: str) -> None:
     state.widths.pop(job_id, None)
     state.max_gpus.pop(job_id, None)
     state.needs.pop(job_id, None)
+    state.restartable.pop(job_id, None)
 
 
 @machine.evolves(JobPlaced)

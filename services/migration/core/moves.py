@@ -18,7 +18,7 @@ from libs.contracts.placement import (
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.migration.core.assignments import Ended, look_soon
-from services.migration.core.draining import leave_drained_nodes, report_empty
+from services.migration.core.draining import leave_after_all, leave_drained_nodes, report_empty
 from services.migration.core.state import State
 from services.migration.core.table import machine
 
@@ -111,6 +111,8 @@ def _fail_optional(state: State, job_id: str, reason: Reason, turn: Turn[State])
     move = state.moves.get(job_id)
     if move is not None and not move.must_leave:
         _fail(state, job_id, reason, turn)
+        if job_id in state.assignments:
+            leave_after_all(state, job_id, turn)
 
 
 def _fail(state: State, job_id: str, reason: Reason, turn: Turn[State]) -> None:

@@ -92,6 +92,8 @@ class Drain(msgspec.Struct, kw_only=True):
     """A node that is being emptied, or is empty and kept so."""
 
     note: str
+    now: bool = True
+    """Jobs leave at once whatever they lose."""
     moved_jobs: int = 0
     empty: bool = False
 
@@ -116,6 +118,8 @@ class State(msgspec.Struct, kw_only=True):
     """{elastic job: most that its user lets it have}, where that was changed."""
     needs: dict[str, list[str]] = {}
     """{job: features that each of its servers must have}, of jobs that need any."""
+    restartable: dict[str, None] = {}
+    """Jobs that start again from a checkpoint."""
     queued: dict[str, None] = {}
     """Jobs that wait for GPUs, unless their users have paused them."""
     policy: str = ""

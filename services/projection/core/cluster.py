@@ -109,7 +109,9 @@ def gone(rows: Rows, event: NodeLost | NodeLeft, at: At) -> None:
 def drain_requested(rows: Rows, event: NodeDrainRequested, at: At) -> None:
     node = rows.get(NodeRow, event.node_id)
     if node is not None:
-        node.draining, node.drained, node.note = True, False, event.note
+        # It is asked for once more, in a hurry say: one that is empty stays so, and that is not said again.
+        node.drained = node.draining and node.drained
+        node.draining, node.note = True, event.note
         _save_node(rows, node, at)
 
 

@@ -134,7 +134,7 @@ class Uploads:
 def test_flags_go_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(SWEEP.replace("gpus: 1", "gpus: 1, working_dir: /data"))
-    monkeypatch.setattr(sweeps, "signed", lambda trial: {"user": "ada", **trial})
+    monkeypatch.setattr(sweeps, "signed", lambda cell, trial: {"user": "ada", **trial})
     code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text("print(1)")

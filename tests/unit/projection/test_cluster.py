@@ -29,6 +29,8 @@ def test_a_node_drains_and_comes_back() -> None:
     assert (story.node().state, story.node().note) == (NodeState.DRAINING, "ECC")
     story.says(NodeDrained(node_id="n1", moved_jobs=2))
     assert story.node().state is NodeState.DRAINED
+    story.says(NodeDrainRequested(node_id="n1", note="ECC, still", requested_by="op"))
+    assert (story.node().state, story.node().note) == (NodeState.DRAINED, "ECC, still"), "it is empty as before"
     story.says(node("n1", 2, incarnation=2))
     assert story.node().state is NodeState.DRAINED, "a restart does not end a drain"
     story.says(NodeUndrainRequested(node_id="n1", requested_by="op"))

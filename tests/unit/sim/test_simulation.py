@@ -16,7 +16,9 @@ from libs.contracts.agent import (
     NodeLeft,
 )
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
+from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import JobProfiled, NodeLost
+from libs.contracts.migration import NodeDrained
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobPlaced, JobPreempted, JobSucceeded
 from libs.sim.options import FailureModel, FaultKind
 from libs.sim.simulation import Simulation, Stalled
@@ -276,3 +278,17 @@ def test_a_measured_run_ends_with_the_measured_jobs():
     assert simulation.now_s == 11
     summary = simulation.result(policy="backfill", options={})["summary"]
     assert (summary["jobs"], summary["completed"], summary["avg_jct_s"]) == (1, 1, 10.0)
+
+
+@pytest.mark.parametrize("policy", ["backfill", "gandiva"])
+def test_a_gentle_drain_costs_no_job_what_it_has_done(policy: str):
+    """Four unmodified jobs on two GPUs, one of which is drained while each of the four is under way somewhere."""
+    scenario = Scenario().servers(1, v100=2)
+    scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
+    scenario.plan(0.0, SettingChanged(service="placement", name="slice_s", value=20.0, requested_by="op"))
+    for number in range(4):
+        scenario.job(f"j{number}", runs_s=100, restartable=False)
+    simulation = scenario.drain("v100-000", at=90, until=900, now=False).run(SERVICES)
+    assert len(events(simulation, JobSucceeded)) == 4
+    assert events(simulation, JobPreempted) == [] and {e.attempt for e in events(simulation, JobPlaced)} == {1}
+    assert time_of(simulation, NodeDrained) < 900, "jobs that run on there end there"

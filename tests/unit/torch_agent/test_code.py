@@ -43,6 +43,7 @@ class Uploads(ThreadingHTTPServer):
 
     def __init__(self, content: bytes) -> None:
         self.content, self.served = content, 0
+        self.asked_with: list[str | None] = []
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -55,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.served += 1
+        self.server.asked_with.append(self.headers["Authorization"])
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.content)))
         self.end_headers()
@@ -109,3 +111,10 @@ def test_what_is_not_the_upload_is_refused_and_leaves_nothing(tmp_path: Path):
     with serving(packed(b"sent")) as gateway, pytest.raises(CodeUnavailable, match="something else"):
         unpack(code_id, CellGateway(gateway.url), tmp_path / "cache", tmp_path / "work")
     assert list((tmp_path / "cache").glob("*.gz*")) == []
+
+
+def test_an_upload_is_fetched_with_the_agents_token(tmp_path: Path):
+    content = packed(b"whole")
+    with serving(content) as gateway:
+        unpack(code_id_of(content), CellGateway(gateway.url, "secret"), tmp_path / "cache", tmp_path / "work")
+        assert gateway.asked_with == ["Bearer secret"]

@@ -83,9 +83,11 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--node-id", default=env("SANJAYA_NODE_ID", socket.gethostname()), help="unique within the cell")
     add("--join", metavar="URL", help="https://HOST:PORT of a cell's gateway: log and code come through it")
     add("--token", help="for the gateway, as `sanjaya up --host` shows it (SANJAYA_TOKEN keeps it out of `ps`)")
-    add("--token-file", type=Path, default=env("SANJAYA_TOKEN_FILE"), help="a file that holds the token")
     add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///…, kafka://… or, as --join, https://…")
     add("--cell", default=env("SANJAYA_CELL", "local"))
+    add(
+        "--token-file", type=Path, default=env("SANJAYA_TOKEN_FILE"), help="a file that holds the token for the gateway"
+    )
     add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
     add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
     add("--checkpoint-dir", type=Path, default=env("SANJAYA_CHECKPOINTS"), help="on storage that the nodes share")

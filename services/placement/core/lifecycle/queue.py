@@ -63,11 +63,6 @@ def _drop(cell: Cell, job: Job, shape: str) -> None:
             del cell.told[shape]
 
 
-def ahead_of(cell: Cell, job: Job) -> int:
-    """How many jobs of the same shape go before this one."""
-    return bisect_left(cell.queue.get(job.shape, []), job.order)
-
-
 class HeadsInOrder:
     """Walks over the first job of each shape, over all shapes in queue order.
 

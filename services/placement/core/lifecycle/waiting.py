@@ -201,12 +201,15 @@ def _wanted(node: Node, task: TaskPlacement) -> str:
     return f"{plural(count, 'GPU')} {', '.join(map(str, task.gpu_indices))} of {node.node_id}"
 
 
-def behind_others(job: Job, ahead: int) -> Reason:
-    """For a job that is not the first of its shape: it is looked at when those before it are placed."""
+def behind_others(job: Job) -> Reason:
+    """For a job that is not the first of its shape: it is looked at when those before it are placed.
+
+    How many these are changes with every job that starts, and is not said each time: its place in the queue tells it.
+    """
     return Reason(
         code=PendingReason.FAIR_SHARE,
-        message=f"behind {counted(ahead, 'job')} with the same needs",
-        numbers={"gpus": job.spec.gpus.count, "jobs_ahead": ahead},
+        message="behind other jobs with the same needs",
+        numbers={"gpus": job.spec.gpus.count},
     )
 
 

@@ -18,7 +18,7 @@ from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.queue import HeadsInOrder, ahead_of
+from services.placement.core.lifecycle.queue import HeadsInOrder
 from services.placement.core.lifecycle.reservations import (
     before,
     free_where_it_was,
@@ -105,7 +105,7 @@ class QueueingMechanism(Mechanism):
     def newcomer(self, cell: Cell, job: Job) -> Plan:
         """A job that was not looked at, because it is behind others of its shape, is told so."""
         if job.phase is Phase.QUEUED and not job.held and not job.wait_code:
-            yield from told(job, waiting.behind_others(job, ahead_of(cell, job)))
+            yield from told(job, waiting.behind_others(job))
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Reserved GPUs, which nothing else would release."""
