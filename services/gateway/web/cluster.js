@@ -64,6 +64,6 @@ export function drawTenants(target, tenants) {
     const limit = tenant.gpu_limit === null ? "" : ` of ${tenant.gpu_limit}`;
     const waiting = tenant.jobs.QUEUED ? ` · ${tenant.jobs.QUEUED} waiting` : "";
     return el("span", { title: `its jobs hold ${tenant.held_gpus}; granted, with those of jobs that wait for a place: ${tenant.granted_gpus}` },
-      el("i", { class: `dot ${colour(tenant.name)}` }), `${tenant.name} ${tenant.held_gpus}${limit} GPUs${waiting}`);
+      el("i", { class: `dot ${colour(tenant.name)}` }), `${tenant.name} ${tenant.held_gpus}${limit} ${(tenant.gpu_limit ?? tenant.held_gpus) === 1 ? "GPU" : "GPUs"}${waiting}`);
   }));
 }
