@@ -122,7 +122,7 @@ def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, i
     query = (
         sa.select(jobs.c.id)
         .where(jobs.c.state.in_([state.value for state in states]))
-        .where(jobs.c.granted_gpus > 0, ~jobs.c.held, ~jobs.c.cancel_requested)
+        .where(jobs.c.granted_gpus > 0, ~jobs.c.holds_gpus, ~jobs.c.held, ~jobs.c.cancel_requested)
         .order_by(jobs.c.priority.desc(), jobs.c.arrived_offset)
         .limit(limit)
     )

@@ -17,7 +17,7 @@ from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseReque
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.read_models import EventRow, GpuRow, TenantRow
 from libs.testing.core_case import arrival
-from services.gateway.adapters.tokens import Principal, Scope, Tokens, TokensUnreadable
+from services.gateway.adapters.tokens import Scope, Tokens, TokensUnreadable
 from services.gateway.api.streams import resume_after, wanted
 from services.gateway.core import views
 from services.gateway.core.cloudevent import structured, structured_row
@@ -96,7 +96,9 @@ class TestTokens:
           - {{name: alice, token: alice's long secret, scopes: [read]}}
           - {{name: bob, sha256: {hashed}, scopes: [admin]}}"""
         tokens = Tokens.read(self.file(tmp_path, text))
-        assert tokens.find("alice's long secret") == Principal("alice", frozenset({Scope.READ}))
+        alice = tokens.find("alice's long secret")
+        assert alice is not None and (alice.name, alice.scopes) == ("alice", frozenset({Scope.READ}))
+        assert tokens.by_id(alice.token_id) == alice and tokens.by_id("0" * 16) is None
         bob = tokens.find("bob's long secret")
         assert bob is not None and all(bob.may(scope) for scope in Scope)
         assert tokens.find("unknown") is None
