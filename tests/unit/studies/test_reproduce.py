@@ -42,7 +42,7 @@ def values(*numbers: float | None, at: float = 0.0) -> list[Value]:
 
 def claim(accepted: Accepted | None, **more: Any) -> Claim:
     stated = Stated(id="c", row="r", where="w", statement="s", accepted=accepted, **more)
-    return Claim(stated, {}, lambda: {})
+    return Claim(stated, {}, dict)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,9 @@ def test_every_claim_is_measured_or_says_what_it_waits_for(paper: str):
         measured = bool(stated.tested or stated.computed)
         assert measured != bool(stated.waits), stated.id
         assert measured == (stated.accepted is not None), stated.id
-        assert stated.compare in COMPARISONS and (stated.limit is not None) == (stated.compare == "sustained"), stated.id
+        assert stated.compare in COMPARISONS and (stated.limit is not None) == (stated.compare == "sustained"), (
+            stated.id
+        )
         assert stated.computed in COMPUTED or not stated.computed, stated.id
         assert stated.metric in metrics.METRICS or not stated.tested, stated.id
         assert not stated.tested or stated.base or stated.instead, f"{stated.id}: nothing to exchange it with"
@@ -138,7 +140,9 @@ def test_pictures_show_what_claims_measure(paper: str):
         assert set(sources(picture)) <= roles, picture.name
 
 
-@pytest.mark.parametrize("whole", [gavel.study(), gavel.study(gavel.FULL), gandiva.study(), gandiva.study(gandiva.FULL)])
+@pytest.mark.parametrize(
+    "whole", [gavel.study(), gavel.study(gavel.FULL), gandiva.study(), gandiva.study(gandiva.FULL)]
+)
 def test_every_run_can_be_written_down(whole: Study):
     assert all(spec.policy in POLICIES for spec in whole.runs)
     assert len({spec.cell_id for spec in whole.runs}) == len(whole.runs) > 40
