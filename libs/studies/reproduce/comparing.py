@@ -98,5 +98,5 @@ def deviation(arms: Arms, compare: str, limit: float | None) -> float | None:
 def exchanged(arms: Arms) -> Arms:
     """The arms with the tested policy's place taken by its baseline, and the other way round."""
     if "instead" in arms:
-        return {**arms, "tested": arms["instead"], "instead": arms["tested"]}
-    return {**arms, "tested": arms.get("base", ()), "base": arms["tested"]}
+        return {**arms, "tested": arms["instead"], "instead": arms.get("tested", ())}
+    return {**arms, "tested": arms.get("base", ()), "base": arms.get("tested", ())}

@@ -148,7 +148,7 @@ class Claim:
         if missing:
             return f"{missing} runs have no result."
         if self.stated.compare == "sustained":
-            return f"A curve does not rise through the limit of {self.stated.limit:g} between the loads looked at."
+            return f"A curve does not rise through {(self.stated.limit or 0.0) / 3600:g} h between the loads looked at."
         return "Nothing that is measured has come to an end."
 
 
