@@ -36,7 +36,7 @@ def drawing_of(picture: Picture, measured: Measured) -> Drawing | None:
         axes.set_xlabel(picture.place)
         axes.set_ylabel(picture.value)
         scale_for(axes, _heights(curves))
-        axes.set_xlim(left=0)
+        axes.margins(x=0.08)
         legend_beside(axes)
     caption = "Lines: measured here, mean and range over seeds. Crosses: the paper's points."
     return Drawing(picture.name, picture.title, caption, figure, _numbers(curves))

@@ -46,8 +46,8 @@ def times(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`35.0 %`."""
-    return f"{value * 100:.1f} %"
+    """`35.0 %`, `−2.1 %`."""
+    return f"{value * 100:.1f} %".replace("-", "−")
 
 
 def plain(value: float) -> str:
