@@ -8,12 +8,16 @@ from typing import Any
 from libs.cli.ideal import ideal_ends
 from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
 from libs.contracts.gateway import TenantConfigured
+from libs.contracts.introspection import PackFailed
+from libs.contracts.placement import JobPacked
 from libs.sim.clusters import parse_cluster
 from libs.sim.learning import no_surface
 from libs.sim.outcomes import Outcome
 from libs.sim.results import result
+from libs.sim.simulation import Simulation
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
+from libs.sim.workloads import Planned
 from libs.studies.experiments.runs import RunSpec
 from libs.studies.report.holdings import intervals_of
 from libs.studies.report.intervals import to_rows
@@ -35,7 +39,7 @@ def execute(spec: RunSpec) -> dict[str, Any]:
 
 def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:
     tenants = [
-        TenantConfigured(tenant=tenant, gpu_limit=None, weight=weight, requested_by=OPERATOR)
+        Planned(0.0, TenantConfigured(tenant=tenant, gpu_limit=None, weight=weight, requested_by=OPERATOR))
         for tenant, weight in spec.tenant_weights.items()
     ]
     asked = spec.workload.requests(spec.seed) if spec.workload is not None else []
@@ -49,7 +53,14 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
     if spec.keep_intervals:
         held = intervals_of(simulation.log.control, simulation.cluster, simulation.now_s)
         document["intervals"] = to_rows(held)
+        document["packs"] = _packs(simulation)
     return document
+
+
+def _packs(simulation: Simulation) -> dict[str, int]:
+    """How many jobs were packed on trial, and how many of the trials did not help."""
+    events = [type(envelope.event) for envelope in simulation.log.control]
+    return {"tried": events.count(JobPacked), "undone": events.count(PackFailed)}
 
 
 def _ideal(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[str, Any]:

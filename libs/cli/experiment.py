@@ -99,63 +99,83 @@ def experiment(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="gavel or gandiva.")],
+    paper: Annotated[str, typer.Argument(help="gavel, gandiva or all.")],
     out: Annotated[Path, typer.Option(help="Folder of the results and the report.")] = Path("reproduced"),
     only: Annotated[list[str] | None, typer.Option(help="Claims with an id that begins so; several.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="The paper's own size: days of computing.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The papers' own size: hours to days of computing.")] = False,
     throughputs: RatesFile = None,
+    physical_trace: Annotated[
+        str | None, typer.Option("--physical-trace", help="traces/1, CSV: the jobs of Gavel's table 3; default: drawn.")
+    ] = None,
     processes: Processes = None,
     again: Again = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
-    """Check a paper's claims by simulation; the report says which of them hold here."""
+    """Check papers' claims by simulation; one report says which hold here, and why others do not."""
     from libs.studies.report.page import write_report
-    from libs.studies.reproduce.reporting import report_of
+    from libs.studies.reproduce.keeping import write_measured
+    from libs.studies.reproduce.reporting import Part, report_of
 
-    if paper not in PAPERS:
-        fail(f"unknown paper {paper!r}; there are {' and '.join(PAPERS)}", USAGE)
-    if throughputs is not None and paper != "gavel":
-        fail(f"--throughputs: the study of {paper} has rates of its own", USAGE)
-    chosen, subtitle = PAPERS[paper](full, throughputs)
-    if only:
-        chosen = chosen.only(only)
-        if not chosen.claims:
-            known = ", ".join(claim.claim_id for claim in PAPERS[paper](full, throughputs)[0].claims)
-            fail(f"no claim begins with {' or '.join(only)}; there are {known}", USAGE)
+    if paper not in (*PAPERS, ALL_PAPERS):
+        fail(f"unknown paper {paper!r}; there are {', '.join(PAPERS)} and {ALL_PAPERS}", USAGE)
+    for option, given in (("--throughputs", throughputs), ("--physical-trace", physical_trace)):
+        if given is not None and paper == "gandiva":
+            fail(f"{option}: the study of {paper} has inputs of its own", USAGE)
+    names = list(PAPERS) if paper == ALL_PAPERS else [paper]
+    chosen = [_chosen(*PAPERS[name](full, throughputs, physical_trace), only or []) for name in names]
+    if only and not any(study.claims for study, _ in chosen):
+        known = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](full, None, None)[0].claims)
+        fail(f"no claim begins with {' or '.join(only)}; there are {known}", USAGE)
+    runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs}.values())
     if dry_run:
-        _list(chosen.runs, out)
+        _list(runs, out)
         return
-    outcome, results = _run(chosen.runs, out, processes, again)
-    rows = chosen.judge(results)
+    outcome, results = _run(runs, out, processes, again)
+    parts = []
+    for study, size in chosen:
+        needed = {spec.cell_id for spec in study.runs}
+        own = [result for result in results if result.spec.cell_id in needed]
+        measured = study.measure(own)
+        write_measured(measured, size, out / f"{study.paper}.measured.json")
+        parts.append(Part(study, size, own, measured, study.judge(measured)))
     table(
-        [[row.claim_id, row.source, row.paper, row.measured, row.accepted, row.verdict.value] for row in rows],
+        [
+            [row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value]
+            for part in parts
+            for row in part.rows
+        ],
         ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"],
     )
-    made_by = f"sanjaya reproduce {paper}{' --full' if full else ''}"
-    write_report(report_of(chosen, results, rows, subtitle, made_by), out / REPORT)
+    write_report(report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ''}"), out / REPORT)
     typer.echo(f"{out / REPORT}", err=True)
     _end(outcome, out)
 
 
-def _gavel(full: bool, throughputs: str | None) -> tuple[Study, str]:
+def _chosen(study: Study, size: str, only: list[str]) -> tuple[Study, str]:
+    return (study.only(only) if only else study), size
+
+
+def _gavel(full: bool, throughputs: str | None, physical_trace: str | None) -> tuple[Study, str]:
     from dataclasses import replace
 
-    from libs.studies.reproduce.gavel import study
-    from libs.studies.reproduce.gavel_plan import PAPER_SIZE, Size
+    from libs.studies.reproduce.gavel import FULL, Size, study
 
-    size = replace(PAPER_SIZE if full else Size(), throughputs=throughputs)
-    return study(size), f"{3 * size.gpus_of_each_type} GPUs of three types ({size.cluster}), {size.jobs:,} jobs a run"
+    size = replace(FULL if full else Size(), throughputs=throughputs, physical_trace=physical_trace)
+    rates = "computed rates" if throughputs is None else f"rates from {Path(throughputs).name}"
+    first, end = size.window
+    return study(size), f"{size.gpus} GPUs ({size.cluster}), {rates}, measured jobs {first:,} to {end:,}"
 
 
-def _gandiva(full: bool, throughputs: str | None) -> tuple[Study, str]:
-    from libs.studies.reproduce.gandiva import PAPER_SIZE, Size, study
+def _gandiva(full: bool, throughputs: str | None, physical_trace: str | None) -> tuple[Study, str]:
+    from libs.studies.reproduce.gandiva import FULL, Size, study
 
-    size = PAPER_SIZE if full else Size()
-    return study(size), f"{size.gpus} GPUs in servers of four, {size.jobs:,} jobs a run"
+    size = FULL if full else Size()
+    return study(size), f"{size.mixed_gpus} GPUs for mixed jobs, {size.trace_gpus} for the trace, in servers of four"
 
 
 PAPERS = {"gavel": _gavel, "gandiva": _gandiva}
-"""{paper: its study and a line about its size}; given whether it is the full size, and a file of rates."""
+"""{paper: its study and a line about its size}; given whether it is the full size, and files of rates and jobs."""
+ALL_PAPERS = "all"
 
 
 def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bool) -> tuple[Outcome, list[Result]]:

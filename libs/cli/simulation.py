@@ -14,7 +14,6 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
-from libs.contracts.base import Event
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
@@ -31,7 +30,8 @@ from libs.sim.traces import TraceJob, read_trace
 from libs.sim.workloads import Planned, Workload, known_rates, workload_of
 
 COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
-"""Dollars for one GPU for one hour, as public clouds asked at the time of the Gavel paper (its section 7)."""
+"""Dollars for one GPU for one hour, as public clouds asked in 2020. The Gavel paper prints no prices; the notebook
+behind its figure 1 has 2.85, 1.68 and 0.52."""
 EVERY = 1000
 """Steps between two updates of the progress."""
 
@@ -41,12 +41,12 @@ def simulation_of(
     rates: Throughputs,
     choice: Choice,
     *,
-    requests: Iterable[Event] = (),
+    requests: Iterable[Planned] = (),
     surface: Surface = no_surface,
     keep_log: bool = False,
     warn: Warn | None = None,
 ) -> Simulation:
-    """A run that has not begun; `requests` come before the first job, `surface` says what jobs report.
+    """A run that has not begun; `requests` come before a job of the same time, `surface` says what jobs report.
 
     Raises:
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
@@ -64,7 +64,7 @@ def simulation_of(
         SettingChanged(service="placement", name=name, value=getattr(choice, name), requested_by=operator)
         for name in ("round_s", "slice_s")
     ]
-    first = [Planned(0.0, event) for event in (policy, *lengths, *requests)]
+    first = [*(Planned(0.0, event) for event in (policy, *lengths)), *requests]
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)

@@ -38,7 +38,7 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ElasticRange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 3)."""
+    """Data-parallel world sizes between which a job may be grown and shrunk (Gandiva, section 4.1)."""
 
     min_gpus: int
     max_gpus: int

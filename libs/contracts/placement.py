@@ -281,7 +281,7 @@ class JobMoved(Event, frozen=True, kw_only=True):
 
 @event("job.resized.v1", owner=OWNER, subject="job_id")
 class JobResized(Event, frozen=True, kw_only=True):
-    """The elastic job goes on with its state on more or fewer GPUs (Gandiva, section 3). JobMoved says on which."""
+    """The elastic job goes on with its state on more or fewer GPUs (Gandiva, section 4.1). JobMoved says on which."""
 
     job_id: str
     attempt: int

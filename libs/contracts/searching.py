@@ -64,7 +64,7 @@ class Pruner(StrEnum):
     """Asynchronous successive halving."""
     HYPERBAND = "hyperband"
     CURVE = "curve"
-    """Its learning curve is not going to reach the target, or the best value so far (Gandiva, section 3.4)."""
+    """Its learning curve is not going to reach the target, or the best value so far (Gandiva, section 6.2)."""
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,8 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     pruner: Pruner = Pruner.CURVE
     warmup_reports: int = 3
     """Reports before a trial is judged."""
+    give_up_below: float | None = None
+    """What `Pruner.CURVE` wants a curve to promise; None: the target, or where there is none the best value so far."""
     last_step: float | None = None
     """The step of a trial's last report, where the user knows it: curves are continued up to it."""
     favourites: int = 0

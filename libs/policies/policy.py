@@ -21,7 +21,7 @@ class Way(StrEnum):
     """How a job that holds GPUs is made to give some up for others. Placement says which are open to a job."""
 
     SHRINK = "shrink"
-    """An elastic job goes on with fewer GPUs (Gandiva, section 3)."""
+    """An elastic job goes on with fewer GPUs (Gandiva, section 4.1)."""
     RESTART = "restart"
     """A job that keeps its work is stopped and queued again (Gavel, section 5)."""
     SUSPEND = "suspend"

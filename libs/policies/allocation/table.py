@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.policies.allocation.policy import AllocationPolicy
+from libs.policies.baselines.artifact_fifo import artifact_fifo
 from libs.policies.baselines.gandiva_packing import gandiva_packing
 from libs.policies.baselines.isolated import isolated
 from libs.policies.problem import Problem, Solution
@@ -94,6 +95,11 @@ _POLICIES = (
         name="isolated",
         describes="Every job has its own part of the cluster, whatever suits it.",
         solve=isolated,
+    ),
+    AllocationPolicy(
+        name="artifact_fifo",
+        describes="FIFO on types drawn by lot, as Gavel's public simulator does it without rates: GPUs stand idle.",
+        solve=artifact_fifo,
     ),
     AllocationPolicy(
         name="gandiva_packing",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from libs.contracts.base import Event
 from libs.sim.learning import Surface, no_surface
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
+from libs.sim.workloads import Planned
 
 
 class DrawnWorkload(ABC):
@@ -36,6 +36,10 @@ class DrawnWorkload(ABC):
             BadInput: the table has no rate that is needed.
         """
 
-    def requests(self, seed: int) -> list[Event]:
-        """What users ask for beside jobs, at time 0."""
+    def utilisations(self) -> dict[str, float]:
+        """{model: part of a GPU that a job of it uses alone}, where that is known."""
+        return {}
+
+    def requests(self, seed: int) -> list[Planned]:
+        """What users ask for beside jobs."""
         return []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from libs.contracts.bad_input import BadInput
@@ -29,6 +29,24 @@ SHORT_SHARE = 0.8
 DAY_S = 86400.0
 MODEL_ORDER = ("ResNet-18", "ResNet-50", "Transformer", "LM", "Recommendation", "A3C", "CycleGAN")
 """In which the authors draw from their models; others come after these."""
+
+
+COMPUTED, FIGURE_1 = "computed", "figure-1"
+FIGURE_1_RATES: dict[Config, dict[str, float]] = {
+    ("ResNet-50", None, 1): {"k80": 1.0, "p100": 3.7, "v100": 9.6},
+    ("A3C", None, 1): {"k80": 1.0, "p100": 1.2, "v100": 2.2},
+}
+"""Relative to a K80, as the points of the paper's figure 1a have them: one configuration of each of the two models that
+its study of costs draws from."""
+
+
+def figure_1_throughputs() -> Throughputs:
+    """The rates of figure 1a."""
+    isolated = {(config, True): dict(rates) for config, rates in FIGURE_1_RATES.items()}
+    return Throughputs(["v100", "p100", "k80"], isolated, [])
+
+
+TABLES: dict[str, Callable[[], Throughputs]] = {COMPUTED: computed_throughputs, FIGURE_1: figure_1_throughputs}
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,8 @@ class GavelWorkload(DrawnWorkload):
     """Each job's deadline is one of these times its duration, from its submission; empty: no deadlines."""
     tenants: tuple[str, ...] = ("default",)
     """Or entities; drawn uniformly."""
+    table: str = COMPUTED
+    """Of rates, for users without a measured one: a key of `TABLES`."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -80,6 +100,8 @@ class GavelWorkload(DrawnWorkload):
             raise BadInput("jobs_per_hour", str(self.jobs_per_hour), "a number above 0")
         if not 0 <= self.high_priority_share <= 1:
             raise BadInput("high_priority_share", str(self.high_priority_share), "a number from 0 to 1")
+        if self.table not in TABLES:
+            raise BadInput("table", repr(self.table), f"one of {', '.join(TABLES)}")
         if not self.tenants:
             raise BadInput("tenants", "an empty list", "at least one name")
 
@@ -90,7 +112,7 @@ class GavelWorkload(DrawnWorkload):
 
     def rates(self) -> Throughputs:
         """See `DrawnWorkload`."""
-        return computed_throughputs()
+        return TABLES[self.table]()
 
     def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
         """See `DrawnWorkload`."""

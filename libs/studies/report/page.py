@@ -27,6 +27,15 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Claims:
+    """A table of claims: what one paper says, and what came of it."""
+
+    title: str
+    text: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that a page shows."""
 
@@ -34,7 +43,7 @@ class Report:
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
     """What was done, in numbers: (number, of what)."""
-    claims: Sequence[Row] = ()
+    claims: Sequence[Claims] = ()
     sections: Sequence[Section] = ()
     made_by: str = ""
     """How to make the report again."""
@@ -66,9 +75,9 @@ def page(report: Report) -> str:
             f'<p class="lead">{escape(report.subtitle)}</p>',
             _contents(report),
             "</header>",
+            *(f'<p class="note">{escape(note)}</p>' for note in report.notes),
             _facts(report.facts),
-            *(f"<p>{escape(note)}</p>" for note in report.notes),
-            _claims(report.claims),
+            *(_claims(table) for table in report.claims),
             *(_section(section) for section in report.sections),
             f"<footer>{escape(report.made_by)}</footer>" if report.made_by else "",
             "</main></body></html>\n",
@@ -81,7 +90,7 @@ def _anchor(title: str) -> str:
 
 
 def _contents(report: Report) -> str:
-    titles = (["Claims"] if report.claims else []) + [section.title for section in report.sections]
+    titles = [table.title for table in report.claims] + [section.title for section in report.sections]
     links = (f'<a href="#{_anchor(title)}">{escape(title)}</a>' for title in titles)
     return f"<nav>{''.join(links)}</nav>" if len(titles) > 1 else ""
 
@@ -91,32 +100,31 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
     return f'<div class="facts">{"".join(cards)}</div>' if facts else ""
 
 
-def _claims(claims: Sequence[Row]) -> str:
-    if not claims:
-        return ""
-    counted = {verdict: sum(row.verdict is verdict for row in claims) for verdict in Verdict}
-    said = ", ".join(f"{verdict.value}: {number}" for verdict, number in counted.items() if number)
+def _claims(table: Claims) -> str:
     heads = ("where", "the paper says", "paper", "measured", "accepted", "")
     return "".join(
         [
-            f'<h2 id="{_anchor("Claims")}">Claims</h2><p>{len(claims)} claims. {said.capitalize()}.</p>',
+            f'<h2 id="{_anchor(table.title)}">{escape(table.title)}</h2><p>{escape(table.text)}</p>',
             '<div class="claims scroll"><table><thead><tr>',
             *(f"<th>{head}</th>" for head in heads),
             "</tr></thead><tbody>",
-            *(_claim(row) for row in claims),
+            *(_claim(row) for row in table.rows),
             "</tbody></table></div>",
         ]
     )
 
 
 def _claim(row: Row) -> str:
-    note = f'<div class="small">{escape(row.note)}</div>' if row.note else ""
+    note = f'<div class="small cause">{escape(row.note)}</div>' if row.note else ""
+    setup = f'<div class="small">{escape(row.setup)}</div>' if row.setup else ""
     badge = row.verdict.value.replace(" ", "-")
     return (
-        f'<tr id="{escape(row.claim_id)}"><td class="source">{escape(row.source)}</td>'
-        f"<td>{escape(row.statement)}{note}</td>"
-        f'<td class="number">{escape(row.paper)}</td><td class="number">{escape(row.measured)}</td>'
-        f'<td class="small">{escape(row.accepted)}</td>'
+        f'<tr id="{escape(row.claim_id)}"><td class="source">{escape(row.where)}'
+        f'<div class="small">{escape(row.claim_id)} · {escape(row.number)}</div></td>'
+        f"<td>{escape(row.statement)}{setup}{note}</td>"
+        f'<td><span class="number">{escape(row.paper)}</span><div class="small">{escape(row.source)}</div></td>'
+        f'<td class="number">{escape(row.measured)}</td>'
+        f'<td><span class="number">{escape(row.accepted)}</span><div class="small">{escape(row.reason)}</div></td>'
         f'<td><span class="badge {badge}">{MARKS[row.verdict]}</span></td></tr>'
     )
 

@@ -18,6 +18,7 @@ POLICY_COLOURS = {
     "finish_time_fairness": "#c2571a",
     "min_makespan": "#237a52",
     "fifo": "#6a4c93",
+    "artifact_fifo": "#9a4f8f",
     "shortest_job_first": "#b5862a",
     "max_throughput": "#0f8b8d",
     "max_throughput_slo": "#2b6f77",

@@ -14,19 +14,26 @@ class Verdict(StrEnum):
     NOT_MEASURED = "not measured"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One claim and what came of it."""
 
     claim_id: str
-    source: str
+    number: str
+    """Of the claim in the list of all claims of its paper."""
+    where: str
     """Figure, table or section of the paper."""
     statement: str
     paper: str
     """The paper's number, or that it states none."""
+    source: str = ""
+    """Where the number is from: text, plot, or a version of the paper."""
+    setup: str = ""
     measured: str
     accepted: str
     """What measured values count as agreement."""
+    reason: str = ""
+    """Why these."""
     verdict: Verdict
     note: str = ""
-    """What is different here, or why it could not be measured."""
+    """Why it differs, or what a claim that is not measured waits for."""

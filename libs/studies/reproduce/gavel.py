@@ -1,433 +1,215 @@
-"""Section 7 of Gavel (OSDI'20), in simulation.
+"""The runs that Gavel's section 7 needs, at a size; what they are compared with is in `claims/gavel.toml`.
 
-By default on a cluster of 24 GPUs instead of 108, with fewer jobs and seeds; see `gavel_plan`. Numbers of the paper
-that we are not sure of are "not stated".
+Loads are parts of what an ideal scheduler could just sustain on the cluster (`generators.capacity`): the paper's 5.6
+and 2.6 jobs an hour on 36 GPUs of each type are 0.96 and 0.93 of that with the authors' measured rates. Numbers of jobs
+are the paper's, on 108 GPUs; on fewer there are as many fewer, so that a window of measured jobs lies as many mean
+durations after the start as the paper's does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from libs.sim.clusters import parse_cluster
+from libs.sim.throughputs import Throughputs, read_throughputs
 from libs.studies.experiments.runs import Result, RunSpec
-from libs.studies.generators.gavel import DAY_S, GavelWorkload, mean_duration_s
-from libs.studies.reproduce import metrics
-from libs.studies.reproduce.gavel_pictures import chapters
-from libs.studies.reproduce.gavel_plan import (
-    AGNOSTIC,
-    AWARE,
-    ESTIMATED,
-    GANDIVA,
-    IDEAL,
-    LAS,
-    MULTIPLE,
-    REFERENCES,
-    SHARING,
-    SINGLE,
-    Plan,
-    Size,
-)
-from libs.studies.reproduce.study import Accepted, Claim, Study, percent
+from libs.studies.generators.capacity import sustainable_jobs_per_hour
+from libs.studies.generators.computed_rates import computed_throughputs
+from libs.studies.generators.gavel import DAY_S, FIGURE_1, GavelWorkload
+from libs.studies.generators.hierarchy import ENTITIES, HierarchyWorkload
+from libs.studies.report import completion, timelines
+from libs.studies.report.drawing import Drawing
+from libs.studies.report.intervals import from_rows
+from libs.studies.reproduce.computed import COMPUTED
+from libs.studies.reproduce.stated import Arm, table_of
+from libs.studies.reproduce.study import Chapter, Point, Study, study_of
 
-APPENDIX = "figures 16–21"
-"""The appendix's figures; we are not sure which number each of them has."""
+PAPER_GPUS = 108
+PAPER_WINDOW = (4000, 5000)
+"""The jobs that the authors measure, in order of arrival."""
+PAPER_JOBS = 6000
+"""Enough that jobs go on arriving until the last of the window has ended."""
+ESTIMATOR_GPUS_OF_EACH_TYPE = 4
 PHYSICAL_CLUSTER = "v100=8,p100=16,k80=24"
-COST_LOAD = 0.4
-"""Part of the sustainable load in the study of costs."""
-FULL_H = 1.5 * mean_duration_s() / 3600
-"""Average completion time at which a cluster counts as full: half again as long as jobs take on the fastest type."""
-EARLY = (
-    "Beyond saturation queues grow for as long as jobs arrive; the paper measures jobs 4000 to 5000, "
-    "this size much earlier ones."
-)
+PHYSICAL_JOBS = 96
+"""Of the authors' continuous trace; `STATIC_JOBS` of their static one."""
+STATIC_JOBS = 100
+PHYSICAL_HOURS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Durations on a V100 of the drawn jobs that stand for the authors' physical traces, of the same order as theirs."""
+COST_JOBS, FEWER_COST_JOBS = 500, 200
+"""At the paper's size, and at a smaller one."""
+COST_LOAD = 0.1
+"""So few jobs at a time that none waits, which the study of costs supposes."""
+COST_DAYS = (0.5, 1.0, 2.0, 4.0, 8.0)
+SLO_FACTORS = (1.2, 2.0, 10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large the study is."""
+
+    gpus_of_each_type: int = 8
+    seeds: tuple[int, ...] = (0, 1)
+    full: bool = False
+    """Whether it counts as the paper's own: other loads and other accepted ranges."""
+    throughputs: str | None = None
+    """A `throughputs/1` file; None: the computed table."""
+    physical_trace: str | None = None
+    """The authors' continuous physical trace, `traces/1`; None: drawn jobs of the same order."""
+    shrink: float = 1.0
+    """Numbers of jobs are so many times smaller still, for tests."""
+
+    @property
+    def gpus(self) -> int:
+        return 3 * self.gpus_of_each_type
+
+    @property
+    def cluster(self) -> str:
+        """As `--cluster` takes it."""
+        return cluster_of(self.gpus_of_each_type)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The measured jobs, in order of arrival."""
+        first, end = (self.jobs(papers) for papers in PAPER_WINDOW)
+        return first, end
+
+    def jobs(self, papers: float, gpus: int | None = None) -> int:
+        """As many as the paper's number corresponds to on so many GPUs (default: this size's)."""
+        return max(3, round(papers * (gpus or self.gpus) / PAPER_GPUS / self.shrink))
+
+
+FULL = Size(gpus_of_each_type=PAPER_GPUS // 3, seeds=(0, 1, 2), full=True)
+
+
+def cluster_of(gpus_of_each_type: int) -> str:
+    """Equal numbers of the three types."""
+    return ",".join(f"{gpu_type}={gpus_of_each_type}" for gpu_type in ("v100", "p100", "k80"))
+
+
+class GavelPlan:
+    """Makes the runs. See `study.Plan`."""
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        self.full = size.full
+
+    @cached_property
+    def rates(self) -> Throughputs:
+        """The table that loads are computed from."""
+        return computed_throughputs() if self.size.throughputs is None else read_throughputs(self.size.throughputs)
+
+    def compute(self, name: str) -> dict[str, float]:
+        """See `study.Plan`."""
+        return COMPUTED[name](self.rates)
+
+    def points(self, arm: Arm, seeds: int | None) -> list[Point]:
+        """See `study.Plan`."""
+        places = arm.full_at if self.full and arm.full_at is not None else arm.at
+        chosen = self.size.seeds if self.full else self.size.seeds[:seeds]
+        return [
+            Point(at, replace(self._run(arm, at), seed=seed))
+            for at in places or [0.0]
+            for seed in (chosen if arm.workload != "physical-trace" else chosen[:1])
+        ]
+
+    def _run(self, arm: Arm, at: float) -> RunSpec:
+        chosen = {"throughputs": self.size.throughputs, "cluster": self.size.cluster, **self._jobs(arm.workload, at)}
+        return RunSpec(policy=arm.policy, **{**chosen, **arm.options})
+
+    def _jobs(self, name: str, at: float) -> dict[str, Any]:
+        """The fields of a run that say what arrives, on which cluster, and which jobs count."""
+        match name:
+            case "single" | "multiple":
+                return self._continuous(GavelWorkload(kind=f"continuous-{name}"), at, self.size.gpus_of_each_type)
+            case "priorities":
+                workload = GavelWorkload(kind="continuous-multiple", high_priority_share=0.2)
+                return self._continuous(workload, at, self.size.gpus_of_each_type)
+            case "estimator":
+                return self._continuous(GavelWorkload(), at, ESTIMATOR_GPUS_OF_EACH_TYPE)
+            case "static":
+                return {"workload": GavelWorkload(kind="static", jobs=self.size.jobs(at))}
+            case "cost":
+                return self._cost()
+            case "hierarchy":
+                return {
+                    "workload": HierarchyWorkload(),
+                    "cluster": cluster_of(3),
+                    "tenant_weights": ENTITIES,
+                    "keep_intervals": True,
+                }
+            case "physical-trace" | "physical-static":
+                return self._physical(continuous=name == "physical-trace")
+        raise ValueError(f"no workload is called {name!r}")
+
+    def _continuous(self, plain: GavelWorkload, part: float, gpus_of_each_type: int) -> dict[str, Any]:
+        cluster, gpus = cluster_of(gpus_of_each_type), 3 * gpus_of_each_type
+        whole = sustainable_jobs_per_hour(plain, self.rates, parse_cluster(cluster).gpus)
+        first, end = (self.size.jobs(papers, gpus) for papers in PAPER_WINDOW)
+        workload = replace(plain, jobs=self.size.jobs(PAPER_JOBS, gpus), jobs_per_hour=round(part * whole, 4))
+        return {"workload": workload, "cluster": cluster, "measure": (first, end)}
+
+    def _cost(self) -> dict[str, Any]:
+        plain = GavelWorkload(
+            jobs=self.size.jobs(COST_JOBS if self.full else FEWER_COST_JOBS, PAPER_GPUS),
+            table=FIGURE_1,
+            duration_choices_s=tuple(days * DAY_S for days in COST_DAYS),
+            slo_factors=SLO_FACTORS,
+        )
+        whole = sustainable_jobs_per_hour(plain, plain.rates(), parse_cluster(self.size.cluster).gpus)
+        return {"workload": replace(plain, jobs_per_hour=round(COST_LOAD * whole, 4)), "throughputs": None}
+
+    def _physical(self, *, continuous: bool) -> dict[str, Any]:
+        cluster = {"cluster": PHYSICAL_CLUSTER, "round_s": 1200.0}
+        if continuous and self.size.physical_trace is not None:
+            return {"trace": self.size.physical_trace, **cluster}
+        hours = tuple(3600 * each for each in PHYSICAL_HOURS)
+        kind, jobs = ("continuous-multiple", PHYSICAL_JOBS) if continuous else ("static", STATIC_JOBS)
+        workload = GavelWorkload(kind=kind, jobs=self.size.jobs(jobs, PAPER_GPUS), duration_choices_s=hours)
+        if continuous:
+            whole = sustainable_jobs_per_hour(workload, self.rates, parse_cluster(PHYSICAL_CLUSTER).gpus)
+            workload = replace(workload, jobs_per_hour=round(0.8 * whole, 4))
+        return {"workload": workload, **cluster}
 
 
 def study(size: Size | None = None) -> Study:
-    """All claims, and the pictures that go with them."""
-    plan = Plan(size or Size())
-    claims = [
-        *_least_attained_service(plan),
-        *_finish_time_fairness(plan),
-        *_multi_level(plan),
-        *_mechanism(plan),
-        *_estimator(plan),
-        *_fifo(plan),
-        *_priorities(plan),
-        *_makespan(plan),
-        *_cost(plan),
-        *_physical(plan),
-    ]
-    return Study("Gavel (OSDI'20), section 7, in simulation", claims, chapters(plan))
+    """All claims and pictures, at a size."""
+    return study_of("gavel", table_of("gavel"), GavelPlan(size or Size()), CHAPTERS)
 
 
-_JCT = metrics.field("avg_jct_s")
-_MAKESPAN = metrics.field("makespan_s")
-_COST = metrics.field("cost")
+def _distributions(results: Sequence[Result]) -> list[Drawing]:
+    high = max((result.spec.jobs_per_hour or 0.0 for result in results), default=0.0)
+    at_high = [result for result in results if result.spec.jobs_per_hour == high]
+    title = f"Distribution of completion times at {high:.3g} jobs per hour"
+    return [completion.distribution(at_high, "fig8-cdf", title)] if at_high else []
 
 
-def _least_attained_service(plan: Plan) -> list[Claim]:
-    claims = []
-    for figure, kind, paper, least in (("8", SINGLE, "3.5×", 1.5), ("9", MULTIPLE, "2.2×", 1.3)):
-        jobs = "one GPU per job" if kind == SINGLE else "1 to 8 GPUs per job"
-        claims += [
-            Claim(
-                claim_id=f"fig{figure}-jct",
-                source=f"figure {figure}",
-                statement=f"Knowing about heterogeneity, LAS shortens the average JCT at high load ({jobs}).",
-                paper=paper,
-                runs={
-                    "agnostic": plan.at_high_load(kind, LAS, AGNOSTIC),
-                    "aware": plan.at_high_load(kind, LAS, AWARE),
-                },
-                measure=metrics.ratio("agnostic", "aware", _JCT),
-                accepted=Accepted(least=least),
-                note=EARLY,
-            ),
-            Claim(
-                claim_id=f"fig{figure}-load",
-                source=f"figure {figure}",
-                statement=f"It sustains a higher load ({jobs}): where the average JCT reaches {FULL_H:.0f} h.",
-                runs={
-                    "agnostic": plan.at_all_loads(kind, LAS, AGNOSTIC),
-                    "aware": plan.at_all_loads(kind, LAS, AWARE),
-                },
-                measure=metrics.sustained("aware", "agnostic", FULL_H),
-                accepted=Accepted(least=1.05),
-                note="The limit is ours; loads above the highest one are not looked at.",
-            ),
-            Claim(
-                claim_id=f"fig{figure}-gandiva",
-                source=f"figure {figure}",
-                statement=f"Principled space sharing beats Gandiva's random packing at high load ({jobs}).",
-                paper="2.2×",
-                runs={
-                    "gandiva": plan.at_high_load(kind, GANDIVA, SHARING),
-                    "sharing": plan.at_high_load(kind, LAS, SHARING),
-                },
-                measure=metrics.ratio("gandiva", "sharing", _JCT),
-                accepted=Accepted(least=1.2),
-                note="Computed rates leave less to choose: on measured ones (`--throughputs`) figure 8's is 1.51×.",
-            ),
-        ]
-    middle = plan.size.loads[len(plan.size.loads) // 2]
-    claims.append(
-        Claim(
-            claim_id="fig8-allox",
-            source="figure 8",
-            statement="At moderate load, LAS nearly matches AlloX, which minimises the average JCT itself.",
-            runs={
-                "las": plan.continuous(SINGLE, LAS, AWARE, [middle]),
-                "allox": plan.continuous(SINGLE, "allox", AWARE, [middle]),
-            },
-            measure=metrics.ratio("las", "allox", _JCT),
-            accepted=Accepted(most=1.3),
-        )
-    )
-    return claims
+def _over_time(results: Sequence[Result]) -> list[Drawing]:
+    drawings: list[Drawing] = []
+    for result in results[:1]:
+        intervals = from_rows(result.document.get("intervals", ()))
+        if intervals:
+            drawings += [
+                timelines.shares(intervals, result.spec.gpus, result.spec.tenant_weights, "fig11-shares"),
+                timelines.utilisation(intervals, result.spec.gpus, "fig11-utilisation"),
+            ]
+    return drawings
 
 
-def _finish_time_fairness(plan: Plan) -> list[Claim]:
-    runs = {
-        "agnostic": plan.at_high_load(MULTIPLE, "finish_time_fairness", AGNOSTIC),
-        "aware": plan.at_high_load(MULTIPLE, "finish_time_fairness", AWARE),
-    }
-    return [
-        Claim(
-            claim_id="fig10-jct",
-            source="figure 10",
-            statement="Knowing about heterogeneity, finish-time fairness shortens the average JCT at high load.",
-            paper="3×",
-            runs=runs,
-            measure=metrics.ratio("agnostic", "aware", _JCT),
-            accepted=Accepted(least=1.4),
-        ),
-        Claim(
-            claim_id="fig10-rho",
-            source="figure 10",
-            statement="It improves the average finish-time fairness itself.",
-            paper="2.8×",
-            runs=runs,
-            measure=metrics.ratio("agnostic", "aware", metrics.mean_finish_time_fairness),
-            accepted=Accepted(least=1.4),
-            note="1/n of the cluster: n is the mean number of jobs present while the job was. "
-            "Why that is less than the paper's is not known; on measured rates (`--throughputs`) it is 1.37×.",
-        ),
-    ]
-
-
-def _multi_level(plan: Plan) -> list[Claim]:
-    return [
-        Claim(
-            claim_id="fig11-shares",
-            source="figure 11",
-            statement="With multi-level fairness, entities of weights 1, 2 and 3 get parts in that proportion.",
-            runs={"hierarchical": [plan.multi_level()]},
-            measure=metrics.mean("hierarchical", metrics.worst_share),
-            show=percent,
-            accepted=Accepted(least=0.85),
-            note="The smallest part an entity gets of what it is entitled to, in normalised throughput. "
-            "All jobs are there from the start here; in the paper they come one after the other.",
-        )
-    ]
-
-
-def _mechanism(plan: Plan) -> list[Claim]:
-    return [
-        Claim(
-            claim_id="fig13a-rounds",
-            source="figure 13a",
-            statement="Longer rounds make the average JCT longer; rounds of 6 minutes are short enough.",
-            runs={"long": plan.rounds(plan.size.round_minutes[-1:]), "short": plan.rounds([6.0])},
-            measure=metrics.ratio("long", "short", _JCT),
-            accepted=Accepted(least=1.0),
-        ),
-        Claim(
-            claim_id="fig13b-ideal",
-            source="figure 13b",
-            statement="Rounds of 6 minutes come close to ideal execution, where jobs get exactly their shares.",
-            runs={
-                "rounds": plan.at_all_loads(SINGLE, LAS, AWARE),
-                "ideal": plan.at_all_loads(SINGLE, LAS, IDEAL),
-            },
-            measure=metrics.ratio("rounds", "ideal", _JCT),
-            accepted=Accepted(least=0.9, most=1.1),
-        ),
-    ]
-
-
-def _estimator(plan: Plan) -> list[Claim]:
-    return [
-        Claim(
-            claim_id="fig14-estimated",
-            source="figure 14",
-            statement="With estimated rates of pairs, LAS with space sharing is nearly as good as with known ones.",
-            runs={
-                "estimated": plan.at_high_load(SINGLE, LAS, ESTIMATED),
-                "known": plan.at_high_load(SINGLE, LAS, SHARING),
-            },
-            measure=metrics.ratio("estimated", "known", _JCT),
-            accepted=Accepted(most=1.1),
-            note=f"{REFERENCES} configurations were measured beside each other; nothing was profiled in advance.",
-        )
-    ]
-
-
-def _fifo(plan: Plan) -> list[Claim]:
-    agnostic = plan.at_high_load(SINGLE, "fifo", AGNOSTIC)
-    return [
-        Claim(
-            claim_id="fifo-jct",
-            source=APPENDIX,
-            statement="Knowing about heterogeneity, FIFO shortens the average JCT at high load (one GPU per job).",
-            paper="2.7×",
-            runs={"agnostic": agnostic, "aware": plan.at_high_load(SINGLE, "fifo", AWARE)},
-            measure=metrics.ratio("agnostic", "aware", _JCT),
-            accepted=Accepted(least=1.4),
-            note=EARLY,
-        ),
-        Claim(
-            claim_id="fifo-sharing",
-            source=APPENDIX,
-            statement="With space sharing too, by still more (one GPU per job).",
-            paper="3.8×",
-            runs={"agnostic": agnostic, "sharing": plan.at_high_load(SINGLE, "fifo", SHARING)},
-            measure=metrics.ratio("agnostic", "sharing", _JCT),
-            accepted=Accepted(least=1.6),
-            note=EARLY,
-        ),
-        Claim(
-            claim_id="fifo-multiple-sharing",
-            source=APPENDIX,
-            statement="For jobs on 1 to 8 GPUs, space sharing adds little to FIFO.",
-            paper="1.1×",
-            runs={
-                "aware": plan.at_high_load(MULTIPLE, "fifo", AWARE),
-                "sharing": plan.at_high_load(MULTIPLE, "fifo", SHARING),
-            },
-            measure=metrics.ratio("aware", "sharing", _JCT),
-            accepted=Accepted(least=0.95, most=1.5),
-        ),
-    ]
-
-
-def _priorities(plan: Plan) -> list[Claim]:
-    runs = {
-        "agnostic": plan.at_high_load(MULTIPLE, LAS, AGNOSTIC, high_priority_share=0.2),
-        "aware": plan.at_high_load(MULTIPLE, LAS, AWARE, high_priority_share=0.2),
-    }
-    high = metrics.avg_jct_where(metrics.has_high_priority)
-    low = metrics.avg_jct_where(lambda job: not metrics.has_high_priority(job))
-    statement = "With 20 % of the jobs at weight 5, LAS that knows about heterogeneity shortens the average JCT of"
-    return [
-        Claim(
-            claim_id=f"priorities-{name}",
-            source=APPENDIX,
-            statement=f"{statement} jobs of {name} priority.",
-            paper=paper,
-            runs=runs,
-            measure=metrics.ratio("agnostic", "aware", metric),
-            accepted=Accepted(least=least),
-        )
-        for name, metric, paper, least in (("high", high, "1.5×", 1.1), ("low", low, "2.7×", 1.3))
-    ]
-
-
-def _makespan(plan: Plan) -> list[Claim]:
-    aware = plan.static("min_makespan", AWARE)
-    return [
-        Claim(
-            claim_id="makespan-fifo",
-            source=f"section 7.3, {APPENDIX}",
-            statement="The makespan policy ends a batch of jobs earlier than FIFO that ignores heterogeneity.",
-            paper="2.5×",
-            runs={"fifo": plan.static("fifo", AGNOSTIC), "makespan": aware},
-            measure=metrics.ratio("fifo", "makespan", _MAKESPAN),
-            accepted=Accepted(least=1.3),
-        ),
-        Claim(
-            claim_id="makespan-gandiva",
-            source=f"section 7.3, {APPENDIX}",
-            statement="And earlier than Gandiva's random packing.",
-            paper="1.4×",
-            runs={"gandiva": plan.static(GANDIVA, SHARING), "makespan": aware},
-            measure=metrics.ratio("gandiva", "makespan", _MAKESPAN),
-            accepted=Accepted(least=1.1),
-        ),
-        Claim(
-            claim_id="makespan-sharing",
-            source=f"section 7.3, {APPENDIX}",
-            statement="With space sharing, the makespan becomes still shorter.",
-            paper="8 %",
-            runs={"sharing": plan.static("min_makespan", SHARING), "makespan": aware},
-            measure=lambda roles: _saved(roles, "sharing", "makespan"),
-            show=percent,
-            accepted=Accepted(least=0.0, most=0.3),
-            note="With few jobs the last ones decide, and rounds are whole. Why it is not shorter here is not known.",
-        ),
-    ]
-
-
-def _saved(roles: Mapping[str, Sequence[Result]], with_it: str, without: str) -> float | None:
-    ratio = metrics.ratio(with_it, without, _MAKESPAN)(roles)
-    return None if ratio is None else 1.0 - ratio
-
-
-def _cost(plan: Plan) -> list[Claim]:
-    """ResNet-50 and A3C jobs: the ones are cheapest on fast GPUs, the others on slow ones.
-
-    They arrive at a rate at which all deadlines can be met: with all jobs there from the start, most of the tight
-    ones cannot, whatever the policy.
-    """
-
-    def runs(policy: str) -> list[RunSpec]:
-        return plan.batch_over_time(
-            policy,
-            COST_LOAD,
-            models=("ResNet-50", "A3C"),
-            duration_choices_s=tuple(days * DAY_S for days in (0.5, 1, 2, 4, 8)),
-            slo_factors=(1.2, 2.0, 10.0),
-        )
-
-    fast, cheap, in_time = runs("max_throughput"), runs("min_cost"), runs("min_cost_slo")
-    source = "section 7.3, cost"
-    note = (
-        f"Jobs of one GPU; they arrive at {COST_LOAD:g} of the sustainable rate, the paper's is not stated. "
-        "The figures hang on it: with all jobs there from the start they were 1.03×, 58.5 %, 1.05× and 45 %."
-    )
-    return [
-        Claim(
-            claim_id="cost-cheaper",
-            source=source,
-            statement="Minimising cost is cheaper than maximising throughput.",
-            paper="1.4×",
-            runs={"fast": fast, "cheap": cheap},
-            measure=metrics.ratio("fast", "cheap", _COST),
-            accepted=Accepted(least=1.1),
-            note=note,
-        ),
-        Claim(
-            claim_id="cost-late",
-            source=source,
-            statement="But a large part of the jobs misses its deadline.",
-            paper="35 %",
-            runs={"cheap": cheap},
-            measure=metrics.mean("cheap", metrics.slo_violations),
-            show=percent,
-            accepted=Accepted(least=0.15),
-            note=note,
-        ),
-        Claim(
-            claim_id="cost-slo-cheaper",
-            source=source,
-            statement="Minimising cost under deadlines is still cheaper than maximising throughput.",
-            paper="1.2×",
-            runs={"fast": fast, "in_time": in_time},
-            measure=metrics.ratio("fast", "in_time", _COST),
-            accepted=Accepted(least=1.02),
-            note=note,
-        ),
-        Claim(
-            claim_id="cost-slo-late",
-            source=source,
-            statement="And no job misses its deadline.",
-            paper="0 %",
-            runs={"in_time": in_time},
-            measure=metrics.mean("in_time", metrics.slo_violations),
-            show=percent,
-            accepted=Accepted(most=0.02),
-            note=note,
-        ),
-    ]
-
-
-def _physical(plan: Plan) -> list[Claim]:
-    """Table 3's simulated column; the other needs its 48 GPUs."""
-    load = 0.8 * plan.sustainable(GavelWorkload(kind=MULTIPLE), PHYSICAL_CLUSTER)
-    busy = [
-        RunSpec(
-            policy=LAS,
-            workload=GavelWorkload(kind=MULTIPLE, jobs=plan.size.jobs, jobs_per_hour=round(load, 4)),
-            throughputs=plan.size.throughputs,
-            measure=plan.size.measure,
-            seed=seed,
-            cluster=PHYSICAL_CLUSTER,
-        )
-        for seed in plan.size.seeds
-    ]
-
-    def there(policy: str, options: Mapping[str, Any]) -> list[RunSpec]:
-        return [replace(spec, cluster=PHYSICAL_CLUSTER) for spec in plan.static(policy, options)]
-
-    return [
-        Claim(
-            claim_id="table3-jct",
-            source="table 3",
-            statement="On 8 V100, 16 P100 and 24 K80, LAS that knows about heterogeneity shortens the average JCT.",
-            paper="5.4 h to 3.7 h (1.46×)",
-            runs={"agnostic": [replace(spec, heterogeneity_agnostic=True) for spec in busy], "aware": busy},
-            measure=metrics.ratio("agnostic", "aware", _JCT),
-            accepted=Accepted(least=1.1),
-            note="The simulated column. The paper's rate of arrivals is not stated; 0.8 of the sustainable one here.",
-        ),
-        Claim(
-            claim_id="table3-makespan",
-            source="table 3",
-            statement="And the makespan policy ends 100 jobs earlier than Gandiva's packing.",
-            paper="22.1 h to 17.6 h (1.26×)",
-            runs={
-                "gandiva": there(GANDIVA, SHARING),
-                "makespan": there("min_makespan", AWARE),
-            },
-            measure=metrics.ratio("gandiva", "makespan", _MAKESPAN),
-            accepted=Accepted(least=1.05),
-            note="The simulated column.",
-        ),
-        Claim(
-            claim_id="table3-fidelity",
-            source="table 3",
-            statement="Simulated and physical figures are close to each other.",
-            paper="less than 8 % apart",
-            note="Needs the paper's physical cluster.",
-        ),
-    ]
+CHAPTERS = (
+    Chapter(
+        "Figure 8b: who waits for long",
+        "Completion times of the measured jobs, one GPU per job, at the high load.",
+        ("fig8-jct", "fig8-sharing", "fig8-starvation"),
+        _distributions,
+    ),
+    Chapter(
+        "Figure 11a: multi-level fairness over time",
+        "Three entities of weights 1, 2 and 3 on 3 V100, 3 P100 and 3 K80; six jobs of each come one after the other.",
+        ("fig11-shares",),
+        _over_time,
+    ),
+)

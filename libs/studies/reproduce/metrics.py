@@ -1,78 +1,26 @@
-"""Figures computed from results: ratios between roles, fairness of finish times, deadlines, shares of entities."""
+"""What is measured of one run: completion times, fairness, deadlines, shares, use of GPUs, searches."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from statistics import fmean
 
 from libs.sim.traces import TraceJob
 from libs.studies.experiments.runs import Result
-from libs.studies.report.intervals import from_rows, parts
-from libs.studies.reproduce.study import Roles
+from libs.studies.report.intervals import Interval, Part, from_rows, parts
 
-Metric = Callable[[Result], float | None]
-
-
-def field(name: str) -> Metric:
-    """A field of the summary."""
-    return lambda result: result.summary.get(name)
-
-
-def mean_of(results: Iterable[Result], metric: Metric) -> float | None:
-    """Over seeds; None when some seed has no value."""
-    values = [metric(result) for result in results]
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+Metric = Callable[[Result, Result | None], float | None]
+"""Of a run, and of the run of the isolated policy on the same jobs where the claim names one."""
+HOUR_S, MINUTE_S = 3600.0, 60.0
+STABLE_MINUTES = (20.0, 200.0)
+"""Gandiva's section 6.3 takes the mean use of the GPUs between these."""
+SHORT_JOB_S = 100 * MINUTE_S
+"""Gandiva's figure 17: the completion times below which its curve is the higher one."""
 
 
-def ratio(above: str, below: str, metric: Metric) -> Callable[[Roles], float | None]:
-    """How many times greater the metric's mean over seeds is in one role than in another."""
-
-    def measured(roles: Roles) -> float | None:
-        a, b = mean_of(roles[above], metric), mean_of(roles[below], metric)
-        return None if a is None or b is None or b == 0 else a / b
-
-    return measured
-
-
-def mean(role: str, metric: Metric) -> Callable[[Roles], float | None]:
-    """The metric's mean over the seeds of one role."""
-    return lambda roles: mean_of(roles[role], metric)
-
-
-def sustained(above: str, below: str, limit_h: float) -> Callable[[Roles], float | None]:
-    """How many times higher the load is at which one role's average completion time reaches a limit."""
-
-    def measured(roles: Roles) -> float | None:
-        a, b = load_at(roles[above], limit_h), load_at(roles[below], limit_h)
-        return None if a is None or b is None else a / b
-
-    return measured
-
-
-def load_at(results: Sequence[Result], limit_h: float) -> float | None:
-    """The load at which the average completion time reaches the limit, by straight lines between measured loads.
-
-    Where it never does, the highest load that was measured.
-    """
-    points = _curve(results)
-    if not points:
-        return None
-    for (load, value), (next_load, next_value) in pairwise(points):
-        if value < limit_h <= next_value:
-            return load + (next_load - load) * (limit_h - value) / (next_value - value)
-    return points[0][0] if points[0][1] >= limit_h else points[-1][0]
-
-
-def _curve(results: Sequence[Result]) -> list[tuple[float, float]]:
-    per_load: dict[float, list[float]] = {}
-    for result in results:
-        load, value = result.spec.jobs_per_hour, result.summary.get("avg_jct_s")
-        if load is not None and value is not None:
-            per_load.setdefault(load, []).append(value / 3600)
-    return [(load, fmean(per_load[load])) for load in sorted(per_load)]
+def _summary(name: str) -> Metric:
+    return lambda result, beside: result.summary.get(name)
 
 
 def jobs_by_id(result: Result) -> dict[str, TraceJob]:
@@ -80,10 +28,13 @@ def jobs_by_id(result: Result) -> dict[str, TraceJob]:
     return {job.job_id: job for job in result.spec.jobs()}
 
 
-def avg_jct_where(chosen: Callable[[TraceJob], bool]) -> Metric:
-    """Average completion time in seconds of the measured jobs that are chosen."""
+def longest_jct_s(result: Result, beside: Result | None = None) -> float | None:
+    """The longest completion time of the measured jobs."""
+    return max((row["jct_s"] for row in result.measured if row["jct_s"] is not None), default=None)
 
-    def measured(result: Result) -> float | None:
+
+def _avg_jct_where(chosen: Callable[[TraceJob], bool]) -> Metric:
+    def measured(result: Result, beside: Result | None) -> float | None:
         jobs = jobs_by_id(result)
         ended = (row for row in result.measured if row["jct_s"] is not None)
         return _mean(row["jct_s"] for row in ended if chosen(jobs[row["job_id"]]))
@@ -91,86 +42,50 @@ def avg_jct_where(chosen: Callable[[TraceJob], bool]) -> Metric:
     return measured
 
 
-def has_high_priority(job: TraceJob) -> bool:
-    """Whether its weight is above 1."""
+def _has_high_priority(job: TraceJob) -> bool:
     return (job.weight or 1.0) > 1.0
 
 
-def slo_violations(result: Result) -> float | None:
+def late(result: Result, beside: Result | None = None) -> float | None:
     """The part of the measured jobs with a deadline that did not end in time."""
     jobs = jobs_by_id(result)
-    late = []
+    found = []
     for row in result.measured:
         deadline_s = jobs[row["job_id"]].deadline_s
         if deadline_s is not None:
-            late.append(float(row["jct_s"] is None or row["jct_s"] > deadline_s))
-    return _mean(late)
+            found.append(float(row["jct_s"] is None or row["jct_s"] > deadline_s))
+    return _mean(found)
 
 
-def finish_time_fairness(result: Result) -> list[float]:
-    """Of each measured job: its time over the time on 1/n of the cluster, n = jobs present while it was, on average.
+def finish_time_fairness(result: Result, isolated: Result | None) -> list[float]:
+    """Of each measured job: its completion time over the one that it has under the isolated policy.
 
-    On that part of the cluster it would run at the cluster's own mix of GPU types, with no more than a whole
-    GPU's time per GPU it needs.
+    As the authors of Gavel compute it: the denominator is from a run of its own, so that a policy under which jobs
+    pile up is not measured against the slower share that its own pile leaves.
     """
-    rates, gpus = result.spec.rates(), result.spec.gpus
-    jobs, present, total = jobs_by_id(result), _Present(result.document["jobs"]), sum(gpus.values())
-    found = []
-    for row in result.measured:
-        job = jobs[row["job_id"]]
-        if row["jct_s"] is None or row["finish_s"] is None or job.total_steps is None:
-            continue
-        mixed = sum(n * (rates.rate(job.config, t, consolidated=True) or 0.0) for t, n in gpus.items()) / total
-        n = present.mean(row["submit_s"], row["finish_s"])
-        if mixed > 0:
-            found.append(row["jct_s"] * mixed * min(1.0, total / (n * job.gpus)) / job.total_steps)
-    return found
+    if isolated is None:
+        return []
+    alone = {row["job_id"]: row["jct_s"] for row in isolated.measured}
+    pairs = ((row["jct_s"], alone.get(row["job_id"])) for row in result.measured)
+    return [jct_s / alone_s for jct_s, alone_s in pairs if jct_s is not None and alone_s]
 
 
-def mean_finish_time_fairness(result: Result) -> float | None:
-    """Over the measured jobs."""
-    return _mean(finish_time_fairness(result))
-
-
-class _Present:
-    """How many jobs there are at a time, as a step function with its integral."""
-
-    def __init__(self, rows: Iterable[Mapping[str, float | None]]) -> None:
-        changes: list[tuple[float, int]] = []
-        for row in rows:
-            submit_s, finish_s = row["submit_s"], row["finish_s"]
-            assert submit_s is not None
-            changes.append((submit_s, 1))
-            if finish_s is not None:
-                changes.append((finish_s, -1))
-        changes.sort()
-        self._times, self._counts, self._sums = [0.0], [0], [0.0]
-        for time_s, change in changes:
-            self._sums.append(self._sums[-1] + self._counts[-1] * (time_s - self._times[-1]))
-            self._times.append(time_s)
-            self._counts.append(self._counts[-1] + change)
-
-    def _until(self, time_s: float) -> float:
-        place = bisect_right(self._times, time_s) - 1
-        return self._sums[place] + self._counts[place] * (time_s - self._times[place])
-
-    def mean(self, begin_s: float, end_s: float) -> float:
-        """On average between two times; at least 1."""
-        return max(1.0, (self._until(end_s) - self._until(begin_s)) / (end_s - begin_s)) if end_s > begin_s else 1.0
+def _mean_finish_time_fairness(result: Result, isolated: Result | None) -> float | None:
+    return _mean(finish_time_fairness(result, isolated))
 
 
 def entity_progress(result: Result) -> dict[str, float]:
-    """{entity: normalised progress of its jobs}: GPU time weighted by how fast each job is on the type it had.
+    """{entity: normalised progress of its jobs} while all jobs are there: from the last arrival to the first end.
 
-    A GPU-second on a type counts the job's rate there over its rate on the cluster's mix. Until the first job
-    ends, so that all entities want GPUs all the time.
+    A GPU-second on a type counts the job's rate there over its rate on the cluster's mix of types.
     """
     rates, gpus, jobs = result.spec.rates(), result.spec.gpus, jobs_by_id(result)
+    from_s = max((row["submit_s"] for row in result.document["jobs"]), default=0.0)
     ends = [row["finish_s"] for row in result.document["jobs"] if row["finish_s"] is not None]
     until_s, total = min(ends, default=float("inf")), sum(gpus.values())
     progress: dict[str, float] = {}
-    for part in parts(from_rows(result.document.get("intervals", ()))):
-        job, held_s = jobs[part.interval.job_id], min(part.end_s, until_s) - part.start_s
+    for part in parts(intervals(result)):
+        job, held_s = jobs[part.interval.job_id], min(part.end_s, until_s) - max(part.start_s, from_s)
         if held_s > 0:
             alone = {t: rates.rate(job.config, t, consolidated=True) or 0.0 for t in gpus}
             mixed = sum(n * alone[t] for t, n in gpus.items()) / total
@@ -179,7 +94,7 @@ def entity_progress(result: Result) -> dict[str, float]:
     return progress
 
 
-def worst_share(result: Result) -> float | None:
+def worst_share(result: Result, beside: Result | None = None) -> float | None:
     """The smallest ratio of an entity's part of all progress to its part of all weights; 1 is perfect."""
     progress = entity_progress(result)
     if not progress:
@@ -189,6 +104,84 @@ def worst_share(result: Result) -> float | None:
     return min(progress[entity] / made / (weights[entity] / weight) for entity in progress)
 
 
+def intervals(result: Result) -> list[Interval]:
+    """Which job held which GPU when; empty unless the run has kept it."""
+    return from_rows(result.document.get("intervals", ()))
+
+
+def used_gpus(result: Result, beside: Result | None = None) -> float | None:
+    """The mean use of all GPUs in the stable part of the run, 0 to 1; jobs that share a GPU add up to all of it."""
+    uses = result.spec.workload.utilisations() if result.spec.workload is not None else {}
+    begin_s, end_s = (minute * MINUTE_S for minute in STABLE_MINUTES)
+    held = intervals(result)
+    if not held or not uses:
+        return None
+    models = {job_id: job.model for job_id, job in jobs_by_id(result).items()}
+    ordered = sorted(parts(held), key=lambda part: (part.interval.gpu, part.start_s, part.end_s))
+    stretches = groupby(ordered, key=lambda part: (part.interval.gpu, part.start_s, part.end_s))
+    used_s = 0.0
+    for (_, from_s, to_s), together in stretches:
+        seconds = min(to_s, end_s) - max(from_s, begin_s)
+        if seconds > 0:
+            used_s += seconds * min(1.0, sum(_use(part, models, uses) for part in together))
+    return used_s / ((end_s - begin_s) * sum(result.spec.gpus.values()))
+
+
+def _use(part: Part, models: dict[str, str], uses: dict[str, float]) -> float:
+    return uses.get(models[part.interval.job_id], 1.0)
+
+
+def _undone_packs(result: Result, beside: Result | None) -> float | None:
+    packs = result.document.get("packs", {})
+    return packs["undone"] / packs["tried"] if packs.get("tried") else None
+
+
+def _short_jobs(result: Result, beside: Result | None) -> float | None:
+    return _mean(float(row["jct_s"] is not None and row["jct_s"] < SHORT_JOB_S) for row in result.measured)
+
+
+def _migrations_per_hour(result: Result, beside: Result | None) -> float | None:
+    moved: float = sum(row["migrations"] for row in result.document["jobs"])
+    hours = (result.summary.get("makespan_s") or 0.0) / HOUR_S
+    return moved / hours if hours else None
+
+
+def found_after_s(result: Result, beside: Result | None = None) -> float | None:
+    """From the arrival of a search to a trial that reached the target, mean over searches; None: one found none."""
+    took = [each["took_s"] if each["outcome"] == "target_reached" else None for each in result.document["sweeps"]]
+    known = [each for each in took if each is not None]
+    return fmean(known) if known and len(known) == len(took) else None
+
+
+def _explored_per_hour(result: Result, beside: Result | None) -> float | None:
+    """Trials that have been judged by their curves or have ended, per hour of the search."""
+    (sweep,) = result.document["sweeps"]
+    hours = (sweep["took_s"] or result.summary["simulated_s"]) / HOUR_S
+    return (sweep["pruned"] + sweep["completed"]) / hours if hours else None
+
+
+METRICS: dict[str, Metric] = {
+    "avg_jct_s": _summary("avg_jct_s"),
+    "p99_jct_s": _summary("p99_jct_s"),
+    "longest_jct_s": longest_jct_s,
+    "makespan_s": _summary("makespan_s"),
+    "cost": _summary("cost"),
+    "avg_time_to_100_steps_s": _summary("avg_time_to_100_steps_s"),
+    "avg_jct_high_priority_s": _avg_jct_where(_has_high_priority),
+    "avg_jct_low_priority_s": _avg_jct_where(lambda job: not _has_high_priority(job)),
+    "late": late,
+    "finish_time_fairness": _mean_finish_time_fairness,
+    "worst_share": worst_share,
+    "used_gpus": used_gpus,
+    "undone_packs": _undone_packs,
+    "short_jobs": _short_jobs,
+    "migrations_per_hour": _migrations_per_hour,
+    "found_after_s": found_after_s,
+    "explored_per_hour": _explored_per_hour,
+}
+"""By the names that tables of claims use."""
+
+
 def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
+    known: Sequence[float] = list(values)
     return fmean(known) if known else None

@@ -1,22 +1,72 @@
-"""The report of a study: claims first, then the pictures of runs that have results."""
+"""The report of one or more studies: in words how many claims hold, then all claims, then the pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from libs.studies.experiments.runs import Result
 from libs.studies.report.overview import facts
-from libs.studies.report.page import Report, Section
-from libs.studies.report.verdicts import Row
-from libs.studies.reproduce.study import Study
+from libs.studies.report.page import Claims, Report, Section
+from libs.studies.report.verdicts import Row, Verdict
+from libs.studies.reproduce.pictures import drawing_of
+from libs.studies.reproduce.study import Measured, Study
 
 
-def report_of(study: Study, results: Sequence[Result], rows: Sequence[Row], subtitle: str, made_by: str) -> Report:
-    """Everything that the page shows; `rows` are the judged claims."""
-    known = {result.spec.cell_id: result for result in results}
-    sections = []
-    for chapter in study.chapters:
-        own = [known[spec.cell_id] for spec in chapter.runs if spec.cell_id in known]
-        if own:
-            sections.append(Section(chapter.title, chapter.text, chapter.draw(own)))
-    return Report(study.title, subtitle, facts(results), rows, sections, made_by)
+@dataclass(frozen=True)
+class Part:
+    """What came of one study."""
+
+    study: Study
+    size: str
+    """In words."""
+    results: Sequence[Result]
+    measured: Measured
+    rows: Sequence[Row]
+
+
+def report_of(parts: Sequence[Part], made_by: str) -> Report:
+    """One page for all of them."""
+    rows = [row for part in parts for row in part.rows]
+    results = [result for part in parts for result in part.results]
+    return Report(
+        title=" and ".join(part.study.title for part in parts) + ": claims, measured",
+        subtitle="What the papers state, what simulation gives here, and whether that agrees.",
+        facts=facts(results) if results else (),
+        notes=[_counted(rows), *_differing(rows)],
+        claims=[Claims(part.study.title, f"{part.study.text} Here: {part.size}.", part.rows) for part in parts],
+        sections=[section for part in parts for section in _sections(part)],
+        made_by=made_by,
+    )
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    number = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Verdict}
+    measured = len(rows) - number[Verdict.NOT_MEASURED]
+    return (
+        f"{len(rows)} claims. {measured} are measured: {number[Verdict.HOLDS]} of these hold, "
+        f"{number[Verdict.DIFFERS]} differ. {number[Verdict.NOT_MEASURED]} are not measured and say what they wait for."
+    )
+
+
+def _differing(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"Differs: {row.claim_id} ({row.where}): the paper has {row.paper}, measured {row.measured}. {row.note}"
+        for row in rows
+        if row.verdict is Verdict.DIFFERS
+    ]
+
+
+def _sections(part: Part) -> list[Section]:
+    drawn = [
+        Section(picture.title, picture.text, [drawing])
+        for picture in part.study.pictures
+        if (drawing := drawing_of(picture, part.measured)) is not None
+    ]
+    known = {result.spec.cell_id: result for result in part.results}
+    for chapter in part.study.chapters:
+        own = [known[spec.cell_id] for spec in part.study.runs_of(chapter.claims) if spec.cell_id in known]
+        drawings = chapter.draw(own) if own else []
+        if drawings:
+            drawn.append(Section(chapter.title, chapter.text, drawings))
+    return drawn

@@ -1,134 +1,234 @@
-"""What a claim is, and how it is judged."""
+"""A study: the claims of a paper with the runs that they need at a size, what was measured, and how it is judged."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.report.drawing import Drawing
 from libs.studies.report.verdicts import Row, Verdict
+from libs.studies.reproduce.comparing import COMPARISONS, Arms, Value, deviation, exchanged
+from libs.studies.reproduce.metrics import METRICS
+from libs.studies.reproduce.stated import Accepted, Arm, Picture, Stated, Table
 
-Roles = Mapping[str, Sequence[Result]]
-"""{role in a comparison: results}, one per seed (and load)."""
-NOT_STATED = "not stated"
+Measured = Mapping[str, Arms]
+"""{claim id: {role: values}}: all that is kept of the runs of a study."""
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """Measured values that count as agreement."""
+class Point:
+    """One run of an arm."""
 
-    least: float = -math.inf
-    most: float = math.inf
+    at: float
+    spec: RunSpec
 
-    def __contains__(self, value: float) -> bool:
-        return self.least <= value <= self.most
 
-    def said(self, show: Callable[[float], str]) -> str:
-        """In words."""
-        if math.isinf(self.most):
-            return f"at least {show(self.least)}"
-        if math.isinf(self.least):
-            return f"at most {show(self.most)}"
-        return f"{show(self.least)} to {show(self.most)}"
+class Plan(Protocol):
+    """Makes the runs of a paper at a size."""
+
+    @property
+    def full(self) -> bool:
+        """Whether it is the paper's own size."""
+
+    def points(self, arm: Arm, seeds: int | None) -> list[Point]:
+        """The runs of an arm; `seeds`: at most so many at the default size."""
+
+    def compute(self, name: str) -> dict[str, float]:
+        """{role: value} of a claim that needs no runs."""
 
 
 def times(value: float) -> str:
-    """`3.5×`."""
+    """`3.50×`."""
     return f"{value:.2f}×"
 
 
 def percent(value: float) -> str:
-    """`35 %`."""
-    return f"{value * 100:.1f} %"
+    """`35.0 %`; a minus where it is negative."""
+    return f"{value * 100:.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
-@dataclass(frozen=True, kw_only=True)
+def plain(value: float) -> str:
+    """`1.250`."""
+    return f"{value:.3g}"
+
+
+SHOWN: dict[str, Callable[[float], str]] = {"times": times, "percent": percent, "plain": plain}
+
+
+@dataclass(frozen=True)
 class Claim:
-    """One statement of a paper.
+    """One statement of a paper, and how it is measured at a size."""
 
-    What is accepted is chosen by us, wide enough for a smaller cluster and another table of rates: the direction
-    must be the paper's and the effect must be clearly there.
-    """
+    stated: Stated
+    points: Mapping[str, Sequence[Point]]
+    """{role: runs}; empty for claims that are computed or not measured."""
+    computed: Callable[[], dict[str, float]] | None = None
+    full: bool = False
 
-    claim_id: str
-    source: str
-    """Figure, table or section."""
-    statement: str
-    paper: str = NOT_STATED
-    """The paper's number."""
-    runs: Mapping[str, Sequence[RunSpec]] = field(default_factory=dict)
-    """{role: runs}; empty: the claim cannot be measured here."""
-    measure: Callable[[Roles], float | None] = lambda roles: None
-    show: Callable[[float], str] = times
-    accepted: Accepted = Accepted()
-    note: str = ""
-    """What is different here, or why nothing can be measured."""
+    @property
+    def claim_id(self) -> str:
+        """What reports and `--only` call it."""
+        return self.stated.id
 
-    def judge(self, results: Mapping[str, Result]) -> Row:
-        """Measure and compare. `results` is {cell id: result} of whatever has been run."""
-        roles = {
-            role: [results[spec.cell_id] for spec in specs if spec.cell_id in results]
-            for role, specs in self.runs.items()
-        }
-        missing = sum(len(specs) for specs in self.runs.values()) - sum(len(found) for found in roles.values())
-        value = self.measure(roles) if self.runs and not missing else None
-        note = self.note
-        if value is not None and not math.isfinite(value):
-            value = None
-        if self.runs and value is None:
-            note = f"{note} {f'{missing} runs have no result.' if missing else 'No job has ended.'}".strip()
+    @property
+    def accepted(self) -> Accepted | None:
+        """At this size; None: nothing can be measured."""
+        return (self.full and self.stated.accepted_full) or self.stated.accepted
+
+    def measure(self, results: Mapping[str, Result]) -> Arms:
+        """The metric of every run that has a result (`results`: by cell id); of computed claims the values."""
+        if self.computed is not None:
+            return {role: [Value(0.0, 0, value)] for role, value in self.computed().items()}
+        metric, divisors = METRICS.get(self.stated.metric), self.points.get("isolated")
+        found: dict[str, list[Value]] = {}
+        for role, points in self.points.items():
+            if metric is None or role == "isolated":
+                continue
+            for place, point in enumerate(points):
+                result = results.get(point.spec.cell_id)
+                beside = None if divisors is None else results.get(divisors[place].spec.cell_id)
+                if result is not None and (divisors is None or beside is not None):
+                    value = metric(result, beside)
+                    found.setdefault(role, []).append(Value(point.at, point.spec.seed, value))
+        return found
+
+    def judge(self, arms: Arms) -> Row:
+        """Compare with the paper."""
+        value = self._value(arms)
+        show, spread = SHOWN[self.stated.show], None
+        if value is not None:
+            spread = deviation(arms, self.stated.compare, self.stated.limit)
+        measured = "–" if value is None else show(value)
+        verdict = self._verdict(value)
         return Row(
-            claim_id=self.claim_id,
-            source=self.source,
-            statement=self.statement,
-            paper=self.paper,
-            measured="–" if value is None else self.show(value),
-            accepted=self.accepted.said(self.show) if self.runs else "–",
-            verdict=self._verdict(value),
-            note=note,
+            claim_id=self.stated.id,
+            number=self.stated.row,
+            where=self.stated.where,
+            statement=self.stated.statement,
+            paper=self.stated.paper,
+            source=self.stated.source,
+            setup=self.stated.setup,
+            measured=measured if spread is None else f"{measured} ± {show(spread)}",
+            accepted="–" if self.accepted is None else said(self.accepted, show),
+            reason="" if self.accepted is None else self.accepted.reason,
+            verdict=verdict,
+            note=self._note(arms, verdict),
         )
 
+    def turned(self, arms: Arms) -> Verdict:
+        """The verdict when the tested policy and its baseline change places."""
+        return self._verdict(self._value(exchanged(arms)))
+
+    def _value(self, arms: Arms) -> float | None:
+        if not arms.get("tested") or self._missing(arms):
+            return None
+        compare = COMPARISONS[self.stated.compare]
+        value = compare(arms.get("base", ()), arms["tested"], self.stated.limit)
+        return value if value is not None and math.isfinite(value) else None
+
+    def _missing(self, arms: Arms) -> int:
+        """Runs without a value that the claim is judged by."""
+        needed = {role: points for role, points in self.points.items() if role in ("base", "tested")}
+        return sum(len(points) for points in needed.values()) - sum(len(arms.get(role, ())) for role in needed)
+
     def _verdict(self, value: float | None) -> Verdict:
-        if value is None:
+        if value is None or self.accepted is None:
             return Verdict.NOT_MEASURED
         return Verdict.HOLDS if value in self.accepted else Verdict.DIFFERS
+
+    def _note(self, arms: Arms, verdict: Verdict) -> str:
+        if verdict is Verdict.DIFFERS:
+            return self.stated.cause or "The cause is not known."
+        if verdict is Verdict.HOLDS or not (self.points or self.computed):
+            return self.stated.waits
+        missing = self._missing(arms)
+        if missing:
+            return f"{missing} runs have no result."
+        if self.stated.compare == "sustained":
+            return f"A curve does not rise through {(self.stated.limit or 0.0) / 3600:g} h between the loads looked at."
+        return "Nothing that is measured has come to an end."
+
+
+def said(accepted: Accepted, show: Callable[[float], str]) -> str:
+    """What is accepted, in words."""
+    if accepted.most is None:
+        return "anything" if accepted.least is None else f"at least {show(accepted.least)}"
+    return (
+        f"at most {show(accepted.most)}"
+        if accepted.least is None
+        else (f"{show(accepted.least)} to {show(accepted.most)}")
+    )
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A part of the report: drawings made from the results of some runs."""
+    """Drawings that need whole results: distributions, and who held what when."""
 
     title: str
     text: str
-    runs: Sequence[RunSpec]
+    claims: Sequence[str]
+    """Ids of the claims whose runs are drawn."""
     draw: Callable[[Sequence[Result]], Sequence[Drawing]]
 
 
 @dataclass(frozen=True)
 class Study:
-    """All claims and pictures of one paper."""
+    """All claims and pictures of one paper, at a size."""
 
+    paper: str
     title: str
+    text: str
     claims: Sequence[Claim]
+    pictures: Sequence[Picture]
     chapters: Sequence[Chapter]
 
     @property
     def runs(self) -> tuple[RunSpec, ...]:
         """Every run that is needed, once each, in order of first need."""
-        needed = [spec for claim in self.claims for specs in claim.runs.values() for spec in specs]
-        needed += [spec for chapter in self.chapters for spec in chapter.runs]
-        return tuple({spec.cell_id: spec for spec in needed}.values())
+        return tuple({point.spec.cell_id: point.spec for claim in self.claims for point in _points(claim)}.values())
 
     def only(self, prefixes: Sequence[str]) -> Study:
-        """The claims with ids that begin so, and the pictures that show nothing but their runs."""
+        """The claims with ids that begin so, and what can be drawn of them."""
         claims = [claim for claim in self.claims if claim.claim_id.startswith(tuple(prefixes))]
-        needed = {spec.cell_id for claim in claims for specs in claim.runs.values() for spec in specs}
-        chapters = [c for c in self.chapters if any(spec.cell_id in needed for spec in c.runs)]
-        return Study(self.title, claims, chapters)
+        chosen = {claim.claim_id for claim in claims}
+        pictures = [each for each in self.pictures if chosen & {source for source, _ in sources(each)}]
+        chapters = [each for each in self.chapters if chosen & set(each.claims)]
+        return Study(self.paper, self.title, self.text, claims, pictures, chapters)
 
-    def judge(self, results: Iterable[Result]) -> list[Row]:
-        """A row for every claim."""
+    def measure(self, results: Iterable[Result]) -> Measured:
+        """What is kept of the results."""
         known = {result.spec.cell_id: result for result in results}
-        return [claim.judge(known) for claim in self.claims]
+        return {claim.claim_id: arms for claim in self.claims if (arms := claim.measure(known))}
+
+    def judge(self, measured: Measured) -> list[Row]:
+        """A row for every claim."""
+        return [claim.judge(measured.get(claim.claim_id, {})) for claim in self.claims]
+
+    def runs_of(self, ids: Sequence[str]) -> list[RunSpec]:
+        """The runs of these claims, once each."""
+        chosen = [claim for claim in self.claims if claim.claim_id in ids]
+        return list({point.spec.cell_id: point.spec for claim in chosen for point in _points(claim)}.values())
+
+
+def sources(picture: Picture) -> list[tuple[str, str]]:
+    """(Claim id, role) of everything that a picture draws."""
+    pairs = [name.partition("/") for curve in picture.curves for name in curve.claims]
+    return [(claim, role) for claim, _, role in pairs]
+
+
+def study_of(paper: str, table: Table, plan: Plan, chapters: Sequence[Chapter]) -> Study:
+    """The claims of a table with the runs of a plan."""
+    return Study(paper, table.title, table.text, [_claim(each, plan) for each in table.claim], table.picture, chapters)
+
+
+def _claim(stated: Stated, plan: Plan) -> Claim:
+    points = {role: plan.points(arm, stated.seeds) for role, arm in stated.arms.items()}
+    computed = (lambda: plan.compute(stated.computed)) if stated.computed else None
+    return Claim(stated, points, computed, plan.full)
+
+
+def _points(claim: Claim) -> Iterable[Point]:
+    return (point for points in claim.points.values() for point in points)

@@ -1,6 +1,6 @@
 """What a learning curve comes to: a mixture of power laws, fitted to the reports so far.
 
-After Domhan et al. (IJCAI'15), the extrapolation that Gandiva's hyper-parameter searches use (OSDI'18, section 3.4):
+After Domhan et al. (IJCAI'15), the extrapolation that Gandiva's hyper-parameter searches use (OSDI'18, section 6.2):
 many parametric curves are fitted, and each counts as much as it explains. Here they are value = a - b step^-c with
 one c each, so that a fit is a straight line in step^-c, and the whole has a closed form.
 """

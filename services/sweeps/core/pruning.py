@@ -28,12 +28,12 @@ def judge(sweep: Sweep, trial: Trial) -> None:
 
 
 def _by_curve(sweep: Sweep, trial: Trial) -> str:
-    """Its chance to reach the target, or where there is none, the best value so far."""
+    """Its chance to reach what the sweep wants a curve to promise."""
     best = sweep.best()
     if trial.forecast is None or best is None or best[0] is trial:
         return ""
-    target = sweep.spec.objective.target
-    bar = best[1].value if target is None else target
+    wanted = (sweep.spec.give_up_below, sweep.spec.objective.target, best[1].value)
+    bar = next(value for value in wanted if value is not None)
     likely = curves.chance(trial.forecast, bar, maximize=sweep.spec.objective.maximize)
     if likely >= HOPELESS_CHANCE:
         return ""

@@ -81,8 +81,12 @@ def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
         (["generate", "bursty"], "error: kind: 'bursty'; expected one of continuous-single"),
         (["generate", "static", "--out", "no/where.csv"], "there is no directory no"),
         (["experiment", "none.yaml"], "error: none.yaml: No such file"),
-        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there are gavel and gandiva"),
-        (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig8-jct"),
+        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there are gavel, gandiva and all"),
+        (
+            ["reproduce", "gandiva", "--throughputs", "t.json"],
+            "the study of gandiva has inputs of its own",
+        ),
+        (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig1-resnet50"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], sentence: str):
@@ -95,3 +99,17 @@ def test_what_a_reproduction_would_run(tmp_path: Path):
     done = sanjaya(tmp_path, "reproduce", "gavel", "--only", "fig11", "--dry-run")
     assert done.returncode == 0
     assert done.stdout.splitlines()[1].startswith("hierarchical-s0-")
+
+
+def test_claims_of_all_papers_make_one_report(tmp_path: Path):
+    done = sanjaya(tmp_path, "reproduce", "all", "--only", "turns-cost", "--only", "las-example", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    head, *rows = done.stdout.splitlines()
+    assert head.split("\t")[0] == "CLAIM"
+    assert {row.split("\t")[0]: row.split("\t")[-1] for row in rows} == {"las-example": "holds", "turns-cost": "holds"}
+    page = (tmp_path / "reproduced" / "report.html").read_text()
+    assert "2 claims. 2 are measured: 2 of these hold, 0 differ." in page
+    kept = json.loads((tmp_path / "reproduced" / "gandiva.measured.json").read_text())
+    assert kept["format"] == "measured/1" and set(kept["claims"]) == {"turns-cost"}
+    again = sanjaya(tmp_path, "reproduce", "all", "--only", "turns-cost", "--only", "las-example")
+    assert "0 run, 3 were there" in again.stderr and again.stdout == done.stdout

@@ -13,18 +13,17 @@ from libs.inspect.logs import simulated
 from libs.inspect.verify import verify
 from libs.sim.choice import Choice
 from libs.sim.simulation import Simulation
-from libs.sim.throughputs import NO_THROUGHPUTS
 from libs.studies.experiments.runs import RunSpec
 from libs.studies.generators.sweep import SweepWorkload
 from services.roster import SERVICES
 
-SMALL = SweepWorkload(trials=24, trial_s=600.0, reports=20, target=0.55, favourites=2)
+SMALL = SweepWorkload(trials=24, place=20, trial_s=600.0, reports=20, target=0.55, favourites=2)
 
 
 def played(workload: SweepWorkload, policy: str) -> Simulation:
     choice = Choice(policy=policy, cluster="p40=4", slice_s=20.0)
     simulation = simulation_of(
-        [], NO_THROUGHPUTS, choice, requests=workload.requests(0), surface=workload.surface, keep_log=True
+        [], workload.rates(), choice, requests=workload.requests(0), surface=workload.surface, keep_log=True
     )
     simulation.run()
     return simulation
@@ -71,7 +70,7 @@ def test_the_same_trials_are_tried_whatever_the_policy():
 
 
 def test_turns_and_early_judgement_find_the_target_sooner():
-    plain = SweepWorkload(trials=24, trial_s=600.0, reports=20, target=0.55, pruned=False)
+    plain = SweepWorkload(trials=24, place=20, trial_s=600.0, reports=20, target=0.55, give_up_below=0.3)
     (sharing,), (fifo,) = document()["sweeps"], document(policy="strict_fifo", workload=plain)["sweeps"]
     assert sharing["outcome"] == fifo["outcome"] == "target_reached"
     assert sharing["took_s"] < fifo["took_s"]
@@ -80,6 +79,6 @@ def test_turns_and_early_judgement_find_the_target_sooner():
 
 @pytest.mark.parametrize("policy", ["gandiva", "backfill"])
 def test_a_target_out_of_reach_ends_with_all_trials_over(policy: str):
-    hopeless = SweepWorkload(trials=6, trial_s=60.0, reports=10, target=2.0)
+    hopeless = SweepWorkload(trials=6, place=0, trial_s=60.0, reports=10)
     (row,) = document(policy=policy, workload=hopeless)["sweeps"]
     assert row["outcome"] == "exhausted" and row["pruned"] + row["completed"] == 6

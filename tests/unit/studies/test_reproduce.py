@@ -1,7 +1,9 @@
-"""Claims of papers: the runs they need, how they are measured, and how they are judged."""
+"""Claims of papers: the tables, the runs that they need, how they are measured, and how they are judged."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,83 +14,173 @@ from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.gavel import GavelWorkload
 from libs.studies.report.page import page
 from libs.studies.report.verdicts import Verdict
-from libs.studies.reproduce import metrics
-from libs.studies.reproduce.gavel import study
-from libs.studies.reproduce.gavel_plan import PAPER_SIZE, Plan, Size
-from libs.studies.reproduce.reporting import report_of
-from libs.studies.reproduce.study import Accepted, Claim, Roles, Study, percent, times
+from libs.studies.reproduce import gandiva, gavel, metrics
+from libs.studies.reproduce.comparing import COMPARISONS, Value, deviation, exchanged, reached_at
+from libs.studies.reproduce.computed import COMPUTED
+from libs.studies.reproduce.keeping import KEPT, read_measured, write_measured
+from libs.studies.reproduce.reporting import Part, report_of
+from libs.studies.reproduce.stated import Accepted, Arm, Stated, table_of
+from libs.studies.reproduce.study import Claim, Study, percent, said, sources, times
 
-SMALL = Size(
-    gpus_of_each_type=2,
-    jobs=12,
-    measure=(2, 8),
-    static_jobs=6,
-    seeds=(0,),
-    loads=(0.5, 0.9),
-    multi_level_days=0.25,
+SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
+STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study}
+GAVEL_ROWS = (
+    "V-0 V-1a V-1b V-2 V-31 V-41 V-43 V-44 V-T3a V-T3b V-T3c V-8a V-8b V-8c V-8d V-8e V-8f V-9a V-9b V-9c V-10a V-10b "
+    "V-19a V-19b V-19c V-16a V-16b V-16c V-18 V-18b V-20 V-C1 V-C2 V-C3 V-C4 V-11a V-11b V-21 V-12a V-12b V-12c V-13a "
+    "V-13b V-14 V-15"
 )
-WORKLOAD = GavelWorkload(jobs=3)
+GANDIVA_ROWS = (
+    "G-0 G-F1 G-F2 G-F3 G-F4 G-F5 G-41a G-41b G-5 G-F7 G-F8 G-F9 G-T1 G-F10 G-F11 G-F12 G-F13 G-F14 G-T3 G-T4 G-63a "
+    "G-63b G-63c G-64a G-64b G-64c G-64d G-F18 ours"
+)
+"""Every claim of the papers with a number, by its place in the list of all claims; `ours` are additions."""
 
 
-def played(load: float = 1.0, jct_h: float = 1.0, seed: int = 0, **options: Any) -> Result:
-    workload = GavelWorkload(jobs=3, jobs_per_hour=load)
-    spec = RunSpec(policy="fifo", workload=workload, seed=seed, **options)
-    return Result(spec, {"jobs": [], "summary": {"avg_jct_s": 3600 * jct_h, "jobs": 3}})
+def values(*numbers: float | None, at: float = 0.0) -> list[Value]:
+    return [Value(at, seed, number) for seed, number in enumerate(numbers)]
 
 
-def judged(value: float | None, accepted: Accepted) -> Verdict:
-    spec = RunSpec(policy="fifo", workload=WORKLOAD)
-    claim = Claim(
-        claim_id="c", source="s", statement="t", runs={"a": [spec]}, measure=lambda roles: value, accepted=accepted
-    )
-    return claim.judge({spec.cell_id: Result(spec, {})}).verdict
+def claim(accepted: Accepted | None, **more: Any) -> Claim:
+    stated = Stated(id="c", row="r", where="w", statement="s", accepted=accepted, **more)
+    return Claim(stated, {}, dict)
+
+
+@pytest.mark.parametrize(
+    ("compare", "expected"),
+    [("over", 1.5), ("relative", 2 / 3), ("change", -1 / 3), ("saved", 1 / 3), ("value", 2.0)],
+)
+def test_what_two_arms_come_to(compare: str, expected: float):
+    assert COMPARISONS[compare](values(2.0, 4.0), values(1.0, 3.0), None) == pytest.approx(expected)
+    assert COMPARISONS[compare](values(2.0), values(None, 3.0), None) is None, "a run without a value is no zero"
+
+
+def test_the_load_at_which_a_curve_reaches_a_limit():
+    curve = [Value(at, 0, value) for at, value in ((1.0, 10.0), (2.0, 20.0), (3.0, 60.0))]
+    assert reached_at(curve, 40.0) == 2.5
+    assert reached_at(curve, 100.0) is None, "not reached: no number that would understate"
+    assert reached_at(curve, 5.0) is None
+    higher = [Value(each.at * 2, each.seed, each.value) for each in curve]
+    assert COMPARISONS["sustained"](curve, higher, 40.0) == pytest.approx(2.0)
+
+
+def test_seeds_are_compared_with_themselves():
+    arms = {"base": values(2.0, 40.0), "tested": values(1.0, 10.0)}
+    assert deviation(arms, "over", None) == pytest.approx(2**0.5)
+    assert deviation({"base": values(2.0), "tested": values(1.0)}, "over", None) is None
+
+
+def test_the_policy_and_its_baseline_change_places():
+    arms = {"base": values(1.0), "tested": values(2.0)}
+    assert exchanged(arms) == {"base": values(2.0), "tested": values(1.0)}
+    nearly = {**arms, "instead": values(3.0)}
+    assert exchanged(nearly) == {"base": values(1.0), "tested": values(3.0), "instead": values(2.0)}
 
 
 def test_a_claim_holds_where_its_value_is_accepted():
-    assert judged(2.0, Accepted(least=1.5)) is Verdict.HOLDS
-    assert judged(1.0, Accepted(least=1.5)) is Verdict.DIFFERS
-    assert judged(1.5, Accepted(most=1.3)) is Verdict.DIFFERS
-    assert judged(None, Accepted()) is Verdict.NOT_MEASURED
-    assert judged(float("inf"), Accepted()) is Verdict.NOT_MEASURED
+    found = claim(Accepted(least=1.5, most=2.5, reason="r"), compare="over", cause="Why.")
+    verdicts = {value: found.judge({"base": values(value), "tested": values(1.0)}) for value in (1.0, 2.0, 3.0)}
+    assert {value: row.verdict for value, row in verdicts.items()} == {
+        1.0: Verdict.DIFFERS,
+        2.0: Verdict.HOLDS,
+        3.0: Verdict.DIFFERS,
+    }
+    assert (verdicts[1.0].note, verdicts[2.0].note) == ("Why.", "")
+    assert claim(Accepted(reason="r")).judge({}).verdict is Verdict.NOT_MEASURED
+    assert found.turned({"base": values(2.0), "tested": values(1.0)}) is Verdict.DIFFERS
+
+
+def test_the_cause_of_a_difference_is_said_to_be_unknown_where_it_is():
+    row = claim(Accepted(least=1.5, reason="r")).judge({"tested": values(1.0)})
+    assert (row.verdict, row.note) == (Verdict.DIFFERS, "The cause is not known.")
 
 
 def test_a_claim_without_all_of_its_results_is_not_measured():
-    specs = [RunSpec(policy="fifo", workload=WORKLOAD, seed=seed) for seed in (0, 1)]
-
-    def never(roles: Roles) -> float:
-        raise AssertionError
-
-    claim = Claim(claim_id="c", source="s", statement="t", runs={"a": specs}, measure=never)
-    row = claim.judge({specs[0].cell_id: Result(specs[0], {})})
+    found = next(each for each in gavel.study(SMALL).claims if each.claim_id == "fig8-sharing")
+    row = found.judge({"tested": values(1.0)})
     assert (row.verdict, row.measured, row.note) == (Verdict.NOT_MEASURED, "–", "1 runs have no result.")
-    impossible = Claim(claim_id="c", source="s", statement="t", note="No GPUs here.").judge({})
-    assert (impossible.verdict, impossible.accepted, impossible.note) == (Verdict.NOT_MEASURED, "–", "No GPUs here.")
 
 
 def test_what_is_accepted_in_words():
-    assert Accepted(least=1.5).said(times) == "at least 1.50×"
-    assert Accepted(most=0.02).said(percent) == "at most 2.0 %"
-    assert Accepted(0.9, 1.1).said(times) == "0.90× to 1.10×"
+    assert said(Accepted(least=1.5, reason=""), times) == "at least 1.50×"
+    assert said(Accepted(most=0.02, reason=""), percent) == "at most 2.0 %"
+    assert said(Accepted(least=0.9, most=1.1, reason=""), times) == "0.90× to 1.10×"
 
 
-def test_ratios_are_of_means_over_seeds():
-    jct = metrics.field("avg_jct_s")
-    roles = {
-        "a": [played(jct_h=2), played(jct_h=4)],
-        "b": [played(jct_h=1)],
-        "none": [Result(played().spec, {"summary": {}})],
-    }
-    assert metrics.ratio("a", "b", jct)(roles) == 3
-    assert metrics.ratio("a", "none", jct)(roles) is None
-    assert metrics.mean("a", jct)(roles) == 3 * 3600
+@pytest.mark.parametrize(("paper", "rows"), [("gavel", GAVEL_ROWS), ("gandiva", GANDIVA_ROWS)])
+def test_every_claim_of_a_paper_is_in_its_table_once(paper: str, rows: str):
+    table = table_of(paper)
+    assert {stated.row for stated in table.claim} == set(rows.split())
+    assert len({stated.id for stated in table.claim}) == len(table.claim)
 
 
-def test_the_load_at_which_a_cluster_is_full():
-    curve = [played(load, jct_h) for load, jct_h in ((1.0, 10.0), (2.0, 20.0), (3.0, 60.0))]
-    assert metrics.load_at(curve, 40.0) == 2.5
-    assert metrics.load_at(curve, 100.0) == 3.0, "the highest that was looked at"
-    assert metrics.load_at(curve, 5.0) == 1.0, "the lowest"
-    assert metrics.load_at([], 5.0) is None
+@pytest.mark.parametrize("paper", STUDIES)
+def test_every_claim_is_measured_or_says_what_it_waits_for(paper: str):
+    for stated in table_of(paper).claim:
+        measured = bool(stated.tested or stated.computed)
+        assert measured != bool(stated.waits), stated.id
+        assert measured == (stated.accepted is not None), stated.id
+        assert stated.compare in COMPARISONS and (stated.limit is not None) == (stated.compare == "sustained"), (
+            stated.id
+        )
+        assert stated.computed in COMPUTED or not stated.computed, stated.id
+        assert stated.metric in metrics.METRICS or not stated.tested, stated.id
+        assert not stated.tested or stated.base or stated.instead, f"{stated.id}: nothing to exchange it with"
+        assert "memory" not in stated.source and (stated.source or not re.search(r"\d", stated.paper)), stated.id
+        for accepted in filter(None, (stated.accepted, stated.accepted_full)):
+            assert accepted.reason and (accepted.least is not None or accepted.most is not None), stated.id
+        for text in (stated.statement, stated.setup, stated.cause, stated.waits):
+            assert not text or text.endswith((".", "?")), (stated.id, text)
+
+
+@pytest.mark.parametrize("paper", STUDIES)
+def test_pictures_show_what_claims_measure(paper: str):
+    table = table_of(paper)
+    roles = {(stated.id, role) for stated in table.claim for role in stated.arms}
+    for picture in table.picture:
+        assert set(sources(picture)) <= roles, picture.name
+
+
+@pytest.mark.parametrize(
+    "whole", [gavel.study(), gavel.study(gavel.FULL), gandiva.study(), gandiva.study(gandiva.FULL)]
+)
+def test_every_run_can_be_written_down(whole: Study):
+    assert all(spec.policy in POLICIES for spec in whole.runs)
+    assert len({spec.cell_id for spec in whole.runs}) == len(whole.runs) > 40
+    for chapter in whole.chapters:
+        assert whole.runs_of(chapter.claims), chapter.title
+
+
+def test_the_window_of_measured_jobs_and_the_batch_shrink_with_the_cluster():
+    assert gavel.Size().window == (889, 1111)
+    assert gavel.Size().jobs(700) == 156
+    assert (gavel.FULL.window, gavel.FULL.jobs(700)) == ((4000, 5000), 700)
+
+
+def test_loads_are_parts_of_what_can_be_sustained():
+    plan = gavel.GavelPlan(SMALL)
+    (half,) = plan.points(Arm(workload="single", policy="fifo", at=[0.5]), None)
+    (whole,) = plan.points(Arm(workload="single", policy="fifo", at=[1.0]), None)
+    assert whole.spec.jobs_per_hour == pytest.approx(2 * (half.spec.jobs_per_hour or 0.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("paper", STUDIES)
+def test_no_range_would_pass_the_baseline_in_place_of_the_policy(paper: str):
+    study, measured = STUDIES[paper](), read_measured(KEPT / f"{paper}.json")
+    rows = {row.claim_id: row for row in study.judge(measured)}
+    for each in study.claims:
+        if each.accepted is not None:
+            assert rows[each.claim_id].verdict is not Verdict.NOT_MEASURED, each.claim_id
+            turned = each.turned(measured[each.claim_id])
+            assert turned is not Verdict.HOLDS, f"{each.claim_id}: the baseline passes as well"
+
+
+def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
+    measured = {"c": {"base": values(1.0, None), "tested": values(2.5)}}
+    write_measured(measured, "24 GPUs", tmp_path / "m.json")
+    assert read_measured(tmp_path / "m.json") == measured
+    (tmp_path / "m.json").write_text('{"format": "other/1"}')
+    with pytest.raises(ValueError, match="expected 'measured/1'"):
+        read_measured(tmp_path / "m.json")
 
 
 def test_deadlines_and_priorities_are_read_from_the_drawn_workload():
@@ -100,87 +192,64 @@ def test_deadlines_and_priorities_are_read_from_the_drawn_workload():
         for number, job in enumerate(jobs)
     ]
     result = Result(spec, {"jobs": rows})
-    assert metrics.slo_violations(result) == 0.25
-    high = [row["jct_s"] for row, job in zip(rows, jobs, strict=True) if metrics.has_high_priority(job)]
-    assert metrics.avg_jct_where(metrics.has_high_priority)(result) == pytest.approx(sum(high) / len(high))
+    assert metrics.late(result) == 0.25
+    high = [row["jct_s"] for row, job in zip(rows, jobs, strict=True) if (job.weight or 1.0) > 1.0]
+    assert metrics.METRICS["avg_jct_high_priority_s"](result, None) == pytest.approx(sum(high) / len(high))
 
 
-def test_finish_time_fairness_of_a_job_on_its_own_part_of_the_cluster():
-    workload = GavelWorkload(kind="static-single", jobs=2)
-    spec = RunSpec(policy="fifo", workload=workload, cluster="v100=1")
-    rates = spec.rates()
-    alone_s = [job.total_steps / rates.rate(job.config, "v100", True) for job in spec.jobs()]
-    rows = [
-        {"job_id": job.job_id, "submit_s": 0.0, "finish_s": 4 * alone, "jct_s": 4 * alone}
-        for job, alone in zip(spec.jobs(), alone_s, strict=True)
-    ]
-    first, second = sorted(zip(alone_s, metrics.finish_time_fairness(Result(spec, {"jobs": rows})), strict=True))
-    assert first[1] == pytest.approx(2.0), "two jobs were there all of its time: half of the GPU each"
-    assert second[1] == pytest.approx(4 / (1 + first[0] / second[0]))
+def test_finish_time_fairness_is_against_a_run_of_the_isolated_policy():
+    spec = RunSpec(policy="fifo", workload=GavelWorkload(jobs=2))
+
+    def run(*jct_s: float | None) -> Result:
+        return Result(spec, {"jobs": [{"job_id": str(n), "jct_s": each} for n, each in enumerate(jct_s)]})
+
+    assert metrics.finish_time_fairness(run(10.0, 30.0), run(20.0, 20.0)) == [0.5, 1.5]
+    assert metrics.finish_time_fairness(run(10.0, None), run(20.0, 20.0)) == [0.5]
+    assert metrics.finish_time_fairness(run(10.0, 30.0), None) == []
 
 
-def test_shares_of_entities_count_progress_until_the_first_job_ends():
+def test_shares_of_entities_count_progress_while_all_jobs_are_there():
     workload = GavelWorkload(kind="static-single", jobs=2, tenants=("a", "b"), models=("A3C",))
     spec = RunSpec(policy="hierarchical", workload=workload, seed=7, cluster="v100=2", tenant_weights={"b": 2.0})
     jobs = spec.jobs()
     assert sorted(job.tenant for job in jobs) == ["a", "b"]
-    rows = [{"finish_s": 100.0}, {"finish_s": 200.0}]
+    rows = [{"submit_s": 0.0, "finish_s": 100.0}, {"submit_s": 20.0, "finish_s": 200.0}]
     held = [[job.job_id, job.tenant, "v100-000", n, "v100", 0.0, 200.0] for n, job in enumerate(jobs)]
     result = Result(spec, {"jobs": rows, "intervals": held})
-    assert metrics.entity_progress(result) == pytest.approx({"a": 100.0, "b": 100.0})
+    assert metrics.entity_progress(result) == pytest.approx({"a": 80.0, "b": 80.0})
     assert metrics.worst_share(result) == pytest.approx(0.75), "b has 1/2 and is owed 2/3"
     assert metrics.worst_share(Result(spec, {"jobs": rows})) is None
 
 
-@pytest.mark.parametrize("size", [Size(), SMALL, PAPER_SIZE])
-def test_every_claim_has_runs_or_says_why_not(size: Size):
-    whole = study(size)
-    ids = [claim.claim_id for claim in whole.claims]
-    assert len(set(ids)) == len(ids)
-    for claim in whole.claims:
-        assert claim.runs or claim.note, claim.claim_id
-        assert claim.statement.endswith((".", "h.", "priority.")), claim.claim_id
-    assert all(spec.policy in POLICIES for spec in whole.runs)
-    assert len({spec.cell_id for spec in whole.runs}) == len(whole.runs)
-
-
-def test_the_figures_of_section_7_are_all_there():
-    sources = " ".join(claim.source for claim in study().claims)
-    for figure in ("figure 8", "figure 9", "figure 10", "figure 11", "figure 13a", "figure 13b", "figure 14", "16–21"):
-        assert figure in sources
-    assert "table 3" in sources and "cost" in sources
+def test_claims_that_need_no_runs_hold_by_the_computed_table():
+    study = gavel.study(SMALL)
+    rows = {row.claim_id: row for row in study.judge(study.measure([]))}
+    for claim_id in ("fig1-resnet50", "fig1-a3c", "las-example", "water-filling", "fig11-agnostic", "fig21-order"):
+        assert rows[claim_id].verdict is Verdict.HOLDS, rows[claim_id]
 
 
 def test_a_part_of_a_study():
-    some = study(SMALL).only(["fig10"])
-    assert [claim.claim_id for claim in some.claims] == ["fig10-jct", "fig10-rho"]
-    assert [chapter.title for chapter in some.chapters] == ["Figure 10: finish-time fairness"]
-    assert {spec.policy for spec in some.runs} == {"finish_time_fairness"}
-    assert study(SMALL).only(["nothing"]).runs == ()
+    some = gavel.study(SMALL).only(["fig10"])
+    assert [each.claim_id for each in some.claims] == ["fig10-jct", "fig10-rho"]
+    assert [picture.name for picture in some.pictures] == ["fig10"]
+    assert {spec.policy for spec in some.runs} == {"finish_time_fairness", "isolated"}
+    assert gavel.study(SMALL).only(["nothing"]).runs == ()
 
 
-def test_loads_are_parts_of_what_can_be_sustained():
-    plan = Plan(SMALL)
-    whole = plan.sustainable(WORKLOAD, SMALL.cluster)
-    (spec,) = plan.at_high_load("continuous-single", "fifo", {})
-    assert spec.jobs_per_hour == pytest.approx(0.9 * whole, abs=1e-3)
-
-
-def test_a_small_part_of_the_study_from_runs_to_report():
-    some = study(SMALL).only(["fig11", "fig13b", "fig14"])
-    quick = {spec.cell_id: spec for spec in some.runs}
-    results = [Result(spec, execute(spec)) for spec in quick.values()]
-    rows = some.judge(results)
-    assert [row.claim_id for row in rows] == ["fig11-shares", "fig13b-ideal", "fig14-estimated"]
-    assert [row.measured != "–" for row in rows] == [True, True, True]
-    report = report_of(some, results, rows, "small", "by hand")
-    text = page(report)
-    assert all(row.statement.split(",")[0] in text for row in rows)
-    assert "fig11-rounds" in text and "Shares over time" in text
+def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):
+    some = gavel.study(SMALL).only(["fig10", "fig11-shares", "fig13b", "makespan-fifo", "table3"])
+    results = [Result(spec, execute(spec)) for spec in some.runs]
+    measured = some.measure(results)
+    rows = some.judge(measured)
+    assert [row.claim_id for row in rows if row.measured == "–"] == ["table3-fidelity"]
+    text = page(report_of([Part(some, "small", results, measured, rows)], "by hand"))
+    assert all(row.claim_id in text for row in rows)
+    assert "Shares over time" in text and "Differs: " in text
+    assert f"{len(rows)} claims. {len(rows) - 1} are measured" in text
 
 
 def test_nothing_was_run():
-    empty: Study = study(SMALL).only(["cost"])
-    rows = empty.judge([])
+    empty = gavel.study(SMALL).only(["cost"])
+    rows = empty.judge({})
     assert {row.verdict for row in rows} == {Verdict.NOT_MEASURED}
-    assert "<h2" in page(report_of(empty, [], rows, "", ""))
+    assert "<h2" in page(report_of([Part(empty, "small", [], {}, rows)], ""))

@@ -183,6 +183,15 @@ def test_a_curve_that_will_not_reach_the_target_is_given_up():
     assert only(search.cancelled(1), TrialEnded).outcome == "pruned"
 
 
+def test_less_than_the_target_can_be_wanted_of_a_curve():
+    search = Search(pruner=Pruner.CURVE, objective=Objective(metric="accuracy", target=0.9), give_up_below=0.3)
+    search.curve(0, 0.5, 0.65, 0.72)
+    assert search.curve(1, 0.50, 0.51, 0.51) == [], "it will not reach the target, and is good enough"
+    said = search.curve(2, 0.10, 0.11, 0.11)
+    assert names(said) == ["TrialPruned", "JobCancelRequested"]
+    assert "0.3" in only(said, TrialPruned).reason.message
+
+
 def test_the_best_so_far_is_not_given_up():
     search = Search(pruner=Pruner.CURVE, objective=Objective(metric="accuracy", target=0.9))
     search.report(1, 1, 0.05)

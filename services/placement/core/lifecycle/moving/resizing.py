@@ -1,4 +1,4 @@
-"""An elastic job's place with more or fewer GPUs: on its server, where it keeps those that it has (Gandiva, section 3).
+"""An elastic job's place with more or fewer GPUs: on its server, where it keeps what it has (Gandiva, section 4.1).
 
 It gets there as it would get anywhere else: its next attempt takes over the state of this one, in another number of
 processes. Both may hold the same GPUs meanwhile, because only one of them trains.

@@ -1,4 +1,4 @@
-"""Elastic jobs give GPUs back at once when others need them (Gandiva, section 3), before jobs have to take turns."""
+"""Elastic jobs give GPUs back at once when others need them (Gandiva, section 4.1), before jobs have to take turns."""
 
 from __future__ import annotations
 
