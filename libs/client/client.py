@@ -262,7 +262,8 @@ class Client(Connection):
 
     def drain(self, node: str, reason: str, *, now: bool = False) -> Json:
         """Move away what runs on the node and give it nothing new."""
-        return self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/drain", json={"reason": reason, "now": now})
+        body = {"reason": reason, **({"now": True} if now else {})}  # a gateway of an older version knows no other
+        return self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/drain", json=body)
 
     def undrain(self, node: str) -> Json:
         """Use the node again."""

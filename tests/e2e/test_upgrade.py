@@ -154,7 +154,7 @@ class Upgrade:
             self.until(lambda: all(job.stands_at(BATCHES) for job in self.moved))
         for job in self.moved:
             [source] = self.client.job(job.job_id)["placement"]
-            self.client.drain(source["node_id"], "another job needs it")
+            self.client.drain(source["node_id"], "another job needs it", now=True)
         if self.grown:
             self.client.set_setting("migration", "grow_after_s", 1)
         begun = len([*self.moved, *self.grown])
