@@ -46,8 +46,8 @@ def times(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`35.0 %`, `−2.1 %`."""
-    return f"{value * 100:.1f} %".replace("-", "−")
+    """`35.0 %`, `-2.1 %`."""
+    return f"{value * 100:.1f} %"
 
 
 def plain(value: float) -> str:
