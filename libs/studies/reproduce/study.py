@@ -165,7 +165,7 @@ def said(accepted: Accepted, show: Callable[[float], str]) -> str:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Drawings that need whole results: distributions, and who held what when."""
+    """Drawings that need whole results: distributions, and which job held what when."""
 
     title: str
     text: str
