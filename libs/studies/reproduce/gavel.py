@@ -201,7 +201,7 @@ def _over_time(results: Sequence[Result]) -> list[Drawing]:
 
 CHAPTERS = (
     Chapter(
-        "Figure 8b: who waits for long",
+        "Figure 8b: distribution of completion times",
         "Completion times of the measured jobs, one GPU per job, at the high load.",
         ("fig8-jct", "fig8-sharing", "fig8-starvation"),
         _distributions,

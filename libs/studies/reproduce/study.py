@@ -46,8 +46,8 @@ def times(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`35.0 %`; a minus where it is negative."""
-    return f"{value * 100:.1f} %".replace("-", "\N{MINUS SIGN}")
+    """`35.0 %`, `-2.1 %`."""
+    return f"{value * 100:.1f} %"
 
 
 def plain(value: float) -> str:
@@ -165,7 +165,7 @@ def said(accepted: Accepted, show: Callable[[float], str]) -> str:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Drawings that need whole results: distributions, and who held what when."""
+    """Drawings that need whole results: distributions, and which job held what when."""
 
     title: str
     text: str

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.cli.executing import execute
 from libs.contracts.bad_input import BadInput
-from libs.studies.experiments.runs import Result
+from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.gandiva import GPU_TYPES, TABLE_1, TABLE_2, GandivaWorkload
+from libs.studies.generators.hierarchy import HierarchyWorkload
 from libs.studies.generators.sweep import SweepWorkload
 from libs.studies.report.verdicts import Verdict
 from libs.studies.reproduce.gandiva import Size, study
+from libs.studies.reproduce.metrics import METRICS, used_gpus
 from libs.studies.reproduce.reporting import Part, report_of
 
 
@@ -57,8 +61,6 @@ def test_the_good_trial_is_where_it_is_asked_for():
     workload = SweepWorkload(trials=10, place=7)
     (planned,) = workload.requests(0)
     trial = planned.event.spec.trial  # type: ignore[attr-defined]
-    from msgspec.structs import replace
-
     curves = [
         workload.surface(replace(trial, name=f"0-0-{number}", labels={"trial": str(number)})) for number in range(10)
     ]
@@ -80,3 +82,34 @@ def test_claims_are_measured_or_said_not_to_be():
     report = report_of([Part(found, "small", results, measured, rows)], "by hand")
     names = [drawing.name for section in report.sections for drawing in section.drawings]
     assert names == ["table3-4", "table3-16", "table4", "early-feedback", "trace-jct"]
+
+
+def test_the_use_of_gpus_adds_up_where_jobs_share_one():
+    workload = GandivaWorkload(jobs=2)
+    spec = RunSpec(policy="gandiva", workload=workload, cluster="p100=2")
+    first, second = spec.jobs()
+    uses = workload.utilisations()
+    held = [
+        [first.job_id, "t", "p100-000", 0, "p100", 0.0, 12000.0],
+        [second.job_id, "t", "p100-000", 0, "p100", 6600.0, 12000.0],
+    ]
+    alone, together = uses[first.model], min(1.0, uses[first.model] + uses[second.model])
+    found = used_gpus(Result(spec, {"jobs": [], "intervals": held}))
+    assert found == pytest.approx((alone + together) / 2 / 2), "half of the time together, and one GPU idle"
+    assert used_gpus(Result(spec, {"jobs": []})) is None
+
+
+def test_packs_that_did_not_help_are_counted():
+    workload = GandivaWorkload(jobs=2)
+    spec = RunSpec(policy="gandiva", workload=workload, cluster="p100=2")
+    undone = METRICS["undone_packs"]
+    assert undone(Result(spec, {"packs": {"tried": 4, "undone": 1}}), None) == 0.25
+    assert undone(Result(spec, {"packs": {"tried": 0, "undone": 0}}), None) is None
+
+
+def test_jobs_of_entities_come_one_after_the_other():
+    workload = HierarchyWorkload()
+    jobs = workload.draw(0, workload.rates())
+    assert [job.tenant for job in jobs] == ["entity0"] * 6 + ["entity1"] * 6 + ["entity2"] * 6
+    assert {b.submit_time_s - a.submit_time_s for a, b in pairwise(jobs)} == {4 * 360.0}
+    assert [job.weight for job in jobs[:4]] == [1.0, 2.0, 1.0, 2.0]

@@ -45,6 +45,6 @@ def test_a_gang_that_does_not_fit_holds_up_those_behind_it():
     assert [share.jobs for share in asked({"v100": 4, "k80": 0}, jobs).allocation] == [("job-0",)]
 
 
-def test_a_job_that_runs_nowhere_holds_up_nobody():
+def test_a_job_that_runs_nowhere_holds_up_no_other():
     jobs = [Job(id="nowhere", throughputs={}), Job(id="next", throughputs={"v100": 1.0})]
     assert [share.jobs for share in asked({"v100": 1}, jobs).allocation] == [("next",)]
