@@ -100,7 +100,7 @@ class JobRow(Row, kw_only=True):
     is_host_bound: bool = False
     """It asks for CPUs or memory of the host; how much is in its specification."""
     seats: list[dict[str, Any]] = []
-    """The gang beside whose GPUs its processes are, running or suspended; empty where there are none."""
+    """The gang on the GPUs of which its processes are, running or suspended; empty where there are none."""
     granted_gpus: int = 0
     """GPUs that count against the tenant's limit now."""
     reserved_nodes: list[str] = []

@@ -18,7 +18,7 @@ FIRST_RENDEZVOUS_PORT = 24500
 """Below the range from which the kernel takes ports for outgoing connections."""
 
 OF_ACCESS = ("SANJAYA_TOKEN", "SANJAYA_TOKEN_FILE", "SANJAYA_TOKENS_FILE", "SANJAYA_CELL_TOKENS_FILE")
-"""Variables that say who may do what: the plan's own, and none that the command was started with."""
+"""Variables that say what each token allows: the plan's own, and none that the command was started with."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Queries over GPU time: who has used how much within a stretch of time, and what has come of it."""
+"""Queries over GPU time: how much each tenant, user or job used within a stretch of time, and what has come of it."""
 
 from __future__ import annotations
 
