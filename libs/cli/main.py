@@ -35,7 +35,7 @@ GROUPS = {
     "what_if": "what-if",
     "planning": "solve simulate",
     "experiment": "generate experiment reproduce",
-    "running": "up down demo agent doctor version",
+    "running": "up down demo page agent doctor version",
     "settings": "config context",
 }
 """{file of this room: its commands}. Only the file of the command that is called is imported."""

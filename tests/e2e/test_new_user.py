@@ -11,14 +11,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from libs.bus.local_broker.network import free_port
-from libs.client import Client, ClientError
+from libs.client import Client, Unreachable
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.processes import ROOT, outside_the_clone
 
@@ -105,7 +105,7 @@ def until(holds: Callable[[], object], otherwise: Callable[[], str]) -> None:
     """Wait for another process, which has no event that could be awaited here. The gateway may be away."""
     give_up_s = time.monotonic() + WITHIN_S
     while True:
-        with suppress(ClientError):
+        with suppress(Unreachable):
             if holds():
                 return
         assert time.monotonic() < give_up_s, otherwise()
@@ -136,11 +136,14 @@ def test_a_day_of_a_new_user(folder: Path) -> None:
     )
     up, *others = commands()
     assert up.endswith("sanjaya up &"), up
-    with Terminal(folder, variables) as terminal, Client(gateway) as cell:
+    with ExitStack() as stack:
+        terminal = stack.enter_context(Terminal(folder, variables))
         # In a pane of its own instead of in the background, and on a port that no other test has.
         up = f"{up.removesuffix('&').strip()} --port {port}"
         terminal.type("cell", up)
         terminal.shows("cell", "Ctrl-C ends it")
+        token = folder.parent / "home" / ".sanjaya" / "local" / "token"
+        cell = stack.enter_context(Client(gateway, token.read_text().strip()))
 
         said = [terminal.run(line) for line in others]
         screen = "\n".join(text for _, text in said)

@@ -22,7 +22,11 @@ from torch_agent.processes import resident_bytes
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How often memory is looked at: what is taken faster is not seen before."""
+"""How often memory is looked at: what is taken faster is not seen before.
+
+Two looks in a row have to find too much: processes are read one after another, and what they begin to share meanwhile
+counts twice.
+"""
 
 
 class Bounds:
@@ -39,6 +43,8 @@ class Bounds:
         """{task key: the CPUs that it has for itself}."""
         self._pinned: dict[str, frozenset[int]] = {}
         """{task key: the CPUs that its processes were pinned to last}."""
+        self._heavy: frozenset[str] = frozenset()
+        """Keys of the tasks that had too much memory at the last look."""
 
     async def run(self, active: Callable[[], list[Task]], folder: Callable[[Task], TaskFolder]) -> None:
         """Look for ever.
@@ -78,9 +84,19 @@ class Bounds:
                 self._own[key] = self._chosen(task.order, task.partners)
         if self._own or self._pinned:
             self._pin(tasks)
+        self._weigh([(task, folder) for task, folder in tasks if task.order.memory_bytes is not None and task.runs])
+
+    def _weigh(self, tasks: Sequence[tuple[Task, TaskFolder]]) -> None:
+        """End what has had too much memory at two looks in a row."""
+        heavy = {}
         for task, folder in tasks:
-            if task.order.memory_bytes is not None and task.runs:
-                _weigh(task.order, folder)
+            if (why := _excess(task.order, folder)) is not None:
+                heavy[task.key] = folder, why
+        for key in self._heavy & heavy.keys():
+            folder, why = heavy[key]
+            log.warning("%s is ended: %s", key, why)
+            folder.end_for_memory(why)
+        self._heavy = frozenset(heavy)
 
     def _wanted(self, order: LaunchTask) -> int:
         return min(len(self._cpus), (order.cpus or 0) * len(order.gpu_indices))
@@ -117,18 +133,17 @@ class Bounds:
                 self._pinned[task.key] = cpus
 
 
-def _weigh(order: LaunchTask, folder: TaskFolder) -> None:
-    """End the task if its processes have more memory than it asked for."""
+def _excess(order: LaunchTask, folder: TaskFolder) -> str | None:
+    """How much more memory the task's processes have than it asked for, as a sentence; None: they have not."""
     asked, gpus, pids = order.memory_bytes or 0, len(order.gpu_indices), folder.processes()
     # What processes share counts for each of them in the first figure, which costs little; the second is exact.
     if sum(resident_bytes(pid, shared=True) for pid in pids) <= asked * gpus:
-        return
+        return None
     used = sum(resident_bytes(pid, shared=False) for pid in pids)
-    if used > asked * gpus:
-        each = f" ({bytes_of(asked)} for each of {gpus} GPUs)" if gpus > 1 else ""
-        why = f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked * gpus)}{each}"
-        log.warning("%s is ended: %s", task_key(order.job_id, order.attempt), why)
-        folder.end_for_memory(why)
+    if used <= asked * gpus:
+        return None
+    each = f" ({bytes_of(asked)} for each of {gpus} GPUs)" if gpus > 1 else ""
+    return f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked * gpus)}{each}"
 
 
 def pin(pids: Iterable[int], cpus: frozenset[int], before: frozenset[int] | None) -> None:
