@@ -9,6 +9,13 @@ from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
 from libs.contracts.reasons import Reason
 
 OWNER = "torch_agent"
+SOURCE = "agent/"
+"""Before a node's id: the source of the records of its agent, and the name of the session that appends them."""
+
+
+def source_of(node_id: str) -> str:
+    """The source of the records of a node's agent."""
+    return f"{SOURCE}{node_id}"
 
 
 @event("node.joined.v1", owner=OWNER, subject="node_id")

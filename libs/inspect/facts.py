@@ -15,7 +15,6 @@ from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 
 TIMER_SOURCE = "runtime"
-AGENT_PREFIX = "agent/"
 MICROSECOND = 1e-6
 """Times on the log are rounded to it."""
 
@@ -124,5 +123,5 @@ def _source(envelope: Envelope) -> str:
     """The only source that can say this."""
     event = envelope.event
     if event.owner == agent.OWNER:
-        return f"{AGENT_PREFIX}{getattr(event, 'node_id', '')}"
+        return agent.source_of(getattr(event, "node_id", ""))
     return event.owner

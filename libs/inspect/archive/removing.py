@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from libs.bus.naming import CONTROL
 from libs.bus.port import Archived, Bus, Message, Partition, TellsPositions
+from libs.contracts.agent import source_of
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive.reading import Archive
@@ -87,7 +88,7 @@ async def _first_unread(bus: Bus, archive: Archive, partition: Partition) -> Mes
 async def _read_by(bus: Bus, node_id: str, partition: Partition) -> int:
     if not isinstance(bus, TellsPositions):
         return 0
-    return (await bus.committed(f"agent/{node_id}", partition)).next_offset
+    return (await bus.committed(source_of(node_id), partition)).next_offset
 
 
 async def _compare(bus: Bus, archive: Archive, partition: Partition, before: int) -> None:

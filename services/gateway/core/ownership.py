@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from libs.contracts import wire
-from libs.contracts.agent import OWNER
+from libs.contracts.agent import OWNER, SOURCE, source_of
 from libs.contracts.base import Topic
 
-SESSION = "agent/"
-"""Before the node's id: the name of an agent's session, and the source of its records."""
-_SOURCE = f"/sanjaya/{SESSION}".encode()
+_WIRE_SOURCE = f"/sanjaya/{SOURCE}".encode()
 
 
 class NotOwned(Exception):
@@ -43,9 +41,9 @@ class Ownership:
         Raises:
             NotOwned: it is a service's, or of a node that the token is not for.
         """
-        if not name.startswith(SESSION):
-            raise NotOwned(f"session {name!r} is not an agent's; expected {SESSION}NODE")
-        self.require_node(name.removeprefix(SESSION))
+        if not name.startswith(SOURCE):
+            raise NotOwned(f"session {name!r} is not an agent's; expected {source_of('NODE')}")
+        self.require_node(name.removeprefix(SOURCE))
 
     def require_own(
         self, topic: Topic, key: str, headers: wire.Headers, value: bytes, session: str | None = None
@@ -70,8 +68,8 @@ class Ownership:
             raise NotOwned(f"{what}: facts of this type are said by {event.owner}, not by an agent")
         node_id = getattr(event, "node_id", "")
         self.require_node(node_id)
-        if source != f"{SESSION}{node_id}" or (session is not None and session != source):
-            raise NotOwned(f"{what}: it is about node {node_id!r}, expected {SESSION}{node_id} as source and session")
+        if source != source_of(node_id) or (session is not None and session != source):
+            raise NotOwned(f"{what}: it is about node {node_id!r}, expected {source_of(node_id)} as source and session")
         if (topic, key) != (event.topic, event.subject):
             raise NotOwned(f"{what}: expected on {event.topic} with key {event.subject!r}")
 
@@ -80,4 +78,6 @@ class Ownership:
         if topic is Topic.ORDERS:
             return self._is_for(key)
         source = dict(headers).get("ce_source", b"")
-        return source.startswith(_SOURCE) and self._is_for(source.removeprefix(_SOURCE).decode(errors="replace"))
+        return source.startswith(_WIRE_SOURCE) and self._is_for(
+            source.removeprefix(_WIRE_SOURCE).decode(errors="replace")
+        )

@@ -12,6 +12,7 @@ import logging
 
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Outgoing, Partition, Position, Session
+from libs.contracts.agent import source_of
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.journal import Fact, Journal
@@ -30,7 +31,7 @@ class Publisher:
 
     def __init__(self, bus: Bus, node_id: str, orders: Partition, journal: Journal) -> None:
         self._bus, self._journal, self._orders = bus, journal, orders
-        self._source = f"agent/{node_id}"
+        self._source = source_of(node_id)
         self._session: Session | None = None
         self._wake = asyncio.Event()
         self._wait_s = FIRST_WAIT_S

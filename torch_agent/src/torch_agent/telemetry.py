@@ -22,6 +22,7 @@ from libs.contracts.agent import (
     MinibatchProfiled,
     NodeErrorsLogged,
     NodeHeartbeat,
+    source_of,
 )
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
@@ -126,7 +127,7 @@ class Telemetry:
         """{GPU index: as sampled last}, where the same processes have used the GPU since the sample before."""
         self._holders: dict[int, list[int]] = {}
         """{GPU index: processes that used it} at the last sample."""
-        self._source = f"agent/{node_id}"
+        self._source = source_of(node_id)
         self._life = f"{incarnation}/{os.urandom(8).hex()}"
         self._numbers = itertools.count(1)
 
