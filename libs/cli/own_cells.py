@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from libs.cli.private import write_private
 from libs.contracts.bad_input import BadInput
 
 PORTS = Path("~/.sanjaya/.ports")
@@ -27,9 +28,7 @@ def remember(port: int, token_file: Path) -> None:
     """
     folder = PORTS.expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f".{port}.new"
-    new.write_text(f"{token_file}\n")
-    os.replace(new, folder / str(port))
+    write_private(folder / str(port), f"{token_file}\n")
 
 
 def forget(port: int, token_file: Path) -> None:
@@ -64,7 +63,7 @@ def token_of(gateway: str) -> tuple[str, Path] | None:
 
 
 def listeners(port: int) -> set[int]:
-    """The ids of the users whose processes listen at a port of this machine."""
+    """The user ids of the processes that listen at a port of this machine."""
     found: set[int] = set()
     for table in _TABLES:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import os
 import pwd
 import re
@@ -11,10 +10,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from libs.cli.cell.errors import CellError
-from libs.cli.cell.private import write_private
+from libs.cli.cell.tokens import entry, write_tokens
+from libs.cli.private import write_private
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 """What the gateway takes for the name of a token's owner."""
@@ -43,11 +41,11 @@ class Access:
 
     def prepare(self) -> None:
         """Make what is not there yet: tokens stay the same over restarts, until their file is removed."""
-        entries = [
-            {"name": user_name(), "sha256": _hash(_ensured(self.token_file)), "scopes": ["admin"]},
-            {"name": "own-agents", "sha256": _hash(_ensured(self.agents_token_file)), "scopes": ["read"]},
-        ]
-        write_private(self.tokens_file, yaml.safe_dump({"tokens": entries}, sort_keys=False))
+        write_tokens(
+            self.tokens_file,
+            entry(user_name(), _ensured(self.token_file), "admin"),
+            entry("own-agents", _ensured(self.agents_token_file), "read"),
+        )
 
     def token(self) -> str:
         """The user's, once `prepare` was called."""
@@ -109,7 +107,3 @@ def _ensured(path: Path) -> str:
     token = secrets.token_urlsafe(32)
     write_private(path, f"{token}\n")
     return token
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

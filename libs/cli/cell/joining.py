@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shlex
 import shutil
@@ -14,12 +13,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
-import yaml
 
 from libs.bus.http.token import JoinToken, fingerprint_of
 from libs.bus.port import BusError
 from libs.cli.cell.errors import CellError
-from libs.cli.cell.private import write_private
+from libs.cli.cell.tokens import entry, write_tokens
+from libs.cli.private import write_private
 
 VALID_DAYS = 3650
 """Of the certificate: the tokens that pin it are good for as long."""
@@ -103,13 +102,8 @@ class Joining:
         if token is None or token.fingerprint != fingerprint:
             token = JoinToken.new(fingerprint)
             write_private(self.token_file, f"{token}\n")
-        entry = {
-            "name": "joining-agents",
-            "sha256": hashlib.sha256(token.secret.encode()).hexdigest(),
-            "scopes": ["agent"],
-            "nodes": ["*", *(f"!{node_id}" for node_id in self.own_nodes)],
-        }
-        write_private(self.tokens_file, yaml.safe_dump({"tokens": [entry]}, sort_keys=False))
+        others = ["*", *(f"!{node_id}" for node_id in self.own_nodes)]
+        write_tokens(self.tokens_file, entry("joining-agents", token.secret, "agent", nodes=others))
         return token
 
     def _known_token(self) -> JoinToken | None:
