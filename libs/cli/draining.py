@@ -84,7 +84,7 @@ def jobs_on(cell: Client, node: str) -> list[OnNode]:
 
 
 def _nodes(said: Iterable[dict[str, Any]], kind: str, job: dict[str, Any]) -> set[str]:
-    """Nodes whose task of the job's latest attempt has said this."""
+    """Nodes where the task of the job's latest attempt has said this."""
     datas = (event["data"] for event in said if event["type"] == kind)
     return {data["node_id"] for data in datas if (data["job_id"], data["attempt"]) == (job["id"], job["attempt"])}
 

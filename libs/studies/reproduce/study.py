@@ -170,7 +170,7 @@ class Chapter:
     title: str
     text: str
     claims: Sequence[str]
-    """Ids of the claims whose runs are drawn."""
+    """Ids of the claims with runs that are drawn."""
     draw: Callable[[Sequence[Result]], Sequence[Drawing]]
 
 

@@ -136,7 +136,7 @@ def when_empty(job: Job, servers: Servers) -> Servers:
 
 @dataclass(frozen=True)
 class _WhereMemoryIs:
-    """Servers whose GPUs and CPUs come in turns, while the memory of jobs stays."""
+    """Servers with GPUs and CPUs that come in turns, while the memory of jobs stays."""
 
     cell: Cell
     need: Amount

@@ -2,7 +2,7 @@
 
 `<state dir>/setups/<key>/` is a virtual environment above the interpreter that the job names: it sees what is installed
 there, such as torch. The command runs in the job's working directory while it is active. What is in it counts only with
-the mark that is written last: one whose making was broken off, by whatever, is made anew.
+the mark that is written last: one without it was broken off while it was made, and is made anew.
 """
 
 from __future__ import annotations
