@@ -381,6 +381,11 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     image: str = ""
     mounts: dict[str, str] = {}
     """{name of a data set: its path in the image}; empty path: that of the node."""
+    when_converged: str = ""
+    """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
+    loss_metric: str = "loss"
+    loss_line: str = ""
+    """Which lines of its output tell the loss; empty: its reports, else the harness's epochs."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):

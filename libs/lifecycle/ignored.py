@@ -38,6 +38,8 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.introspection import (
     GpuIdle,
+    HostProfiled,
+    JobConverged,
     JobProfiled,
     JobRecovered,
     JobStalled,
@@ -81,8 +83,10 @@ IGNORED: dict[type[Event], str] = {
     GpuRecovered: _NO_JOB,
     GroupChangeRequested: _OF_GROUPS,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
+    HostProfiled: _NO_JOB,
     JobAdmitted: "leaves the job waiting, for quota",
     JobCodeChanged: "changes what the next attempt starts with, not the job's state",
+    JobConverged: "measures; where the job asked to be stopped for it, JobCancelRequested says so",
     JobMaxGpusChanged: "bounds what may follow; JobMoved says on which GPUs",
     JobMovable: "tells an ability, not a change",
     JobPacked: "says with which job GPUs are shared; which GPUs is told by TimeSliceStarted or JobPlaced",

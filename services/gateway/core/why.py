@@ -11,7 +11,7 @@ from libs.contracts.agent import JobRanksApart, JobSettingUp
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
-from libs.contracts.introspection import GpuIdle, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import GpuIdle, JobConverged, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -69,7 +69,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
         ),
     ),
     ("agent", (JobRanksApart, JobSettingUp)),
-    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged)),
+    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, JobConverged)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )
