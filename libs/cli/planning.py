@@ -12,6 +12,7 @@ import typer
 from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
+from libs.sim.choice import Failures
 
 LONGEST_S = 1e9
 """Longer rounds and overheads are taken for mistakes."""
@@ -86,6 +87,9 @@ def simulate(
     not_restartable: Annotated[
         bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
     ] = False,
+    failures: Annotated[
+        Failures, typer.Option(help="trace: as its columns status and attempts say; none: no job fails.")
+    ] = Failures.NONE,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -131,6 +135,7 @@ def simulate(
         checkpoint_overhead_s=checkpoint_overhead_s,
         restartable=not not_restartable,
         references=references,
+        failures=failures,
         measure=bounds,
     )
     with progress("simulating") as watch:

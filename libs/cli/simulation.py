@@ -21,6 +21,7 @@ from libs.policies.table import POLICIES
 from libs.runtime.roster import roster
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
+from libs.sim.failing import planned_ends
 from libs.sim.inputs import Warn
 from libs.sim.learning import Surface, no_surface
 from libs.sim.options import Options
@@ -65,6 +66,7 @@ def simulation_of(
         for name in ("round_s", "slice_s")
     ]
     first = [*(Planned(0.0, event) for event in (policy, *lengths)), *requests]
+    jobs, endings = planned_ends(jobs, choice.failures)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
@@ -79,6 +81,7 @@ def simulation_of(
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
         surface=surface,
+        endings=endings,
         measure=choice.measure,
         keep_log=keep_log,
     )

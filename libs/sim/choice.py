@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class Failures(StrEnum):
+    """Where the failures of a run come from."""
+
+    NONE = "none"
+    """No job fails."""
+    TRACE = "trace"
+    """From the columns `status`, `attempts` and `duration_s` of the trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +47,7 @@ class Choice:
     estimated. None: all were measured."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
+    failures: Failures = Failures.NONE
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
 
@@ -55,6 +66,7 @@ class Choice:
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
         given = {
+            "failures": None if self.failures is Failures.NONE else self.failures.value,
             "references": self.references,
             "move_delay_s": self.move_delay_s,
             "restartable": None if self.restartable else False,

@@ -9,7 +9,8 @@ from collections import Counter
 from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import OWNER as GATEWAY
+from libs.contracts.gateway import JobArrived, JobCancelRequested
 from libs.contracts.introspection import OWNER as INTROSPECTION
 from libs.contracts.introspection import GpuIdle, JobProfiled, NodeLost
 from libs.contracts.placement import LaunchTask, RestoreTask
@@ -85,23 +86,34 @@ class World:
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
         attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
-        self._doom(key, attempt)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
+        self._doom(key, attempt)
         self._attempts[key] = attempt
         return attempt
 
     def _doom(self, key: Key, attempt: Attempt) -> None:
         """Plan at which point of the work that is left the attempt fails by itself or hangs, if it does."""
-        doom = self._options.failures.doom(self._seed, *key)
-        if doom is not None:
-            attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
+        doom = self._doom_of(key)
+        attempt.doomed_at = None if doom is None else attempt.point_of(doom)
+        if key[0] in self._options.endings:
+            # An attempt that goes on from a checkpoint, or elsewhere, fails where the one before would have.
+            job = attempt.job
+            job.doomed_at = attempt.doomed_at if job.doomed_at is None else job.doomed_at
+            attempt.doomed_at = job.doomed_at
         hang = self._options.failures.hang(self._seed, *key)
         if hang is not None:
             attempt.hangs_at = attempt.done + hang * (attempt.job.total - attempt.done)
+
+    def _doom_of(self, key: Key) -> Doom | None:
+        """How the attempt fails by itself, if it does."""
+        ending = self._options.endings.get(key[0])
+        if ending is not None:
+            return self.jobs[key[0]].planned_doom(ending)
+        return self._options.failures.doom(self._seed, *key)
 
     def withdrawn(self, key: Key, node_id: str) -> None:
         attempt = self._attempts.get(key)
@@ -236,12 +248,22 @@ class World:
             self._watch_hanging(key, attempt)
             return
         if attempt.doomed_at is not None:
-            doom = self._options.failures.doom(self._seed, *key)
+            doom = self._doom_of(key)
             assert doom is not None
+            attempt.job.has_failed()
             self.nodes[next(reversed(attempt.nodes))].fail(key, doom)
+            return
+        ending = self._options.endings.get(key[0])
+        if ending is not None and ending.is_killed:
+            self._kill(key[0])
             return
         for node_id in list(attempt.nodes):
             self.nodes[node_id].finish(key)
+
+    def _kill(self, job_id: str) -> None:
+        """Its user cancels the job."""
+        request = JobCancelRequested(job_id=job_id, requested_by="simulated user", note="as its trace says")
+        self._report(request_id(GATEWAY, f"cancel/{job_id}"), GATEWAY, request)
 
     def _watch_hanging(self, key: Key, attempt: Attempt) -> None:
         # Not awaited, as its end: the job is.
