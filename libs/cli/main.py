@@ -31,6 +31,7 @@ GROUPS = {
     "audit": "replay diff state export",
     "archiving": "archive",
     "profiling": "profile",
+    "data": "data",
     "rehearsing": "rehearse",
     "what_if": "what-if",
     "planning": "solve simulate",

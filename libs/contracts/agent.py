@@ -236,6 +236,37 @@ class MetricsReported(Event, frozen=True, kw_only=True):
     """{name: finite number}, at most 16."""
 
 
+class DataViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where data is not as its schema says."""
+
+    file: str
+    row: int | None
+    """Counted from 1; of a WebDataset shard, the sample. None: it is about the whole file, or the whole data set."""
+    column: str
+    """Empty where it is about the row as such."""
+    value: str
+    """What was seen, at most 100 characters."""
+    expected: str
+
+
+@event("data.checked.v1", owner=OWNER, subject="job_id")
+class DataChecked(Event, frozen=True, kw_only=True):
+    """The data that the job names has been compared with its schema, before its script runs on it."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    data: list[str]
+    """Paths and patterns, as the job names them."""
+    files: int
+    """That were looked at."""
+    rows: int
+    complete: bool
+    """All files and rows were looked at; else the check ended with the last violation that it may name."""
+    violations: list[DataViolation]
+    """The first ones, at most 20, in order of files and rows."""
+
+
 @event("job.exited.v1", owner=OWNER, subject="job_id")
 class JobExited(Event, frozen=True, kw_only=True):
     """The node's task has ended: none of its processes is left."""

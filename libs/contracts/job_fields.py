@@ -137,6 +137,11 @@ JOB_FIELDS: dict[str, JobField] = {
         help="Container image to run in.",
     ),
     "mounts": JobField(),
+    "data_schema": JobField(
+        limits={"max_length": 262_144},
+        says="JSON Schema of a row of its data, as text.",
+    ),
+    "data": JobField(),
     "when_converged": JobField(
         limits={"pattern": "^(tell|stop)?$"},
         says="What follows when its loss improves no more: `tell` says so (JobConverged), `stop` also ends the job.",

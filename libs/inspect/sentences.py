@@ -446,6 +446,18 @@ def _(e: agent.MetricsReported) -> str:
     return f"at step {e.step:g}: " + ", ".join(f"{name} {value:.4g}" for name, value in e.values.items())
 
 
+@_on(agent.DataChecked)
+def _(e: agent.DataChecked) -> str:
+    looked_at = f"data of {counted(e.files, 'file')}, {counted(e.rows, 'row')}"
+    if not e.violations:
+        return f"{looked_at} is as its schema says"
+    first = e.violations[0]
+    row = f", row {first.row}" if first.row is not None else ""
+    column = f", column {first.column}" if first.column else ""
+    place = f"{first.file}{row}{column}: {first.value}; expected {first.expected}"
+    return f"{looked_at} breaks its schema {counted(len(e.violations), 'time')}, first in {place}"
+
+
 @_on(agent.JobExited)
 def _(e: agent.JobExited) -> str:
     steps = f", {_minibatches(e.minibatches_total)}" if e.minibatches_total else ""

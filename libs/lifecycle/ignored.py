@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import (
+    DataChecked,
     GpuRecovered,
     GpuUnhealthy,
     JobMovable,
@@ -74,6 +75,7 @@ IGNORED: dict[type[Event], str] = {
     AllocationRequested: _NO_JOB,
     ArrayArrived: _OF_GROUPS,
     DagArrived: _OF_GROUPS,
+    DataChecked: "measures; an attempt that must not go on with such data says how it ends",
     DeadLetterRetried: _NO_JOB,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",

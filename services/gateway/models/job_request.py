@@ -21,9 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from libs.contracts.bad_input import BadInput
 from libs.contracts.features import DATA_NAME, data_variable
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
+from libs.datasets.schema import schema_of
 from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
 from libs.node.loss_lines import loss_line
 from services.gateway.models import forms
@@ -209,6 +211,20 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
             "`name:path` and lists of these. Where it is stands in `SANJAYA_DATA_<NAME>`.",
         ),
     ] = {}
+
+    data: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+        [], max_length=256, description="Files of the nodes with its data: paths and patterns, as `/data/*.parquet`."
+    )
+
+    @field_validator("data_schema")
+    @classmethod
+    def _a_schema(cls, value: str) -> str:
+        if value:
+            try:
+                schema_of(value, "data_schema")
+            except BadInput as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("python", "venv")
     @classmethod

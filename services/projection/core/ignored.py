@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import JobMovable, JobReady, JobRestored, NodeLeaving
+from libs.contracts.agent import DataChecked, JobMovable, JobReady, JobRestored, NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.gateway import (
     DeadLetterRetried,
@@ -32,6 +32,7 @@ _BEFORE_THE_MOVE = "is about a move's destination, which has no row before JobMo
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
+    DataChecked: "names places in files, which no column has",
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
     GroupChangeRequested: "asks for what the requests to its jobs tell",
