@@ -34,7 +34,7 @@ def check(
 ) -> None:
     """Compare files with a schema: CSV, JSON lines, Parquet, WebDataset shards.
 
-    Each violation is named with file, row, column, value and expectation, up to 20 of them. Ends with 1 if there are any.
+    Each violation is named with file, row, column, value and expectation, 20 at most. Ends with 1 if there are any.
     """
     from libs.datasets.checking import ToolsMissing, check_files, read_schema
 

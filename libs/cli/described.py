@@ -89,7 +89,9 @@ def _converged(job: Row) -> str:
     if job.get("converged_epoch") is None:
         return ""
     since = f"{job['gpu_s_since_converged']:.1f} GPU seconds after that when it was found"
-    return f"at epoch {job['converged_epoch']:g}; best loss {job['best_loss']:.6g} at epoch {job['best_epoch']:g}; {since}"
+    return (
+        f"at epoch {job['converged_epoch']:g}; best loss {job['best_loss']:.6g} at epoch {job['best_epoch']:g}; {since}"
+    )
 
 
 def attempt(row: Row) -> str:

@@ -60,7 +60,8 @@ READ_OTHERWISE: dict[str, dict[str, Any]] = {
     },
     "data": {
         "data_schema": Annotated[
-            Path | None, typer.Option("--data-schema", help="What its data is like: JSON Schema of a row, or Arrow schema.")
+            Path | None,
+            typer.Option("--data-schema", help="What its data is like: JSON Schema of a row, or Arrow schema."),
         ],
         "data": Annotated[
             list[str] | None, typer.Option("--data", help="Files, folders or patterns with its data; repeat.")

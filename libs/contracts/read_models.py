@@ -54,7 +54,7 @@ STATUS_BY_STATE = {
     JobState.CANCELLED: "killed",
     JobState.FAILED: "unsuccessful",
 }
-"""{final state: status} in the words of the Philly study (ATC'19, table 5); a job that never ran (REJECTED) has none."""
+"""{final state: status} in the words of the Philly study (ATC'19, table 5); a rejected job has none."""
 
 
 class TaskStatus(StrEnum):
@@ -90,7 +90,7 @@ class JobRow(Row, kw_only=True):
     submitted_by: str = ""
     state: JobState = JobState.QUEUED
     status: str = ""
-    """`passed`, `killed` or `unsuccessful` (`STATUS_BY_STATE`); empty while it has not ended, and where it was rejected."""
+    """`passed`, `killed` or `unsuccessful` (`STATUS_BY_STATE`); empty before its end, and for a rejected job."""
     reason: str = ""
     """CamelCase token: why it is in this state."""
     message: str = ""
@@ -157,7 +157,7 @@ class JobRow(Row, kw_only=True):
     holding_gpus: dict[str, int] = {}
     """{GPU type: GPUs of it} of that stretch."""
     best_loss: float | None = None
-    """When it was found to have converged (JobConverged): the lowest loss; None: that was not found. So are the others."""
+    """The lowest loss when it was found to have converged (JobConverged); None: it was not. So are the others."""
     best_epoch: float | None = None
     converged_epoch: float | None = None
     """The first epoch with a loss within the ratio of the lowest."""
@@ -172,8 +172,8 @@ class JobRow(Row, kw_only=True):
     after: list[dict[str, Any]] = []
     """What it had to wait for (`Dependency`)."""
     notices: dict[str, str] = {}
-    """{CamelCase token: sentence} of what is to be known of the latest attempt while it runs (JobStalled, GpuIdle) or
-    since it ran (LossDiverged, Converged)."""
+    """{CamelCase token: sentence} of what is wrong with the latest attempt while it runs (JobStalled, GpuIdle) or
+    since it ran (LossDiverged)."""
     arrived_offset: int = 0
     version: int = 0
 

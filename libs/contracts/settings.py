@@ -45,7 +45,10 @@ SETTINGS = (
     ),
     Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
     Setting(
-        "introspection", "converge_epochs", 10.0, "Epochs without improvement after which a job has converged (0: never)"
+        "introspection",
+        "converge_epochs",
+        10.0,
+        "Epochs without improvement after which a job has converged (0: never)",
     ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),

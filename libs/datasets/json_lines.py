@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ def check_json_lines(findings: Findings, schema: DataSchema, path: str) -> None:
         findings.add(path, line, "", str(error), "a whole file: it cannot be read from about this row on")
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+def _blocks(file: gzip.GzipFile | io.BufferedReader) -> Iterator[bytes]:
     """Whole lines; the last block may end without a line's end."""
     rest = b""
     while data := file.read(BLOCK_BYTES):

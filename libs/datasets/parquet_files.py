@@ -61,12 +61,12 @@ def _has_no_nulls(metadata: Any, name: str) -> bool:
 
 def _check_groups(findings: Findings, path: str, file: Any, columns: list[Column]) -> int:
     """Rows that were looked at."""
-    row = 1
+    row: int = 1
     try:
         for batch in file.iter_batches(BATCH_ROWS, columns=[column.name for column in columns]):
             for column in columns:
                 check_values(findings, path, column, batch.column(column.name), row)
-            row += batch.num_rows
+            row += int(batch.num_rows)
             if findings.is_full:
                 return row - 1
     except BROKEN as error:

@@ -1,7 +1,7 @@
 """WebDataset: tar shards in which files of one name, but for what follows its first dot, are a sample.
 
-A column is what follows the dot (`jpg`, `cls`, `json`, `npy`). Files of bytes, and of columns without a type, are not read;
-numbers and text are read as text, objects and arrays as JSON, and of an `.npy` file the header.
+A column is what follows the dot (`jpg`, `cls`, `json`, `npy`). Files of bytes and of columns without a type are not
+read; numbers and text are read as text, objects and arrays as JSON, and of an `.npy` file the header.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def curves_of(log: Iterable[Envelope]) -> list[JobCurve]:
         lives.take(event, envelope.time_s)
         if isinstance(event, JobArrived):
             metrics.setdefault(event.job_id, event.spec.loss_metric)
-        elif isinstance(event, MetricsReported) and (loss := event.values.get(metrics.get(event.job_id, ""))) is not None:
+        elif (
+            isinstance(event, MetricsReported) and (loss := event.values.get(metrics.get(event.job_id, ""))) is not None
+        ):
             gpu_s = lives.jobs[event.job_id].books.gpu_s_until(envelope.time_s)
             epoch = Epoch(epoch=event.step, loss=loss, gpu_s=gpu_s)
             found[event.job_id] = curves.take(found.get(event.job_id, Curve()), epoch)

@@ -1,7 +1,7 @@
 """How a job's loss falls from epoch to epoch: how good it has become, since when, and what that has cost.
 
-The quantities of the Philly study's figure 9 (ATC'19, section 4.2): the epoch of the lowest loss, the first epoch within
-0.1 % of it, and the GPU time after that.
+The quantities of the Philly study's figure 9 (ATC'19, section 4.2): the epoch of the lowest loss, the first epoch
+within 0.1 % of it, and the GPU time after that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from libs.sim.choice import Failures
 from libs.sim.options import WAYS_TO_FAIL, Doom, Ending
 from libs.sim.traces import TraceJob
 
-
 PASSED, KILLED, UNSUCCESSFUL = "passed", "killed", "unsuccessful"
 STATUS_WORDS = {
     PASSED: ("passed", "pass", "succeeded", "success", "completed"),

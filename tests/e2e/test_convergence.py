@@ -1,4 +1,4 @@
-"""Jobs whose loss improves no more, in a whole cell: five of the examples, each with its losses told in a way of its own."""
+"""Jobs whose loss improves no more, in a whole cell: five of the examples, with their losses told in several ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,10 +101,12 @@ def check_by_hand(said: list[Envelope], job_id: str, ratio: float) -> JobConverg
 
 def test_jobs_converge_as_they_asked(cell: Cell, tmp_path: Path):
     jobs = {
-        name: sanjaya(cell, "submit", "-n", name, "--workdir", str(EXAMPLES), *options, "--", "python", *command).strip()
+        name: sanjaya(
+            cell, "submit", "-n", name, "--workdir", str(EXAMPLES), *options, "--", "python", *command
+        ).strip()
         for name, (options, command) in JOBS.items()
     }
-    for name, job in jobs.items():
+    for job in jobs.values():
         sanjaya(cell, "wait", job, accepted=(0, ENDED_BY_SIGTERM))
     (tmp_path / "log.jsonl").write_bytes(log_of(cell))
     said = checked(tmp_path / "log.jsonl")

@@ -94,7 +94,7 @@ class Job(Answer):
     after: list[Dependency]
     """What had to end before it."""
     notices: dict[str, str]
-    """{CamelCase token: sentence} of what is to be known of its latest attempt: JobStalled, GpuIdle, LossDiverged, Converged."""
+    """{CamelCase token: sentence} of what is wrong with its latest attempt: JobStalled, GpuIdle, LossDiverged."""
     version: int
     """Offset of its last event; also its ETag."""
 

@@ -15,7 +15,7 @@ from libs.contracts.gateway import JobArrived, JobCancelRequested, SettingChange
 from libs.contracts.introspection import OWNER, JobConverged
 from libs.contracts.placement import JobMoved, JobPlaced, JobQueued, TimeSliceStarted
 from libs.contracts.quota import QuotaDeferred, QuotaGranted
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
 from libs.lifecycle import curves
@@ -115,7 +115,7 @@ def _converged(event: MetricsReported, followed: Followed, ratio: float) -> JobC
         f"{followed.metric} has not fallen by {ratio:.2%} for {passed}; the lowest is {best.loss:.6g} at epoch "
         f"{best.epoch:g}, as good since epoch {near.epoch:g}, {since_s:.1f} of {last.gpu_s:.1f} GPU seconds ago"
     )
-    numbers = {
+    numbers: dict[str, Number] = {
         "ratio": ratio,
         "unimproved_epochs": curve.unimproved,
         "improved_epoch": improved.epoch,

@@ -107,7 +107,6 @@ def converged(rows: Rows, event: JobConverged, at: At) -> None:
         return
     job.best_loss, job.best_epoch = event.best, event.best_epoch
     job.converged_epoch, job.gpu_s_since_converged = event.converged_epoch, event.gpu_s_since
-    job.notices[event.reason.code] = event.reason.message
     keep(rows, job, at)
 
 

@@ -1,4 +1,4 @@
-"""Figure 9 of the Philly study from a log: losses made for it, and what a job that asked to be stopped leaves of them."""
+"""Figure 9 of the Philly study from a log: losses made for it, and a job that asked to be stopped."""
 
 from __future__ import annotations
 

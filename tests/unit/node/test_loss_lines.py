@@ -24,12 +24,14 @@ def test_a_rule_finds_the_two_numbers(rule: str, line: str, found: tuple[float, 
     assert loss_line(rule).read(line) == found
 
 
-@pytest.mark.parametrize("rule", ["loss {loss}", "epoch {epoch}{loss}", "{epoch} a {loss}", "a {epoch} b {loss} c {x}", ""])
+@pytest.mark.parametrize(
+    "rule", ["loss {loss}", "epoch {epoch}{loss}", "{epoch} a {loss}", "a {epoch} b {loss} c {x}", ""]
+)
 def test_a_rule_without_both_numbers_is_refused_with_what_it_has(rule: str):
     with pytest.raises(ValueError, match="expected"):
         loss_line(rule)
 
 
 def test_a_line_takes_time_in_proportion_to_its_length():
-    """A million places at which the rule begins and none at which it goes on: a search that goes back would never end."""
+    """A million places at which the rule begins, none at which it goes on: a search that goes back would not end."""
     assert loss_line("a {epoch} a {loss}").read("a " * 1_000_000) is None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch_agent.harness import epochs
+from torch_agent.harness.best import BestCheckpoint
 from torch_agent.harness.epochs import EpochLosses
-from torch_agent.harness.moving.best import BestCheckpoint
 from torch_agent.harness.moving.checkpoints import Checkpoints
 from torch_agent.harness.reporting import Reporter
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from . import hooks
+from .best import BestCheckpoint
 from .elastic.shards import Shards
 from .elastic.virtual import virtual_ranks
 from .epochs import followed
@@ -18,7 +19,6 @@ from .gradients import Gradients
 from .leaving import Leaving
 from .listening import listen_to_training
 from .mover import RESTORES
-from .moving.best import BestCheckpoint
 from .moving.checkpoints import Checkpoints
 from .moving.drawing import Drawing
 from .moving.randomness import Randomness

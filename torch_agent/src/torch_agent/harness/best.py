@@ -1,4 +1,4 @@
-"""The checkpoint of a job's best epoch, beside the newest one: what is wanted of a job that is stopped when it converges."""
+"""The checkpoint of a job's best epoch, beside the newest one: kept for a job whose losses are followed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from ..gang import from_the_first
-from .checkpoints import PART, PREFIX, Checkpoints
+from .gang import from_the_first
+from .moving.checkpoints import PART, PREFIX, Checkpoints
 
 FOLDER, LOSS = "best", "loss.json"
 
