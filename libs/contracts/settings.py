@@ -43,6 +43,9 @@ SETTINGS = (
     Setting(
         "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
     ),
+    Setting(
+        "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

@@ -357,6 +357,11 @@ def _(e: placement.UpgradeOffered) -> str:
     return f"attempt {e.attempt} could be guaranteed where it is: {e.reason.message}"
 
 
+@_on(placement.UpgradeWithdrawn)
+def _(e: placement.UpgradeWithdrawn) -> str:
+    return f"attempt {e.attempt} cannot be guaranteed where it is any more: {e.reason.message}"
+
+
 @_on(placement.GuestExpelled)
 def _(e: placement.GuestExpelled) -> str:
     return f"attempt {e.attempt} leaves the GPUs of {e.owner_job}, which it slows down: {e.reason.message}"

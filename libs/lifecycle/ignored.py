@@ -68,6 +68,7 @@ from libs.contracts.placement import (
     RoundStarted,
     ThroughputEstimated,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
@@ -148,6 +149,7 @@ IGNORED: dict[type[Event], str] = {
     TrialPruned: _OF_SWEEPS,
     TrialStarted: _OF_SWEEPS,
     UpgradeDeclined: "leaves the job as it is",
+    UpgradeWithdrawn: "leaves the job as it is",
     UpgradeOffered: "leaves the job as it is; JobUpgraded may follow",
 }
 """{event type: why}. Other topics repeat decisions (orders) or are not kept (telemetry, logs): no fold reads them."""

@@ -34,6 +34,7 @@ from libs.contracts.placement import (
     JobSucceeded,
     MoveAbandoned,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaDeferred, QuotaGranted, UpgradeDeclined
 from libs.contracts.read_models import EventRow, JobRow, JobState
@@ -76,6 +77,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             GangReserved,
             GangReleased,
             UpgradeOffered,
+            UpgradeWithdrawn,
             GuestExpelled,
         ),
     ),
