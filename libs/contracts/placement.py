@@ -432,6 +432,11 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """As in SetMemoryLimit."""
     compute_share_ratio: float | None = None
     """As in SetComputeShare."""
+    when_converged: str = ""
+    """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
+    loss_metric: str = "loss"
+    loss_line: str = ""
+    """Which lines of its output tell the loss; empty: its reports, else the harness's epochs."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -576,6 +576,17 @@ def _(e: introspection.LossDiverged) -> str:
     return f"attempt {e.attempt} has diverged: {e.reason.message}"
 
 
+@_on(introspection.JobConverged)
+def _(e: introspection.JobConverged) -> str:
+    return f"attempt {e.attempt} has converged: {e.reason.message}"
+
+
+@_on(introspection.HostProfiled)
+def _(e: introspection.HostProfiled) -> str:
+    used = f"{e.memory_used_mean_bytes / 2**30:.1f} of {e.memory_bytes / 2**30:.1f} GiB"
+    return f"the host of {e.node_id} uses {e.cpu_utilisation_ratio:.0%} of {e.cpus} CPUs, and {used} of memory"
+
+
 @_on(introspection.NodeLost)
 def _(e: introspection.NodeLost) -> str:
     return f"node {e.node_id} is lost: nothing heard for {e.silent_s:.0f} s"

@@ -25,6 +25,7 @@ from libs.contracts.features import DATA_NAME, data_variable
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
+from libs.node.loss_lines import loss_line
 from services.gateway.models import forms
 
 MAX_GPUS = 65_536
@@ -235,6 +236,13 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
                 f"{named}:{value[named]}: without an image data stays where the node has it; "
                 f"expected {named} alone, which is found by {data_variable(named)}"
             )
+        return value
+
+    @field_validator("loss_line")
+    @classmethod
+    def _a_rule_names_both_numbers(cls, value: str) -> str:
+        if value:
+            loss_line(value)
         return value
 
     @field_validator("elastic")

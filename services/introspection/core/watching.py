@@ -9,6 +9,7 @@ from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.introspection import (
     OWNER,
     GpuIdle,
+    HostProfiled,
     JobProfiled,
     JobRecovered,
     JobStalled,
@@ -56,6 +57,8 @@ class Watch(msgspec.Struct, kw_only=True):
     """{job id: its attempt}, from placement until the attempt's end."""
     nodes: dict[str, int] = {}
     """{node id: incarnation of its agent}, for nodes that joined and neither left nor were lost since."""
+    hosts: dict[str, float] = {}
+    """{node id: end of its last HostProfiled}, of the same nodes."""
     agents: dict[str, tuple[str, int]] = {}
     """{node id: address and port where its agent serves stacks}, of the same nodes."""
 
@@ -79,6 +82,7 @@ def node_joined(state: Watch, event: NodeJoined, now_s: float) -> None:
 def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
     if state.nodes.get(event.node_id, 0) <= event.incarnation:
         state.nodes.pop(event.node_id, None)
+        state.hosts.pop(event.node_id, None)
         state.agents.pop(event.node_id, None)
 
 
@@ -93,6 +97,12 @@ def job_profiled(state: Watch, event: JobProfiled, now_s: float) -> None:
     running = state.running.get(event.job_id)
     if running is not None and running.attempt == event.attempt:
         running.profiled_until_s = max(running.profiled_until_s or 0.0, event.window_start_s + event.window_s)
+
+
+@machine.evolves(HostProfiled)
+def host_profiled(state: Watch, event: HostProfiled, now_s: float) -> None:
+    if event.node_id in state.nodes:
+        state.hosts[event.node_id] = event.window_start_s + event.window_s
 
 
 @machine.evolves(TimeSliceStarted)
