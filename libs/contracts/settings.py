@@ -45,6 +45,7 @@ SETTINGS = (
     ),
     Setting(
         "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
+    ),
     Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
     Setting(
         "introspection", "converge_epochs", 10.0, "Epochs without improvement after which a job has converged (0: never)"

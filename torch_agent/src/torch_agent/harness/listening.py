@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-
 UNSCALED = "_sanjaya_unscaled"
 """Attribute of a loss that a gradient scaler has scaled: what it was."""
 
