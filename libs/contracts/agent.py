@@ -54,6 +54,12 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """What jobs may need of a node beside GPUs (`features.py`), ascending."""
     image_runner: str = ""
     """The program that runs container images: podman, apptainer or enroot; empty: there is none."""
+    scales_memory: str = ""
+    """What of a running task's GPU memory can be moved to the host: `all`, `activations`; empty: nothing."""
+    scales_compute: bool = False
+    """Whether a running task's share of the GPU's time can be changed: whether the node takes guests."""
+    spill_bytes: int = 0
+    """Memory of the host for what guests have to take off the GPUs."""
 
 
 @event("node.leaving.v1", owner=OWNER, subject="node_id")
@@ -234,6 +240,93 @@ class MetricsReported(Event, frozen=True, kw_only=True):
     """As the script counts: epochs, mini-batches; grows within an attempt."""
     values: dict[str, float]
     """{name: finite number}, at most 16."""
+
+
+@event("memory_limit.changed.v1", owner=OWNER, subject="job_id")
+class MemoryLimitChanged(Event, frozen=True, kw_only=True):
+    """A task's processes have applied another limit to their memory on the GPU; what does not fit is on the host.
+
+    At most one per job and 10 s: the latest change of that time.
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    index: int
+    """The GPU."""
+    from_bytes: int | None
+    """None: there was no limit. So is `to_bytes`."""
+    to_bytes: int | None
+    device_bytes: int
+    """Then on the GPU, cached blocks included."""
+    cached_bytes: int
+    host_bytes: int
+    """Then on the host."""
+    took_s: float
+    """From the change until it was applied, at a mini-batch boundary."""
+    reason: Reason
+
+
+@event("compute_share.changed.v1", owner=OWNER, subject="job_id")
+class ComputeShareChanged(Event, frozen=True, kw_only=True):
+    """A guest may use another share of its GPU's time, beside the gaps that the owner leaves.
+
+    At most one per job and 10 s: the latest change of that time.
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    index: int
+    from_ratio: float
+    to_ratio: float
+    reason: Reason
+
+
+@event("memory.burst.v1", owner=OWNER, subject="job_id")
+class MemoryBurst(Event, frozen=True, kw_only=True):
+    """An owner needed more memory than its limit for a mini-batch: the rest lay on the host until guests had shrunk."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    index: int
+    host_bytes: int
+    """The most that lay on the host."""
+    from_jobs: list[str]
+    """Guests that gave their memory up for it, ascending."""
+    minibatches: int
+    """Until a whole mini-batch had everything on the GPU."""
+    reason: Reason
+
+
+@event("memory.traded.v1", owner=OWNER, subject="job_id")
+class MemoryTraded(Event, frozen=True, kw_only=True):
+    """Memory of a GPU without an owner was moved from one guest to another, on trial (AntMan, section 3.3)."""
+
+    job_id: str
+    """The guest that had more."""
+    from_job: str
+    node_id: str
+    index: int
+    moved_bytes: int
+    rates_before: float
+    """Sum of the guests' rates, each as a part of its best."""
+    rates_after: float
+    kept: bool
+    """Whether they keep what they have now; else it was moved back."""
+    reason: Reason
+
+
+@event("guest.misbehaved.v1", owner=OWNER, subject="job_id")
+class GuestMisbehaved(Event, frozen=True, kw_only=True):
+    """The guest ran while its gate was closed, or kept more memory than its limit: the agent stops it from outside."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    index: int
+    reason: Reason
 
 
 class DataViolation(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,21 @@ class JobMaxGpusChanged(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("job.limits_requested.v1", owner=OWNER, subject="job_id")
+class LimitsRequested(Event, frozen=True, kw_only=True):
+    """An operator bounds what a job may have of each of its GPUs, beside what coordination decides; None: no bound.
+
+    Each request replaces the one before it.
+    """
+
+    job_id: str
+    memory_limit_bytes: int | None
+    """Of the GPU's memory, for each of its processes."""
+    compute_share_ratio: float | None
+    """Of the GPU's time, from 0 to 1."""
+    requested_by: str
+
+
 @event("job.code_changed.v1", owner=OWNER, subject="job_id")
 class JobCodeChanged(Event, frozen=True, kw_only=True):
     """Files were added to a job before it was placed: its attempts start with this upload from now on.
@@ -236,6 +251,9 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """For `max_min_fairness`: go on until every job is bottlenecked."""
     cost_per_hour: dict[str, float] = {}
     """{GPU type: price of one GPU for one hour}, for the policies that look at cost."""
+    guests: str = "none"
+    """Which jobs may run beside the ones that the policy places: `none`, or `antman`: opportunistic jobs as guests
+    (AntMan, OSDI'20, section 3.3)."""
 
 
 @upcasts("policy.changed.v1", to="policy.changed.v2")

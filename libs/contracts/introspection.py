@@ -89,6 +89,39 @@ class NodeLost(Event, frozen=True, kw_only=True):
     """The incarnation of the agent that fell silent; a later NodeJoined has a higher one."""
 
 
+@event("gpu.load_changed.v1", owner=OWNER, subject="node_id")
+class GpuLoadChanged(Event, frozen=True, kw_only=True):
+    """How busy a GPU has been over the last `window_s`.
+
+    Said when the load has crossed the bound below which the GPU takes guests, or has moved by 0.1.
+    """
+
+    node_id: str
+    index: int
+    utilisation_ratio: float
+    """Mean over the window, from 0 to 1."""
+    window_s: float
+    memory_used_bytes: int = 0
+    """At the end of the window, by all that runs there."""
+
+
+@event("interference.detected.v1", owner=OWNER, subject="job_id")
+class InterferenceDetected(Event, frozen=True, kw_only=True):
+    """An owner's mini-batches take longer beside guests than alone. Once per profile in which it holds."""
+
+    job_id: str
+    attempt: int
+    beside: list[str]
+    """Its guests, ascending."""
+    minibatch_s: float
+    """Mean time of a mini-batch beside them."""
+    alone_s: float
+    """The same without guests."""
+    in_a_row: int
+    """Profiles of this kind up to now, this one included."""
+    reason: Reason
+
+
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
     """What one process does."""
 

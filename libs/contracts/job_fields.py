@@ -43,7 +43,10 @@ JOB_FIELDS: dict[str, JobField] = {
     "gpus": JobField(options=("--gpus",), help="A number, or TYPE:NUMBER such as v100:2."),
     "tenant": JobField(options=("-q", "--tenant", "--queue"), help="Team that it is accounted to."),
     "user": JobField(),
-    "job_class": JobField(options=("--class",), help="guaranteed: no other class is scheduled yet."),
+    "job_class": JobField(
+        options=("--class",),
+        help="guaranteed: by quota. opportunistic: on what is left. automatic (default): whichever starts sooner.",
+    ),
     "priority": JobField(
         limits={"ge": -1_000_000, "le": 1_000_000}, options=("--priority",), help="Higher goes first."
     ),

@@ -11,10 +11,12 @@ from libs.contracts import features
 
 
 class JobClass(StrEnum):
-    """AntMan's two classes (section 4): resource-guarantee jobs, and opportunistic ones that use what is left."""
+    """AntMan's two classes (section 3.3): resource-guarantee jobs, and opportunistic ones that use what is left."""
 
     GUARANTEED = "guaranteed"
     OPPORTUNISTIC = "opportunistic"
+    AUTOMATIC = "automatic"
+    """Guaranteed, or opportunistic where a guarantee would be long in coming; quota decides when its turn comes."""
 
 
 class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

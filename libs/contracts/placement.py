@@ -75,6 +75,8 @@ class JobPlaced(Event, frozen=True, kw_only=True):
     reason: Reason
     packed_with: list[str] = []
     """Jobs that may hold the same GPUs at the same time (space sharing)."""
+    role: str = "owner"
+    """`owner`, or `guest`: an opportunistic job on GPUs that may have an owner beside it (AntMan, section 3.3)."""
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")
@@ -83,6 +85,49 @@ class JobPreempted(Event, frozen=True, kw_only=True):
 
     job_id: str
     attempt: int
+    reason: Reason
+
+
+@event("upgrade.offered.v1", owner=OWNER, subject="job_id")
+class UpgradeOffered(Event, frozen=True, kw_only=True):
+    """None of the guest's GPUs has an owner or is kept for another gang: they are kept for it until quota answers.
+
+    JobUpgraded or UpgradeDeclined is the answer. The offer stands until UpgradeWithdrawn: where it was declined for
+    want of quota, JobUpgraded may come later.
+    """
+
+    job_id: str
+    attempt: int
+    tenant: str
+    gpus: int
+    """Of the whole gang; no part of one is ever upgraded."""
+    since_s: float
+    """Since when none of them has had an owner, in seconds since the epoch."""
+    reason: Reason
+
+
+@event("upgrade.withdrawn.v1", owner=OWNER, subject="job_id")
+class UpgradeWithdrawn(Event, frozen=True, kw_only=True):
+    """What UpgradeOffered has offered is over: an owner has come, or the GPUs are kept for a gang. The job is a guest.
+
+    Where JobUpgraded was said meanwhile, it does not take effect, and the GPUs do not count against the tenant.
+    """
+
+    job_id: str
+    attempt: int
+    reason: Reason
+
+
+@event("guest.expelled.v1", owner=OWNER, subject="job_id")
+class GuestExpelled(Event, frozen=True, kw_only=True):
+    """The guest has slowed an owner down and leaves its GPUs; it is placed elsewhere in its turn."""
+
+    job_id: str
+    attempt: int
+    owner_job: str
+    """The guaranteed job that it was beside."""
+    slowdown_ratio: float
+    """By how much the owner's mini-batches took longer, in parts of what they take alone."""
     reason: Reason
 
 
@@ -381,6 +426,12 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     image: str = ""
     mounts: dict[str, str] = {}
     """{name of a data set: its path in the image}; empty path: that of the node."""
+    role: str = "owner"
+    """As in JobPlaced."""
+    memory_limit_bytes: int | None = None
+    """As in SetMemoryLimit."""
+    compute_share_ratio: float | None = None
+    """As in SetComputeShare."""
     when_converged: str = ""
     """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
     loss_metric: str = "loss"
@@ -444,3 +495,38 @@ class ResumeTask(Event, frozen=True, kw_only=True):
     """On these GPUs of the node; empty: where it was."""
     packed_with: list[str] = []
     """Jobs with tasks that may use the same GPUs at the same time."""
+    role: str = "owner"
+    """As in JobPlaced."""
+
+
+@event("task.set_class.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
+class SetClass(Event, frozen=True, kw_only=True):
+    """The running task is an owner or a guest from now on; it goes on without interruption."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+    role: str
+    """As in JobPlaced."""
+
+
+@event("task.set_memory_limit.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
+class SetMemoryLimit(Event, frozen=True, kw_only=True):
+    """An upper bound for the limit that the node's coordination gives the task (AntMan, section 3.1.1)."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+    limit_bytes: int | None
+    """Of each of its GPUs; None: no bound."""
+
+
+@event("task.set_compute_share.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
+class SetComputeShare(Event, frozen=True, kw_only=True):
+    """An upper bound for the share of the GPU's time that the node's coordination gives the task (section 3.1.2)."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+    share_ratio: float | None
+    """From 0 to 1; None: no bound."""

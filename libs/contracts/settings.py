@@ -43,6 +43,9 @@ SETTINGS = (
     Setting(
         "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
     ),
+    Setting(
+        "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
+    ),
     Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
     Setting(
         "introspection",

@@ -23,7 +23,7 @@ from libs.contracts.placement import (
     JobSucceeded,
     TimeSliceStarted,
 )
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.inspect.job_view import JobView, Said
 from libs.lifecycle import Lives, why_gpus_are_kept
@@ -108,6 +108,10 @@ def _granted(event: QuotaGranted) -> Reason:
     return _not_yet_evaluated("quota is granted; placement looks at it next")
 
 
+def _may_be_a_guest(event: OpportunityGranted) -> Reason:
+    return _not_yet_evaluated("it may run beside guaranteed jobs; placement looks at it next")
+
+
 def _resumed(event: JobResumed) -> Reason:
     return Reason(code="Resumed", message=f"goes on at {event.node_id}")
 
@@ -135,6 +139,7 @@ _REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     JobHeldBack: _its_own,
     JobRejected: _its_own,
     QuotaGranted: _granted,
+    OpportunityGranted: _may_be_a_guest,
     QuotaDeferred: _its_own,
     JobQueued: _its_own,
     JobPlaced: _its_own,

@@ -21,7 +21,7 @@ from libs.contracts import (
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.groups import GroupChange
-from libs.kernel.words import counted, plural
+from libs.kernel.words import bytes_of, counted, plural
 
 Say = Callable[[Any], str]
 _SAY: dict[type[Event], Say] = {}
@@ -111,6 +111,15 @@ def _(e: gateway.JobPriorityChanged) -> str:
 @_on(gateway.JobMaxGpusChanged)
 def _(e: gateway.JobMaxGpusChanged) -> str:
     return f"{e.requested_by or 'a user'} lets it have at most {counted(e.max_gpus, 'GPU')}"
+
+
+@_on(gateway.LimitsRequested)
+def _(e: gateway.LimitsRequested) -> str:
+    memory = "no bound of memory" if e.memory_limit_bytes is None else f"at most {bytes_of(e.memory_limit_bytes)}"
+    share = (
+        "no bound of its share" if e.compute_share_ratio is None else f"a share of at most {e.compute_share_ratio:g}"
+    )
+    return f"{e.requested_by or 'an operator'} gives it {memory} and {share} of each GPU"
 
 
 @_on(gateway.JobCodeChanged)
@@ -227,6 +236,21 @@ def _(e: quota.QuotaDeferred) -> str:
     return f"attempt {e.attempt} must wait ({e.reason.code}): {e.reason.message}"
 
 
+@_on(quota.OpportunityGranted)
+def _(e: quota.OpportunityGranted) -> str:
+    return f"attempt {e.attempt} may run as a guest: {e.reason.message}"
+
+
+@_on(quota.JobUpgraded)
+def _(e: quota.JobUpgraded) -> str:
+    return f"attempt {e.attempt} is guaranteed from now on: {e.reason.message}"
+
+
+@_on(quota.UpgradeDeclined)
+def _(e: quota.UpgradeDeclined) -> str:
+    return f"attempt {e.attempt} stays a guest: {e.reason.message}"
+
+
 @_on(placement.JobQueued)
 def _(e: placement.JobQueued) -> str:
     return f"attempt {e.attempt} waits for GPUs ({e.reason.code}): {e.reason.message}"
@@ -270,6 +294,16 @@ def _(e: placement.JobPacked) -> str:
 @_on(placement.JobUnpacked)
 def _(e: placement.JobUnpacked) -> str:
     return f"does not share its GPUs with {e.with_job} any more: {e.reason.message}"
+
+
+@_on(introspection.GpuLoadChanged)
+def _(e: introspection.GpuLoadChanged) -> str:
+    return f"GPU {e.node_id}:{e.index} has been {e.utilisation_ratio:.0%} busy over {e.window_s:g} s"
+
+
+@_on(introspection.InterferenceDetected)
+def _(e: introspection.InterferenceDetected) -> str:
+    return f"is slower beside {', '.join(e.beside)}: {e.reason.message}"
 
 
 @_on(introspection.PackSucceeded)
@@ -316,6 +350,38 @@ def _(e: placement.JobResized) -> str:
 @_on(placement.MoveAbandoned)
 def _(e: placement.MoveAbandoned) -> str:
     return f"attempt {e.from_attempt} is not moved: {e.reason.message}"
+
+
+@_on(placement.UpgradeOffered)
+def _(e: placement.UpgradeOffered) -> str:
+    return f"attempt {e.attempt} could be guaranteed where it is: {e.reason.message}"
+
+
+@_on(placement.UpgradeWithdrawn)
+def _(e: placement.UpgradeWithdrawn) -> str:
+    return f"attempt {e.attempt} cannot be guaranteed where it is any more: {e.reason.message}"
+
+
+@_on(placement.GuestExpelled)
+def _(e: placement.GuestExpelled) -> str:
+    return f"attempt {e.attempt} leaves the GPUs of {e.owner_job}, which it slows down: {e.reason.message}"
+
+
+@_on(placement.SetClass)
+def _(e: placement.SetClass) -> str:
+    return f"order to {e.node_id}: attempt {e.attempt} is {'an owner' if e.role == 'owner' else 'a guest'}"
+
+
+@_on(placement.SetMemoryLimit)
+def _(e: placement.SetMemoryLimit) -> str:
+    bound = "no bound" if e.limit_bytes is None else f"at most {bytes_of(e.limit_bytes)}"
+    return f"order to {e.node_id}: attempt {e.attempt} has {bound} of each GPU's memory"
+
+
+@_on(placement.SetComputeShare)
+def _(e: placement.SetComputeShare) -> str:
+    bound = "no bound" if e.share_ratio is None else f"at most {e.share_ratio:.0%}"
+    return f"order to {e.node_id}: attempt {e.attempt} has {bound} of each GPU's time"
 
 
 @_on(placement.JobPreempted)
@@ -402,6 +468,36 @@ def _(e: agent.JobSuspended) -> str:
     parked = f", {e.parked_bytes / 1e6:.1f} MB brought to the host" if e.parked_bytes else ""
     parked = f", with its memory on the GPU: {e.note}" if e.note else parked
     return f"attempt {e.attempt} is suspended on {e.node_id} after {e.delay_s:.3f} s{parked}"
+
+
+@_on(agent.MemoryLimitChanged)
+def _(e: agent.MemoryLimitChanged) -> str:
+    limit = "without limit" if e.to_bytes is None else f"limited to {bytes_of(e.to_bytes)}"
+    held = f"{bytes_of(e.device_bytes)} there, {bytes_of(e.host_bytes)} on the host"
+    return f"its memory on {e.node_id}:{e.index} is {limit} ({held}): {e.reason.message}"
+
+
+@_on(agent.ComputeShareChanged)
+def _(e: agent.ComputeShareChanged) -> str:
+    share = f"{e.to_ratio:.0%} instead of {e.from_ratio:.0%}"
+    return f"its share of {e.node_id}:{e.index} is {share}: {e.reason.message}"
+
+
+@_on(agent.MemoryBurst)
+def _(e: agent.MemoryBurst) -> str:
+    after = counted(e.minibatches, "mini-batch", "mini-batches")
+    return f"needs {bytes_of(e.host_bytes)} more than {e.node_id}:{e.index} had for it, and has them after {after}"
+
+
+@_on(agent.MemoryTraded)
+def _(e: agent.MemoryTraded) -> str:
+    kept = "keeps" if e.kept else "gives back"
+    return f"{kept} {bytes_of(e.moved_bytes)} of {e.from_job} on {e.node_id}:{e.index}: {e.reason.message}"
+
+
+@_on(agent.GuestMisbehaved)
+def _(e: agent.GuestMisbehaved) -> str:
+    return f"attempt {e.attempt} on {e.node_id}:{e.index} is stopped from outside: {e.reason.message}"
 
 
 @_on(agent.JobMovable)

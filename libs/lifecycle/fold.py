@@ -26,7 +26,7 @@ from libs.contracts.placement import (
     JobSucceeded,
     TimeSliceStarted,
 )
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import JobState, TaskStatus
 from libs.lifecycle.books import Attempt, Suspension
 from libs.lifecycle.guards import (
@@ -137,8 +137,8 @@ def _waits(life: Life, attempt: int, event: Event, at: At) -> None:
     life.holds_gpus = life.is_preempted = False
 
 
-@_on(QuotaGranted, RetryScheduled, when=not_before)
-def _may_compete(life: Life, event: QuotaGranted | RetryScheduled, at: At) -> None:
+@_on(QuotaGranted, OpportunityGranted, RetryScheduled, when=not_before)
+def _may_compete(life: Life, event: QuotaGranted | OpportunityGranted | RetryScheduled, at: At) -> None:
     life.books.retries += isinstance(event, RetryScheduled)
     _waits(life, event.attempt, event, at)
 

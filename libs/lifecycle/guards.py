@@ -9,7 +9,7 @@ from libs.contracts.gateway import JobPauseRequested, JobResumeRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import MigrationCompleted, MigrationFailed
 from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, JobQueued, TimeSliceStarted
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import TaskStatus
 from libs.lifecycle.life import Life
 
@@ -19,7 +19,10 @@ def always(life: Life, event: Event) -> bool:
     return True
 
 
-def not_before(life: Life, event: QuotaGranted | QuotaDeferred | JobQueued | RetryScheduled | JobPlaced) -> bool:
+def not_before(
+    life: Life,
+    event: QuotaGranted | OpportunityGranted | QuotaDeferred | JobQueued | RetryScheduled | JobPlaced,
+) -> bool:
     """It is of the latest attempt, or begins another one."""
     return event.attempt >= life.attempt
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import (
+    ComputeShareChanged,
     DataChecked,
     GpuRecovered,
     GpuUnhealthy,
+    GuestMisbehaved,
     JobMovable,
     JobRanksApart,
     JobReady,
     JobRestored,
     JobSettingUp,
+    MemoryBurst,
+    MemoryLimitChanged,
+    MemoryTraded,
     MetricsReported,
     NodeErrorsLogged,
     NodeLeaving,
@@ -28,6 +33,7 @@ from libs.contracts.gateway import (
     JobPriorityChanged,
     JobSessionClosed,
     JobSessionOpened,
+    LimitsRequested,
     NodeDrainRequested,
     NodeUndrainRequested,
     PolicyChanged,
@@ -39,7 +45,9 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.introspection import (
     GpuIdle,
+    GpuLoadChanged,
     HostProfiled,
+    InterferenceDetected,
     JobConverged,
     JobProfiled,
     JobRecovered,
@@ -55,16 +63,21 @@ from libs.contracts.placement import (
     DestinationReserved,
     GangReleased,
     GangReserved,
+    GuestExpelled,
     JobPacked,
     JobResized,
     JobUnpacked,
     MoveAbandoned,
     RoundStarted,
     ThroughputEstimated,
+    UpgradeOffered,
+    UpgradeWithdrawn,
 )
+from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
+_PACE = "changes how fast the job goes on, or may, not its state"
 _NO_JOB = "is about no job"
 _ALARM = "is a warning; where a tenant wants the job stopped for it, placement says so"
 _OF_GROUPS = "is about an array or a DAG; what becomes of its jobs is said by events of the jobs"
@@ -74,6 +87,7 @@ IGNORED: dict[type[Event], str] = {
     AllocationComputed: "promises time; a placement or a lease that follows is told by JobPlaced",
     AllocationRequested: _NO_JOB,
     ArrayArrived: _OF_GROUPS,
+    ComputeShareChanged: _PACE,
     DagArrived: _OF_GROUPS,
     DataChecked: "measures; an attempt that must not go on with such data says how it ends",
     DeadLetterRetried: _NO_JOB,
@@ -82,9 +96,13 @@ IGNORED: dict[type[Event], str] = {
     GangReleased: "ends what GangReserved has begun",
     GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
     GpuIdle: _ALARM,
+    GpuLoadChanged: _NO_JOB,
     GpuRecovered: _NO_JOB,
-    GroupChangeRequested: _OF_GROUPS,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
+    GroupChangeRequested: _OF_GROUPS,
+    GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
+    GuestMisbehaved: _PACE,
+    InterferenceDetected: "judges; GuestExpelled follows where it goes on",
     HostProfiled: _NO_JOB,
     JobAdmitted: "leaves the job waiting, for quota",
     JobCodeChanged: "changes what the next attempt starts with, not the job's state",
@@ -95,16 +113,21 @@ IGNORED: dict[type[Event], str] = {
     JobPriorityChanged: "changes the order of the queue, not the job's state",
     JobProfiled: "measures; nothing changes",
     JobRanksApart: "is a warning; the attempt goes on",
-    JobRecovered: "ends a warning; the attempt has gone on all the time",
     JobReady: "is about the destination's task, which does not count before JobMoved",
+    JobRecovered: "ends a warning; the attempt has gone on all the time",
     JobResized: "names a width; JobMoved says on which GPUs",
     JobRestored: "is about the destination's task, which does not count before JobMoved",
-    JobSettingUp: "comes before the start; the attempt stays as it is until then",
     JobSessionClosed: "ends what JobSessionOpened has begun",
     JobSessionOpened: "is about a user's processes beside the job's own, which go on",
+    JobSettingUp: "comes before the start; the attempt stays as it is until then",
     JobStalled: _ALARM,
     JobUnpacked: "ends what JobPacked has begun",
+    JobUpgraded: "changes what the GPUs count for, not the job's state",
+    LimitsRequested: _PACE,
     LossDiverged: _ALARM,
+    MemoryBurst: _PACE,
+    MemoryLimitChanged: _PACE,
+    MemoryTraded: _PACE,
     MetricsReported: "measures; nothing changes",
     MigrationAssessed: "measures a move that is over",
     MoveAbandoned: "ends what DestinationReserved has begun; MigrationFailed ends the move",
@@ -131,5 +154,8 @@ IGNORED: dict[type[Event], str] = {
     TrialPromoted: _OF_SWEEPS,
     TrialPruned: _OF_SWEEPS,
     TrialStarted: _OF_SWEEPS,
+    UpgradeDeclined: "leaves the job as it is",
+    UpgradeWithdrawn: "leaves the job as it is",
+    UpgradeOffered: "leaves the job as it is; JobUpgraded may follow",
 }
 """{event type: why}. Other topics repeat decisions (orders) or are not kept (telemetry, logs): no fold reads them."""

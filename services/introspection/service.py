@@ -6,6 +6,7 @@ from libs.contracts.gateway import JobCancelRequested
 from libs.contracts.introspection import (
     OWNER,
     GpuIdle,
+    GpuLoadChanged,
     HostProfiled,
     JobProfiled,
     JobRecovered,
@@ -24,6 +25,16 @@ SERVICE = Service(
     machine=machine,
     state_type=State,
     requests=(JobCancelRequested,),
-    observes=(JobProfiled, NodeLost, WindowClosed, JobStalled, GpuIdle, JobRecovered, LossDiverged, HostProfiled),
+    observes=(
+        JobProfiled,
+        GpuLoadChanged,
+        NodeLost,
+        WindowClosed,
+        JobStalled,
+        GpuIdle,
+        JobRecovered,
+        LossDiverged,
+        HostProfiled,
+    ),
     next_wakeup=next_wakeup,
 )

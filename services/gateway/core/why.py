@@ -7,16 +7,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
-from libs.contracts.agent import JobRanksApart, JobSettingUp
+from libs.contracts.agent import (
+    ComputeShareChanged,
+    GuestMisbehaved,
+    JobRanksApart,
+    JobSettingUp,
+    MemoryBurst,
+    MemoryLimitChanged,
+)
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
-from libs.contracts.introspection import GpuIdle, JobConverged, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import (
+    GpuIdle,
+    InterferenceDetected,
+    JobConverged,
+    JobRecovered,
+    JobStalled,
+    LossDiverged,
+)
 from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
     GangReleased,
     GangReserved,
+    GuestExpelled,
     JobCancelled,
     JobMoved,
     JobPlaced,
@@ -25,8 +40,10 @@ from libs.contracts.placement import (
     JobResized,
     JobSucceeded,
     MoveAbandoned,
+    UpgradeOffered,
+    UpgradeWithdrawn,
 )
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaDeferred, QuotaGranted, UpgradeDeclined
 from libs.contracts.read_models import EventRow, JobRow, JobState
 
 CAUSE, NOT_THE_CAUSE, NOT_ASKED = "the cause", "not the cause", "not asked yet"
@@ -51,7 +68,7 @@ class Check:
 
 _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
     ("admission", (JobAdmitted, JobHeldBack, JobRejected)),
-    ("quota", (QuotaGranted, QuotaDeferred)),
+    ("quota", (QuotaGranted, OpportunityGranted, QuotaDeferred, JobUpgraded, UpgradeDeclined)),
     (
         "placement",
         (
@@ -66,10 +83,13 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             JobCancelled,
             GangReserved,
             GangReleased,
+            UpgradeOffered,
+            UpgradeWithdrawn,
+            GuestExpelled,
         ),
     ),
-    ("agent", (JobRanksApart, JobSettingUp)),
-    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, JobConverged)),
+    ("agent", (JobRanksApart, JobSettingUp, MemoryLimitChanged, ComputeShareChanged, MemoryBurst, GuestMisbehaved)),
+    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, InterferenceDetected, JobConverged)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )
@@ -100,6 +120,7 @@ _NEXT = {
     JobArrived.wire_type: "admission",
     JobAdmitted.wire_type: "quota",
     QuotaGranted.wire_type: "placement",
+    OpportunityGranted.wire_type: "placement",
     JobResumeRequested.wire_type: "placement",
 }
 """After which event which service has the word."""

@@ -158,10 +158,11 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")] | None = Field(
         None, description="Default: the name that the token stands for."
     )
-    job_class: Literal["guaranteed"] = Field(
-        "guaranteed",
+    job_class: Literal["automatic", "guaranteed", "opportunistic"] = Field(
+        "automatic",
         alias="class",
-        description="No other class is scheduled yet.",
+        description="`guaranteed` uses its tenant's quota and waits for it; `opportunistic` uses none, and runs on "
+        "what guaranteed jobs leave; `automatic` is guaranteed, or opportunistic where quota would be long in coming.",
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)
     elastic: Annotated[Elastic, BeforeValidator(forms.elastic, json_schema_input_type=ElasticText | Elastic)] | None = (

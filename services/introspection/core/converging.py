@@ -13,8 +13,8 @@ from libs.contracts.base import Event
 from libs.contracts.failure_analysis import RetryScheduled
 from libs.contracts.gateway import JobArrived, JobCancelRequested, SettingChanged
 from libs.contracts.introspection import OWNER, JobConverged
-from libs.contracts.placement import JobMoved, JobPlaced, JobQueued, TimeSliceStarted
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.placement import JobQueued
+from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
@@ -47,19 +47,13 @@ def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
         setattr(state, event.name, float(event.value))
 
 
-@machine.evolves(QuotaGranted, QuotaDeferred, RetryScheduled, JobQueued, JobPlaced, JobMoved)
-def place_changed(
+@machine.evolves(QuotaGranted, OpportunityGranted, QuotaDeferred, RetryScheduled, JobQueued)
+def waits(
     state: State,
-    event: QuotaGranted | QuotaDeferred | RetryScheduled | JobQueued | JobPlaced | JobMoved,
+    event: QuotaGranted | OpportunityGranted | QuotaDeferred | RetryScheduled | JobQueued,
     now_s: float,
 ) -> None:
     account(state, event.job_id, event, now_s)
-
-
-@machine.evolves(TimeSliceStarted)
-def time_slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
-    for job_id in lifecycle.jobs_of_slice(event):
-        account(state, job_id, event, now_s)
 
 
 def account(state: State, job_id: str, event: Event, now_s: float) -> None:

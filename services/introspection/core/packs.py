@@ -32,8 +32,8 @@ def unpacked(state: State, event: JobUnpacked, now_s: float) -> None:
     state.packs.pop(event.job_id, None)
 
 
-@machine.evolves(JobProfiled)
-def profiled(state: State, event: JobProfiled, now_s: float) -> None:
+def profiled(state: State, event: JobProfiled) -> None:
+    """The rate is one alone, or one beside the other job of its pack."""
     pack = _pack_of(state, event.job_id)
     if pack is None:
         state.alone[event.job_id] = event.rate_per_s
@@ -44,8 +44,8 @@ def profiled(state: State, event: JobProfiled, now_s: float) -> None:
         pack.together[event.job_id] = event.rate_per_s
 
 
-@machine.decides(JobProfiled)
 def judge(state: State, event: JobProfiled, turn: Turn[State]) -> None:
+    """Say whether the pack pays, once both jobs of it were measured in it."""
     pack = _pack_of(state, event.job_id)
     if pack is None or pack.failed or len(pack.together) < len(pack.jobs):
         return

@@ -15,7 +15,7 @@ from libs.contracts.gateway import (
     JobResumeRequested,
 )
 from libs.contracts.placement import GangReleased, GangReserved, JobQueued
-from libs.contracts.quota import QuotaDeferred, QuotaGranted
+from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import GroupRow, JobRow, LabelRow
 from libs.contracts.reasons import PendingReason
 from services.projection.core.fold import At, explain, note, on
@@ -90,6 +90,20 @@ def granted(rows: Rows, event: QuotaGranted, at: At) -> None:
         grant(rows, job, event.gpus, at)
         if not job.cancel_requested:
             note(job, PendingReason.NOT_YET_EVALUATED, "quota is granted; placement looks at it next", at)
+
+
+@on(OpportunityGranted)
+def granted_an_opportunity(rows: Rows, event: OpportunityGranted, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and take(rows, job, event, at):
+        job.not_before_s = None
+        if not job.cancel_requested:
+            note(
+                job,
+                PendingReason.NOT_YET_EVALUATED,
+                "it may run beside guaranteed jobs; placement looks at it next",
+                at,
+            )
 
 
 @on(QuotaDeferred)

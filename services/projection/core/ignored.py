@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import DataChecked, JobMovable, JobReady, JobRestored, NodeLeaving
+from libs.contracts.agent import (
+    ComputeShareChanged,
+    DataChecked,
+    GuestMisbehaved,
+    JobMovable,
+    JobReady,
+    JobRestored,
+    MemoryBurst,
+    MemoryLimitChanged,
+    MemoryTraded,
+    NodeLeaving,
+)
 from libs.contracts.base import Event
 from libs.contracts.gateway import (
     DeadLetterRetried,
     GroupChangeRequested,
     JobSessionClosed,
     JobSessionOpened,
+    LimitsRequested,
     ThroughputsProvided,
 )
-from libs.contracts.introspection import PackFailed, PackSucceeded
+from libs.contracts.introspection import GpuLoadChanged, InterferenceDetected, PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationAssessed
 from libs.contracts.placement import (
     AllocationComputed,
     AllocationRequested,
     DestinationReserved,
+    GuestExpelled,
     JobPacked,
     JobResized,
     JobUnpacked,
     MoveAbandoned,
     RoundStarted,
     ThroughputEstimated,
+    UpgradeOffered,
+    UpgradeWithdrawn,
 )
+from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 
+_COORDINATION = "is about jobs that share GPUs, which no column tells yet"
 _BOOKS_OF_PLACEMENT = "belongs to placement's books; what it means for a job is told by JobPlaced or TimeSliceStarted"
 _BEFORE_THE_MOVE = "is about a move's destination, which has no row before JobMoved"
 
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
+    ComputeShareChanged: _COORDINATION,
     DataChecked: "names places in files, which no column has",
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
+    GpuLoadChanged: _COORDINATION,
     GroupChangeRequested: "asks for what the requests to its jobs tell",
+    GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
+    GuestMisbehaved: _COORDINATION,
+    InterferenceDetected: _COORDINATION,
     JobMovable: "tells an ability of a task, which no column has",
     JobPacked: _BOOKS_OF_PLACEMENT,
     JobReady: _BEFORE_THE_MOVE,
@@ -44,6 +66,11 @@ IGNORED: dict[type[Event], str] = {
     JobSessionClosed: "ends what JobSessionOpened has begun",
     JobSessionOpened: "is about a user's processes beside the job's own, which no column has",
     JobUnpacked: _BOOKS_OF_PLACEMENT,
+    JobUpgraded: _COORDINATION,
+    LimitsRequested: _COORDINATION,
+    MemoryBurst: _COORDINATION,
+    MemoryLimitChanged: _COORDINATION,
+    MemoryTraded: _COORDINATION,
     MigrationAssessed: "measures a move that is over, which no column has",
     MoveAbandoned: _BEFORE_THE_MOVE,
     NodeLeaving: "announces that NodeLeft comes; its jobs are told to leave by JobPreempted",
@@ -54,5 +81,8 @@ IGNORED: dict[type[Event], str] = {
     ThroughputEstimated: _BOOKS_OF_PLACEMENT,
     ThroughputsProvided: "is an operators' table; placement reads it",
     TimerFired: "is about no job, node, tenant or sweep; its count is a row",
+    UpgradeDeclined: _COORDINATION,
+    UpgradeWithdrawn: _COORDINATION,
+    UpgradeOffered: _COORDINATION,
 }
 """{event type: why}. A type that has neither a handler nor a line here fails a test."""
