@@ -16,6 +16,7 @@ import typer
 
 from libs.cli import spec
 from libs.cli.env_files import all_variables
+from libs.contracts.bad_input import BadInput
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 
@@ -153,6 +154,8 @@ def data_of(schema: Path | None, data: list[str], *, on_nodes: bool) -> dict[str
     """
     if schema is None and not data:
         return {}
+    if not data:
+        raise BadInput("--data-schema", "no --data", "the files that are to be as the schema says: --data PATH")
     from libs.datasets.checking import files_of, schema_text
 
     found: dict[str, Any] = {"data": data}

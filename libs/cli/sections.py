@@ -18,10 +18,7 @@ SECTIONS = {
         "history usage events deadletter profile replay rehearse what-if diff state export archive",
         "what has happened, and whether it had to",
     ),
-    "Before anything runs": (
-        "data solve simulate generate experiment reproduce",
-        "data checked, policies and traces tried",
-    ),
+    "Before anything runs": ("data solve simulate generate experiment reproduce", "data, policies and traces, tried"),
     "This machine": ("up down page agent demo doctor config context version", "cells, and how this command finds them"),
 }
 """{title: (names of commands, what they have in common)}."""

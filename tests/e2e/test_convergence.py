@@ -20,9 +20,10 @@ from libs.contracts.gateway import JobCancelRequested
 from libs.contracts.introspection import HostProfiled, JobConverged
 from libs.contracts.placement import JobPlaced
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import cases
 from tests.e2e.checking import checked
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
@@ -56,10 +57,16 @@ JOBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """{name: (options of submit, the command behind `python`)}."""
 
 
-@pytest.fixture(scope="module")
-def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+@pytest.fixture(scope="module", params=cases("embedded", thorough=("kafka",)))
+def cell(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cell]:
     folder = tmp_path_factory.mktemp("convergence")
-    plan = CellPlan(state_dir=folder / "cell", agents=1, gpus_per_agent=len(JOBS), gateway_port=free_port())
+    plan = CellPlan(
+        state_dir=folder / "cell",
+        agents=1,
+        gpus_per_agent=len(JOBS),
+        gateway_port=free_port(),
+        kafka="" if request.param == "kafka" else None,
+    )
     with Cell(plan) as running:
         yield running
     assert nothing_left_of(folder) == []

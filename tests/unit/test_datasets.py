@@ -16,6 +16,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from libs.cli.job_options import data_of
 from libs.contracts.bad_input import BadInput
 from libs.datasets.checking import check_files, files_of, read_schema, schema_text
 from libs.datasets.findings import MOST_VIOLATIONS, Report
@@ -259,3 +260,25 @@ def test_the_command_names_what_is_wrong(tmp_path: Path):
     assert done.stderr == "1 file, 100 rows: 1 violation\n"
     assert json.loads(run("s.json", "a.csv", "--json").stdout)["violations"][0]["row"] == 7
     assert run("s.json", "nothing-*.csv").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "says"),
+    [
+        ("s.json", ["none-*.csv"], "none-*.csv: no file; expected files that end in"),
+        ("s.json", [], "--data-schema: no --data"),
+        ("a.csv", ["a.csv"], "a.csv: "),
+        ("none.json", ["a.csv"], "none.json: [Errno 2]"),
+    ],
+)
+def test_submission_says_what_is_wrong_with_schema_and_data(
+    schema: str, data: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "a.csv").write_bytes(as_csv(ROWS))
+    with pytest.raises(BadInput) as error:
+        data_of(Path(schema), data, on_nodes=False)
+    assert says in str(error.value)
+    found = data_of(Path("s.json"), ["a.csv"], on_nodes=False)
+    assert schema_of(found["data_schema"], "request").names == ["id", "score", "label"] and found["data"] == ["a.csv"]
