@@ -34,6 +34,7 @@ NODES = (
     Column("RACK", lambda n: n["rack"]),
     Column("CPUS", lambda n: f"{n['cpus_promised']}/{n['cpus']}"),
     Column("MEM", lambda n: f"{n['memory_promised_bytes'] / 2**30:.0f}/{n['memory_bytes'] / 2**30:.0f} GiB"),
+    Column("HOST USES", lambda n: host_use(n)),
     Column("BOUNDS", lambda n: n["bounds_by"], wide=True),
     Column("HAS", lambda n: ", ".join(n["features"]), wide=True),
     Column("ADDRESS", lambda n: n["address"], wide=True),
@@ -67,6 +68,14 @@ SETTINGS = (
     Column("DEFAULT", lambda s: f"{s['default']:g}"),
     Column("MEANING", lambda s: s["describes"]),
 )
+
+
+def host_use(node: dict[str, Any]) -> str:
+    """`12 % cpu, 3.1/62 GiB` of the last minute that was measured."""
+    if node["cpu_utilisation_ratio"] is None:
+        return "–"
+    used, there = node["memory_used_bytes"] / 2**30, node["host_memory_bytes"] / 2**30
+    return f"{node['cpu_utilisation_ratio']:.0%} cpu, {used:.1f}/{there:.0f} GiB"
 
 
 def register(app: typer.Typer) -> None:

@@ -58,6 +58,11 @@ READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "throughputs": {
         "rate": Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")],
     },
+    "when_converged": {
+        "stop_when_converged": Annotated[
+            bool, typer.Option("--stop-when-converged", help="Stop it when its loss improves no more.")
+        ],
+    },
     "mounts": {
         "mount": Annotated[
             list[str] | None, typer.Option(help="DATA[:PATH IN THE IMAGE]: data that nodes have by name; repeat.")
@@ -110,6 +115,8 @@ def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
     found["time_limit_s"] = given["time"]
     found["throughputs"] = spec.rates(given["rate"], "--rate") if given["rate"] else None
     found["array"] = given["array"]
+    if given["stop_when_converged"]:
+        found["when_converged"] = "stop"
     found["after"] = ",".join(given["after"]) if given["after"] else None
     found = {member: value for member, value in found.items() if value is not None}
     if given["nodes"] is not None:

@@ -426,6 +426,17 @@ class GpuSampled(Event, frozen=True, kw_only=True):
     temperature_c: float | None = None
 
 
+class HostSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The host of a node, as its operating system has it, with everything that runs there."""
+
+    cpus: int
+    cpu_utilisation_ratio: float
+    """Mean over the CPUs since the last sample."""
+    memory_bytes: int
+    memory_used_bytes: int
+    """What other processes cannot have without swapping."""
+
+
 @event("node.heartbeat.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
 class NodeHeartbeat(Event, frozen=True, kw_only=True):
     """The agent is alive. Sent every few seconds."""
@@ -433,6 +444,8 @@ class NodeHeartbeat(Event, frozen=True, kw_only=True):
     node_id: str
     incarnation: int
     running_tasks: int
+    host: HostSample | None = None
+    """None where it is not known, and on records older than this field."""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

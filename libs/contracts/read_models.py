@@ -49,6 +49,14 @@ FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobStat
 """A job in one of these never changes again and holds nothing."""
 
 
+STATUS_BY_STATE = {
+    JobState.SUCCEEDED: "passed",
+    JobState.CANCELLED: "killed",
+    JobState.FAILED: "unsuccessful",
+}
+"""{final state: status} in the words of the Philly study (ATC'19, table 5); a job that never ran (REJECTED) has none."""
+
+
 class TaskStatus(StrEnum):
     """How far one node's part of the current attempt has come."""
 
@@ -81,6 +89,8 @@ class JobRow(Row, kw_only=True):
     """The job specification, as in `JobArrived`."""
     submitted_by: str = ""
     state: JobState = JobState.QUEUED
+    status: str = ""
+    """`passed`, `killed` or `unsuccessful` (`STATUS_BY_STATE`); empty while it has not ended, and where it was rejected."""
     reason: str = ""
     """CamelCase token: why it is in this state."""
     message: str = ""
@@ -146,6 +156,13 @@ class JobRow(Row, kw_only=True):
     """Where the present stretch began (`HoldingRow.begin_offset`); None: it holds no GPUs."""
     holding_gpus: dict[str, int] = {}
     """{GPU type: GPUs of it} of that stretch."""
+    best_loss: float | None = None
+    """When it was found to have converged (JobConverged): the lowest loss; None: that was not found. So are the others."""
+    best_epoch: float | None = None
+    converged_epoch: float | None = None
+    """The first epoch with a loss within the ratio of the lowest."""
+    gpu_s_since_converged: float | None = None
+    """GPU seconds from then until that was found."""
     group_id: str | None = None
     """Its array or DAG; None: it was submitted alone."""
     group_index: int | None = None
@@ -155,8 +172,8 @@ class JobRow(Row, kw_only=True):
     after: list[dict[str, Any]] = []
     """What it had to wait for (`Dependency`)."""
     notices: dict[str, str] = {}
-    """{CamelCase token: sentence} of what is wrong with the latest attempt while it runs (JobStalled, GpuIdle) or
-    since it ran (LossDiverged)."""
+    """{CamelCase token: sentence} of what is to be known of the latest attempt while it runs (JobStalled, GpuIdle) or
+    since it ran (LossDiverged, Converged)."""
     arrived_offset: int = 0
     version: int = 0
 
@@ -175,6 +192,8 @@ class AttemptRow(Row, kw_only=True):
     ended_s: float | None = None
     outcome: str = ""
     """`succeeded`, `failed`, `preempted` or `cancelled`; empty while it lasts."""
+    gpu_s: float = 0.0
+    """GPU time of its stretches with GPUs that are over, in GPU seconds."""
     exit_code: int | None = None
     signal: int | None = None
     failure: str | None = None
@@ -259,6 +278,13 @@ class NodeRow(Row, kw_only=True):
     errors: int = 0
     """That its agent has logged since its start."""
     last_error: str = ""
+    cpu_utilisation_ratio: float | None = None
+    """Of the host, as measured last (HostProfiled); None: it was not yet."""
+    memory_used_bytes: int | None = None
+    """Mean of the same minute."""
+    host_memory_bytes: int | None = None
+    """All memory of the host, of which jobs may be promised `memory_bytes`."""
+    measured_until_s: float | None = None
     joined_s: float | None = None
     changed_s: float = 0.0
     version: int = 0

@@ -46,6 +46,16 @@ SETTINGS = (
     Setting(
         "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
     ),
+    Setting(
+        "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
+    ),
+    Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
+    Setting(
+        "introspection",
+        "converge_epochs",
+        10.0,
+        "Epochs without improvement after which a job has converged (0: never)",
+    ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
 )

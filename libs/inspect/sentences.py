@@ -357,6 +357,11 @@ def _(e: placement.UpgradeOffered) -> str:
     return f"attempt {e.attempt} could be guaranteed where it is: {e.reason.message}"
 
 
+@_on(placement.UpgradeWithdrawn)
+def _(e: placement.UpgradeWithdrawn) -> str:
+    return f"attempt {e.attempt} cannot be guaranteed where it is any more: {e.reason.message}"
+
+
 @_on(placement.GuestExpelled)
 def _(e: placement.GuestExpelled) -> str:
     return f"attempt {e.attempt} leaves the GPUs of {e.owner_job}, which it slows down: {e.reason.message}"
@@ -569,6 +574,17 @@ def _(e: introspection.JobRecovered) -> str:
 @_on(introspection.LossDiverged)
 def _(e: introspection.LossDiverged) -> str:
     return f"attempt {e.attempt} has diverged: {e.reason.message}"
+
+
+@_on(introspection.JobConverged)
+def _(e: introspection.JobConverged) -> str:
+    return f"attempt {e.attempt} has converged: {e.reason.message}"
+
+
+@_on(introspection.HostProfiled)
+def _(e: introspection.HostProfiled) -> str:
+    used = f"{e.memory_used_mean_bytes / 2**30:.1f} of {e.memory_bytes / 2**30:.1f} GiB"
+    return f"the host of {e.node_id} uses {e.cpu_utilisation_ratio:.0%} of {e.cpus} CPUs, and {used} of memory"
 
 
 @_on(introspection.NodeLost)

@@ -119,6 +119,11 @@ class Books(msgspec.Struct, kw_only=True):
             elif self.cause in FRAGMENTATION_CODES:
                 self.fragmentation_s += passed_s
 
+    def gpu_s_until(self, now_s: float) -> float:
+        """GPU seconds up to now, those of the present holding among them; nothing is booked."""
+        gpus = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
+        return self.gpu_s + gpus * max(0.0, now_s - self.since_s)
+
     def waits(self, cause: str, now_s: float) -> None:
         """The job waits, from now on for this cause."""
         self.book(now_s)

@@ -115,6 +115,10 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any
         "note": row.note,
         "errors": row.errors,
         "last_error": row.last_error,
+        "cpu_utilisation_ratio": row.cpu_utilisation_ratio,
+        "memory_used_bytes": row.memory_used_bytes,
+        "host_memory_bytes": row.host_memory_bytes,
+        "measured_until_s": row.measured_until_s,
         "joined_s": row.joined_s,
         "version": row.version,
     }

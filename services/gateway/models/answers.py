@@ -41,6 +41,8 @@ class Job(Answer):
     gpu_types: list[str]
     labels: dict[str, str]
     state: JobState
+    status: str
+    """`passed`, `killed` or `unsuccessful`, in the Philly study's words; empty while it has not ended."""
     reason: str
     """CamelCase token: why it is in this state."""
     message: str
@@ -78,6 +80,13 @@ class Job(Answer):
     measured_until_s: float | None
     """Up to when mini-batches of the latest attempt were seen: a rate is that of this time."""
     memory_peak_bytes: int | None
+    best_loss: float | None
+    """When it was found to have converged: the lowest loss. Null where that was not found; so are the others."""
+    best_epoch: float | None
+    converged_epoch: float | None
+    """The first epoch with a loss as good as the lowest."""
+    gpu_s_since_converged: float | None
+    """GPU seconds from then until that was found."""
     group_id: str | None
     """Its array or DAG."""
     group_index: int | None
@@ -85,7 +94,7 @@ class Job(Answer):
     after: list[Dependency]
     """What had to end before it."""
     notices: dict[str, str]
-    """{CamelCase token: sentence} of what is wrong with its latest attempt: JobStalled, GpuIdle, LossDiverged."""
+    """{CamelCase token: sentence} of what is to be known of its latest attempt: JobStalled, GpuIdle, LossDiverged, Converged."""
     version: int
     """Offset of its last event; also its ETag."""
 
@@ -341,6 +350,12 @@ class Node(Answer):
     errors: int
     """That its agent has logged since its start."""
     last_error: str
+    cpu_utilisation_ratio: float | None
+    """Of the host, over the last minute that was measured; null: it was not yet. So are the others."""
+    memory_used_bytes: int | None
+    host_memory_bytes: int | None
+    """All memory of the host; `memory_bytes` of it is for jobs."""
+    measured_until_s: float | None
     joined_s: float | None
     version: int
 

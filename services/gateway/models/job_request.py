@@ -25,6 +25,7 @@ from libs.contracts.features import DATA_NAME, data_variable
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
+from libs.node.loss_lines import loss_line
 from services.gateway.models import forms
 
 MAX_GPUS = 65_536
@@ -155,10 +156,11 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")] | None = Field(
         None, description="Default: the name that the token stands for."
     )
-    job_class: Literal["guaranteed"] = Field(
-        "guaranteed",
+    job_class: Literal["automatic", "guaranteed", "opportunistic"] = Field(
+        "automatic",
         alias="class",
-        description="No other class is scheduled yet.",
+        description="`guaranteed` uses its tenant's quota and waits for it; `opportunistic` uses none, and runs on "
+        "what guaranteed jobs leave; `automatic` is guaranteed, or opportunistic where quota would be long in coming.",
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)
     elastic: Annotated[Elastic, BeforeValidator(forms.elastic, json_schema_input_type=ElasticText | Elastic)] | None = (
@@ -234,6 +236,13 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
                 f"{named}:{value[named]}: without an image data stays where the node has it; "
                 f"expected {named} alone, which is found by {data_variable(named)}"
             )
+        return value
+
+    @field_validator("loss_line")
+    @classmethod
+    def _a_rule_names_both_numbers(cls, value: str) -> str:
+        if value:
+            loss_line(value)
         return value
 
     @field_validator("elastic")

@@ -34,7 +34,13 @@ function card(node, gpus, byId, chosen, open) {
 // CPUs and memory of the host that jobs are promised, of what there is.
 function host(node) {
   if (!node.cpus) return "";
-  return `CPUs ${node.cpus_promised}/${node.cpus} · memory ${gib(node.memory_promised_bytes)}/${gib(node.memory_bytes)} GiB`;
+  return `CPUs ${node.cpus_promised}/${node.cpus} · memory ${gib(node.memory_promised_bytes)}/${gib(node.memory_bytes)} GiB${used(node)}`;
+}
+
+// What everything that runs there has used in the last minute that was measured.
+function used(node) {
+  if (node.cpu_utilisation_ratio === null) return "";
+  return ` · in use ${Math.round(100 * node.cpu_utilisation_ratio)} % and ${gib(node.memory_used_bytes)}/${gib(node.host_memory_bytes)} GiB`;
 }
 
 const gib = (bytes) => Math.round(bytes / 2 ** 30);

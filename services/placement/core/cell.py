@@ -89,6 +89,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{shape: orders of the queued jobs that are not held, ascending}."""
     guest_queue: list[tuple[int, int, str]] = []
     """Orders of the opportunistic jobs that wait for seats as guests and are not held, ascending."""
+    offers: dict[str, int] = {}
+    """{guest: its attempt that could be the owner of its GPUs}, as said and not withdrawn since."""
     reservations: dict[str, Reservation] = {}
     """{waiting job: the GPUs that are kept for it}."""
     book: Book = msgspec.field(default_factory=Book)
@@ -256,8 +258,6 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
             for index in task.gpu_indices:
                 gpu = self.nodes[task.node_id].gpus[index]
                 (gpu.guests if job.guest else gpu.holders).append(job.job_id)
-                for guest in () if job.guest else gpu.guests:
-                    self.jobs[guest].unowned_since_s = None
             self.changed(task.node_id)
 
     def release(self, job: Job, gang: list[TaskPlacement]) -> None:
@@ -288,8 +288,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         gang, holds = job.gang, not job.suspended
         self.release(job, gang)
         self.give(job, [])
-        job.guest = job.opportunistic = job.offered = job.declined = False
-        job.unowned_since_s = None
+        job.guest = job.opportunistic = job.offered = False
         self.give(job, gang)
         self.suspend(job, suspended=not holds)
         if holds:

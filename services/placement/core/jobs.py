@@ -181,11 +181,7 @@ class Job(msgspec.Struct, kw_only=True):
     guest: bool = False
     """It is, or waits to be, a guest on GPUs that it does not hold. No mechanism sees it."""
     offered: bool = False
-    """It has been offered to become the owner of its GPUs, and quota has not answered yet."""
-    declined: bool = False
-    """Quota has declined the last offer, and nothing that counts against its tenant has been given back since."""
-    unowned_since_s: float | None = None
-    """Since when none of its GPUs has had an owner, as said with the first offer since then."""
+    """It could be the owner of its GPUs, and quota has not answered yet: nothing else gets them until then."""
     expelled_by: dict[str, None] = {}
     """Owners that it has slowed down: it does not go beside them again."""
     since_s: float = 0.0

@@ -35,5 +35,5 @@ __all__ = [
 
 # Mechanisms before accounts: the rounds charge a row's credit with what a job has received since the last booking,
 # which is nothing any more once the accounts have booked it.
-listeners.extend((*MECHANISMS.values(), Accounts(), Packs(), upgrading.FreedQuota()))
+listeners.extend((*MECHANISMS.values(), Accounts(), Packs(), upgrading.Offers()))
 scheduler.decide_with(reactions)

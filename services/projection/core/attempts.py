@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs import lifecycle
 from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettingUp, JobStarted, JobSuspended
-from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import GpuIdle, JobConverged, JobProfiled, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
 from libs.contracts.read_models import AttemptRow, JobRow, ProfileRow
@@ -97,6 +97,17 @@ def alarm(rows: Rows, event: JobStalled | GpuIdle | LossDiverged | JobRecovered,
         job.notices[event.reason.code] = event.reason.message
     if not job.cancel_requested:
         explain(job, event.reason, at)
+    keep(rows, job, at)
+
+
+@on(JobConverged)
+def converged(rows: Rows, event: JobConverged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None:
+        return
+    job.best_loss, job.best_epoch = event.best, event.best_epoch
+    job.converged_epoch, job.gpu_s_since_converged = event.converged_epoch, event.gpu_s_since
+    job.notices[event.reason.code] = event.reason.message
     keep(rows, job, at)
 
 

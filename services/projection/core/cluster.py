@@ -11,7 +11,7 @@ from libs.contracts.gateway import (
     SettingChanged,
     TenantConfigured,
 )
-from libs.contracts.introspection import NodeLost
+from libs.contracts.introspection import HostProfiled, NodeLost
 from libs.contracts.migration import NodeDrained
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
 from services.projection.core.fold import At, on
@@ -89,6 +89,17 @@ def errors_logged(rows: Rows, event: NodeErrorsLogged, at: At) -> None:
     if node is not None and event.incarnation == node.incarnation:
         node.errors, node.last_error = event.errors, event.last
         _save_node(rows, node, at)
+
+
+@on(HostProfiled)
+def host_profiled(rows: Rows, event: HostProfiled, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is None or event.incarnation != node.incarnation:
+        return
+    node.cpu_utilisation_ratio, node.memory_used_bytes = event.cpu_utilisation_ratio, event.memory_used_mean_bytes
+    node.host_memory_bytes, node.measured_until_s = event.memory_bytes, event.window_start_s + event.window_s
+    node.version = at.offset
+    rows.put(node)
 
 
 @on(NodeLost, NodeLeft)

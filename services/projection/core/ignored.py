@@ -36,6 +36,7 @@ from libs.contracts.placement import (
     RoundStarted,
     ThroughputEstimated,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
@@ -79,6 +80,7 @@ IGNORED: dict[type[Event], str] = {
     ThroughputsProvided: "is an operators' table; placement reads it",
     TimerFired: "is about no job, node, tenant or sweep; its count is a row",
     UpgradeDeclined: _COORDINATION,
+    UpgradeWithdrawn: _COORDINATION,
     UpgradeOffered: _COORDINATION,
 }
 """{event type: why}. A type that has neither a handler nor a line here fails a test."""

@@ -63,9 +63,6 @@ class Listener:
     def upgraded(self, cell: Cell, job: Job, now_s: float) -> None:
         """The job, a guest until now, is an ordinary one, and the owner of the GPUs that it has."""
 
-    def quota_changed(self, cell: Cell, tenant: str) -> None:
-        """The tenant may have more or fewer GPUs for its guaranteed jobs."""
-
     def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         """Another policy, or the same with other options, is about to be in force."""
 

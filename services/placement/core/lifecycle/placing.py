@@ -150,8 +150,8 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     cell.begun(job.job_id)
     job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""
-    job.guest = job.offered = job.declined = False
-    job.unowned_since_s, job.expelled_by = None, {}
+    job.guest = job.offered = False
+    job.expelled_by = {}
 
 
 def forget(cell: Cell, job: Job, now_s: float) -> None:

@@ -198,8 +198,6 @@ def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None
         cell.tenant_quotas.pop(event.tenant, None)
     else:
         cell.tenant_quotas[event.tenant] = event.gpu_limit
-    for listener in listeners:
-        listener.quota_changed(cell, event.tenant)
     said = {STALLED: event.on_stall, DIVERGED: event.on_divergence, IDLE: event.on_idle}
     cell.responses.setdefault(event.tenant, {}).update({alarm: word for alarm, word in said.items() if word})
 

@@ -52,6 +52,7 @@ from libs.contracts.placement import (
     MoveAbandoned,
     TimeSliceStarted,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaGranted, UpgradeDeclined
 from libs.contracts.runtime import TimerFired
@@ -232,6 +233,12 @@ TABLE = (
         at=(Standing.RUNNING,),
         of=(Attempt.THIS,),
         because="it is a guest that might be an owner, or has slowed one down",
+    ),
+    Row(
+        events=(UpgradeWithdrawn,),
+        at=ATTEMPTED,
+        of=(Attempt.THIS, Attempt.OLDER),
+        because="it cannot be the owner of the GPUs that it has, or had, any more",
     ),
     Row(events=(MoveAbandoned,), at=(Standing.MOVING,), because="its move is given up"),
 )

@@ -36,8 +36,7 @@ def step(cell: Cell, now_s: float) -> Plan:
     # 1. Guests that were to have left for an owner, and have not.
     yield from too_slow(cell, now_s)
     # 2. Upgrades before new guests: an owner's GPUs take others only where they fit beside it.
-    if cell.takes_guests:
-        yield from offers(cell, now_s)
+    yield from offers(cell, now_s)
     # 3. Seats, in queue order; suspended guests stand in the same order.
     yield from _seated(cell, now_s)
 

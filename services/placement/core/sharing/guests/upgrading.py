@@ -2,9 +2,11 @@
 
     every GPU of its gang without owner, and kept for no other gang ──> UpgradeOffered: its GPUs are kept for it
         ──JobUpgraded──> an ordinary job; its agents get SetClass, and nothing interrupts it
-        ──UpgradeDeclined──> a guest as before; offered again when its tenant uses less quota, or may use more
+        ──UpgradeDeclined──> its GPUs are kept no more, and the offer stands: JobUpgraded may come later
+            ──an owner comes, GPUs are kept for a gang, the guest leaves them──> UpgradeWithdrawn
 
-Offers are made to one job of a tenant at a time, and to the oldest that may have one, so that none overtakes another.
+Which of a tenant's guests is the first to be upgraded is for quota to say. A JobUpgraded that crosses with
+UpgradeWithdrawn on the log changes nothing here, and quota takes it back.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from libs.contracts.jobs import JobClass
-from libs.contracts.placement import UpgradeOffered
+from libs.contracts.placement import UpgradeOffered, UpgradeWithdrawn
 from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
@@ -33,17 +35,18 @@ Place = tuple[str, int]
 
 
 def offers(cell: Cell, now_s: float) -> Plan:
-    """To the oldest job of each tenant that may become an owner, unless that one has its answer already, or waits."""
-    if not cell.guests:
+    """Which guests could be owners from now on, in order of arrival, and which could no more."""
+    if not cell.guests and not cell.offers:
         return
     reserved = _reserved(cell)
-    guests = sorted((cell.jobs[job_id] for job_id in cell.guests), key=attrgetter("seq"))
-    seen: dict[str, None] = {}
-    for job in guests:
-        if job.spec.tenant not in seen and (job.offered or _may_be_owner(cell, job, reserved)):
-            seen[job.spec.tenant] = None
-            if not (job.offered or job.declined):
-                yield _offered(job, now_s)
+    for job_id, attempt in list(cell.offers.items()):
+        job = active(cell, job_id, attempt)
+        if job is None or not _may_be_owner(cell, job, reserved):
+            yield _withdrawn(job_id, attempt)
+    guests = (cell.jobs[job_id] for job_id in cell.guests if job_id not in cell.offers)
+    for job in sorted(guests, key=attrgetter("seq")):
+        if _may_be_owner(cell, job, reserved):
+            yield _offered(job, now_s)
 
 
 def _reserved(cell: Cell) -> dict[Place, None]:
@@ -61,41 +64,51 @@ def _may_be_owner(cell: Cell, job: Job, reserved: dict[Place, None]) -> bool:
 
     A job of which its user wants that it uses no quota is never asked, nor one that would need more than its tenant's.
     """
-    quota = cell.tenant_quotas.get(job.spec.tenant)
-    if not job.stays or job.held or job.spec.job_class is JobClass.OPPORTUNISTIC or (quota or job.width) < job.width:
+    quota = cell.tenant_quotas.get(job.spec.tenant, job.width)
+    wants = job.guest and job.spec.job_class is not JobClass.OPPORTUNISTIC and job.width <= quota
+    if not (cell.takes_guests and wants and job.stays) or job.held:
         return False
     for task in job.gang:
         node = cell.nodes[task.node_id]
         if not node.usable or not node.are_healthy(task.gpu_indices):
             return False
-        if any(owners_on(cell, node, i) or (task.node_id, i) in reserved for i in task.gpu_indices):
+        if any((task.node_id, index) in reserved for index in task.gpu_indices):
             return False
+    if _is_owned(cell, job):
+        return False
     return shortage(cell, [(job, job.gang)]) is None
 
 
 def _offered(job: Job, now_s: float) -> UpgradeOffered:
-    since_s = now_s if job.unowned_since_s is None else job.unowned_since_s
     where = ", ".join(task.node_id for task in job.gang)
-    numbers = {"gpus": job.width, "unowned_s": now_s - since_s}
+    message = f"no job owns its {counted(job.width, 'GPU')} on {where}, and no gang waits for them"
     return UpgradeOffered(
         job_id=job.job_id,
         attempt=job.attempt,
         tenant=job.spec.tenant,
         gpus=job.width,
-        since_s=since_s,
-        reason=Reason(
-            code="NoOwner",
-            message=f"no job owns its {counted(job.width, 'GPU')} on {where}, and no gang waits for them",
-            numbers=dict(numbers),
-        ),
+        since_s=now_s,
+        reason=Reason(code="NoOwner", message=message, numbers={"gpus": job.width}),
     )
+
+
+def _withdrawn(job_id: str, attempt: int) -> UpgradeWithdrawn:
+    message = "its GPUs have an owner, or are kept for a gang, or it has left them"
+    return UpgradeWithdrawn(job_id=job_id, attempt=attempt, reason=Reason(code="GpusAreTaken", message=message))
 
 
 @machine.evolves(UpgradeOffered)
 def upgrade_offered(cell: Cell, event: UpgradeOffered, now_s: float) -> None:
+    cell.offers[event.job_id] = event.attempt
+    cell.keep_for(cell.jobs[event.job_id], kept=True)
+
+
+@machine.evolves(UpgradeWithdrawn)
+def upgrade_withdrawn(cell: Cell, event: UpgradeWithdrawn, now_s: float) -> None:
+    del cell.offers[event.job_id]
     job = cell.jobs[event.job_id]
-    job.declined, job.unowned_since_s = False, event.since_s
-    cell.keep_for(job, kept=True)
+    if job.offered:
+        cell.keep_for(job, kept=False)
 
 
 @machine.evolves(UpgradeDeclined)
@@ -104,7 +117,6 @@ def upgrade_declined(cell: Cell, event: UpgradeDeclined, now_s: float) -> bool:
     job = active(cell, event.job_id, event.attempt)
     if job is None or not job.offered:
         return False
-    job.declined = True
     cell.keep_for(job, kept=False)
     return True
 
@@ -116,10 +128,11 @@ def give_gpus_free(cell: Cell, event: UpgradeDeclined, turn: Turn[Cell]) -> Look
 
 @machine.evolves(JobUpgraded)
 def job_upgraded(cell: Cell, event: JobUpgraded, now_s: float) -> bool:
-    """Whether the job was a guest until now."""
+    """Whether the job is an owner from now on; not if its GPUs have another one, who came before this was heard."""
     job = active(cell, event.job_id, event.attempt)
-    if job is None or not job.guest:
+    if job is None or cell.offers.get(event.job_id) != event.attempt or _is_owned(cell, job):
         return False
+    del cell.offers[event.job_id]
     cell.make_owner(job)
     for listener in listeners if not job.suspended else ():
         listener.upgraded(cell, job, now_s)
@@ -127,28 +140,26 @@ def job_upgraded(cell: Cell, event: JobUpgraded, now_s: float) -> bool:
 
 
 @reacts(JobUpgraded)
-def tell_agents(cell: Cell, event: JobUpgraded, turn: Turn[Cell]) -> Look | None:
-    """Other guests on its GPUs make room for it, as for any owner."""
+def tell_agents(cell: Cell, event: JobUpgraded, turn: Turn[Cell]) -> Look:
+    """Other guests on its GPUs make room for it, as for any owner. What does not take effect is withdrawn now."""
     job = active(cell, event.job_id, event.attempt)
-    if job is None or not turn.changed:
-        return None
-    if not job.suspended:
-        beside_guests(cell, job, job.gang, turn)
-    for order in class_orders(job) if job.lasts else ():
-        turn.emit(order)
+    if job is not None and turn.changed:
+        if not job.suspended:
+            beside_guests(cell, job, job.gang, turn)
+        for order in class_orders(job) if job.lasts else ():
+            turn.emit(order)
     return Look()
 
 
-class FreedQuota(Listener):
-    """What quota has declined may be asked again when the tenant uses less, or may use more."""
+def _is_owned(cell: Cell, job: Job) -> bool:
+    """Whether any of its GPUs has an owner."""
+    return any(owners_on(cell, cell.nodes[task.node_id], i) for task in job.gang for i in task.gpu_indices)
+
+
+class Offers(Listener):
+    """An offer ends with its job, also where nothing says so."""
 
     hears_of_guests = True
 
-    def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
-        if not job.guest:
-            self.quota_changed(cell, job.spec.tenant)
-
-    def quota_changed(self, cell: Cell, tenant: str) -> None:
-        for guest in (cell.jobs[job_id] for job_id in cell.guests):
-            if guest.spec.tenant == tenant:
-                guest.declined = False
+    def ended(self, cell: Cell, job: Job) -> None:
+        cell.offers.pop(job.job_id, None)
