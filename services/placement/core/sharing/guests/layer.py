@@ -25,7 +25,7 @@ from services.placement.core.lifecycle.suspending.deciding import resumed, slice
 from services.placement.core.lifecycle.suspending.domains import domain_of, takes_part
 from services.placement.core.lifecycle.suspending.yielding import next_limit_s, too_slow
 from services.placement.core.sharing.guests.seats import Choice, Seats
-from services.placement.core.sharing.guests.upgrading import offers
+from services.placement.core.sharing.guests.upgrading import offers, withdrawals
 
 SHOWN = 5
 """GPUs that a reason names."""
@@ -35,10 +35,12 @@ def step(cell: Cell, now_s: float) -> Plan:
     """What is decided about guests now."""
     # 1. Guests that were to have left for an owner, and have not.
     yield from too_slow(cell, now_s)
-    # 2. Upgrades before new guests: an owner's GPUs take others only where they fit beside it.
-    yield from offers(cell, now_s)
+    # 2. Offers that the mechanism's step has overtaken.
+    yield from withdrawals(cell)
     # 3. Seats, in queue order; suspended guests stand in the same order.
     yield from _seated(cell, now_s)
+    # 4. Offers last: what has been given to a guest just now may be without an owner.
+    yield from offers(cell, now_s)
 
 
 def moments(cell: Cell) -> Iterator[float]:

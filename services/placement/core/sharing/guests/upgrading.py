@@ -34,16 +34,19 @@ Place = tuple[str, int]
 """Node id and index of a GPU."""
 
 
-def offers(cell: Cell, now_s: float) -> Plan:
-    """Which guests could be owners from now on, in order of arrival, and which could no more."""
-    if not cell.guests and not cell.offers:
-        return
-    reserved = _reserved(cell)
+def withdrawals(cell: Cell) -> Plan:
+    """Which guests could be owners of their GPUs no more."""
+    reserved = _reserved(cell) if cell.offers else {}
     for job_id, attempt in list(cell.offers.items()):
         job = active(cell, job_id, attempt)
         if job is None or not _may_be_owner(cell, job, reserved):
             yield _withdrawn(job_id, attempt)
-    guests = (cell.jobs[job_id] for job_id in cell.guests if job_id not in cell.offers)
+
+
+def offers(cell: Cell, now_s: float) -> Plan:
+    """Which guests could be owners from now on, in order of arrival."""
+    guests = [job for job_id in cell.guests if job_id not in cell.offers and (job := cell.jobs[job_id]).stays]
+    reserved = _reserved(cell) if guests else {}
     for job in sorted(guests, key=attrgetter("seq")):
         if _may_be_owner(cell, job, reserved):
             yield _offered(job, now_s)
