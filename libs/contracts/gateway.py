@@ -237,7 +237,8 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
 
 
 NO_GUESTS = "none"
-GUESTS = (NO_GUESTS, "antman")
+ANTMAN_GUESTS = "antman"
+GUESTS = (NO_GUESTS, ANTMAN_GUESTS)
 """Values of `PolicyChanged.guests`."""
 
 
