@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from libs.contracts.placement import Role
-from libs.node.task import Status, Task, Want
+from libs.node.task import GUEST, Status, Task, Want
 
 
 def gpus_taken(task: Task, active: Collection[Task]) -> bool:
@@ -32,9 +31,8 @@ def gpus_taken(task: Task, active: Collection[Task]) -> bool:
 
 
 def _runs_beside(other: Task, task: Task) -> bool:
-    """Whether one of the two is a guest, and the other was let in to run beside this one after this one's last order.
+    """Whether one of the two is a guest, and the other is to go on: the node's coordination divides the GPU.
 
-    A task that is to leave is not run beside, but waited for.
+    A task that is to leave is waited for: placement has found that there is no room for both.
     """
-    guests = Role.GUEST in (task.order.role, other.order.role)
-    return guests and other.want is Want.RUN and task.order.job_id in other.partners
+    return GUEST in (task.role, other.role) and other.want is Want.RUN
