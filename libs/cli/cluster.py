@@ -47,6 +47,8 @@ GPUS = (
     Column("MEMORY", lambda g: f"{g['memory_bytes'] / 2**30:.0f} GiB"),
     Column("STATE", lambda g: g["state"]),
     Column("JOBS", lambda g: ", ".join(g["jobs"])),
+    Column("GUESTS", lambda g: ", ".join(g["guests"])),
+    Column("LOAD", lambda g: "" if g["load_ratio"] is None else f"{g['load_ratio']:.0%}"),
     Column("TENANT", lambda g: g["tenant"] or ""),
     Column("CPUS", lambda g: str(g["cpus"] or ""), wide=True),
     Column("HOST MEM", lambda g: bytes_of(g["host_memory_bytes"]) if g["host_memory_bytes"] else "", wide=True),
@@ -216,7 +218,8 @@ def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
     if as_json:
         show_document(found, Form.JSON)
     else:
-        typer.echo(f"{found['policy']}  (available: {', '.join(found['available'])})")
+        guests = "" if found["guests"] == "none" else f", guests {found['guests']}"
+        typer.echo(f"{found['policy']}{guests}  (available: {', '.join(found['available'])})")
 
 
 def set_policy(
@@ -230,6 +233,10 @@ def set_policy(
         bool,
         typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
     ] = False,
+    guests: Annotated[
+        str | None,
+        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
+    ] = None,
     gateway: Gateway = None,
 ) -> None:
     """Switch the policy; it takes effect with the next decision."""
@@ -240,8 +247,9 @@ def set_policy(
             space_sharing=space_sharing,
             heterogeneity_aware=not heterogeneity_agnostic,
             water_filling=water_filling,
+            **({} if guests is None else {"guests": guests}),
         )
-        typer.echo(f"policy {policy}")
+        typer.echo(f"policy {policy}" + ("" if guests is None else f", guests {guests}"))
 
 
 def show_settings(

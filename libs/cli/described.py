@@ -43,7 +43,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
         most = job["max_gpus"] or job["widths"][-1]
         yield "elastic", f"may have {either([width for width in job['widths'] if width <= most], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
-    yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
+    role = f", {job['role']} on its GPUs" if job["role"] == "guest" else ""
+    yield "class", f"{job['class']}, priority {job['priority']}{role}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
     yield "setup", spec.get("setup", "")

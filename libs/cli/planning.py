@@ -52,6 +52,10 @@ def simulate(
     ] = None,
     gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
     policy: Annotated[str, typer.Option(help="As `sanjaya policy set` takes it.")] = "backfill",
+    guests: Annotated[
+        str | None,
+        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
+    ] = None,
     space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
@@ -123,6 +127,7 @@ def simulate(
         cluster=cluster,
         gpus_per_server=gpus_per_server,
         seed=seed,
+        guests=guests,
         space_sharing=space_sharing,
         heterogeneity_agnostic=heterogeneity_agnostic,
         water_filling=water_filling,

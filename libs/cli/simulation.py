@@ -14,10 +14,10 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import PolicyChanged, SettingChanged
+from libs.contracts.gateway import NO_GUESTS, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
-from libs.policies.table import POLICIES
+from libs.policies.table import POLICIES, guests_with
 from libs.runtime.roster import roster
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
@@ -53,6 +53,7 @@ def simulation_of(
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
     """
     operator = "simulate"
+    guests = guests_with(choice.policy, choice.guests, space_sharing=choice.space_sharing)
     policy = PolicyChanged(
         policy=choice.policy,
         requested_by=operator,
@@ -60,6 +61,7 @@ def simulation_of(
         heterogeneity_aware=not choice.heterogeneity_agnostic,
         water_filling=choice.water_filling,
         cost_per_hour=COST_PER_HOUR,
+        guests=guests,
     )
     lengths = [
         SettingChanged(service="placement", name=name, value=getattr(choice, name), requested_by=operator)
@@ -78,6 +80,7 @@ def simulation_of(
         suspend_delay_s=choice.suspend_delay_s,
         resume_delay_s=choice.resume_delay_s,
         move_delay_s=choice.move_delay_s,
+        scales=guests != NO_GUESTS,
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
         surface=surface,
@@ -92,7 +95,8 @@ def simulation_of(
 
 def _profile_every_s(choice: Choice) -> float | None:
     """How often running jobs are measured: where something follows from it."""
-    if POLICIES[choice.policy].packs_on_trial:
+    takes_guests = guests_with(choice.policy, choice.guests) != NO_GUESTS
+    if POLICIES[choice.policy].packs_on_trial or takes_guests:
         return choice.slice_s / 3 if choice.utilisations else None
     return None if choice.references is None else choice.round_s / 2
 
@@ -108,6 +112,10 @@ def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: P
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
     if choice.policy not in POLICIES:
         fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICIES)}", USAGE)
+    try:
+        guests_with(choice.policy, choice.guests, space_sharing=choice.space_sharing)
+    except ValueError as error:
+        fail(f"--guests: {error}", USAGE)
     for path in (out, log) if log is not None else (out,):
         check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS

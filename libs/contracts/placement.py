@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from libs.contracts.base import Event, Topic, event
@@ -64,6 +66,14 @@ class GangReleased(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+class Role(StrEnum):
+    """What a job is on its GPUs (AntMan, section 3.3)."""
+
+    OWNER = "owner"
+    GUEST = "guest"
+    """An opportunistic job, on what the GPU's owner leaves, if it has one."""
+
+
 @event("job.placed.v1", owner=OWNER, subject="job_id")
 class JobPlaced(Event, frozen=True, kw_only=True):
     """The attempt holds these GPUs until all of its tasks have exited; alone, or together with `packed_with`."""
@@ -76,7 +86,7 @@ class JobPlaced(Event, frozen=True, kw_only=True):
     packed_with: list[str] = []
     """Jobs that may hold the same GPUs at the same time (space sharing)."""
     role: str = "owner"
-    """`owner`, or `guest`: an opportunistic job on GPUs that may have an owner beside it (AntMan, section 3.3)."""
+    """A `Role`."""
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")

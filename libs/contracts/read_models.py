@@ -109,6 +109,10 @@ class JobRow(Row, kw_only=True):
     holds_gpus: bool = False
     is_host_bound: bool = False
     """It asks for CPUs or memory of the host; how much is in its specification."""
+    role: str = ""
+    """What it is on its GPUs, or was last: `owner` or `guest`; empty before the first."""
+    offered: bool = False
+    """It has been offered to become an owner (UpgradeOffered), and that was not withdrawn since."""
     seats: list[dict[str, Any]] = []
     """The gang on the GPUs of which its processes are, running or suspended; empty where there are none."""
     granted_gpus: int = 0
@@ -312,19 +316,48 @@ class GpuRow(Row, kw_only=True):
     tenant: str | None = None
     packed: list[dict[str, Any]] = []
     """Further jobs that hold it, `{"job_id", "attempt", "tenant"}` each, where a policy packs jobs."""
+    guests: list[dict[str, Any]] = []
+    """Opportunistic jobs that run on what its owner leaves, as in `packed`."""
+    load_ratio: float | None = None
+    """How busy it has been over 10 s, as last said; None: it was not."""
     version: int = 0
 
     @property
     def holders(self) -> list[tuple[str, int, str]]:
         """(Job id, attempt, tenant) of every job that holds it."""
         first = [] if self.job_id is None else [(self.job_id, self.attempt or 0, self.tenant or "")]
-        return first + [(other["job_id"], other["attempt"], other["tenant"]) for other in self.packed]
+        return first + [_named(other) for other in self.packed]
 
-    def hold(self, holders: list[tuple[str, int, str]]) -> None:
-        """From now on it is held by these."""
+    @property
+    def occupants(self) -> list[tuple[str, int, str]]:
+        """The same of every job that holds it, and of its guests."""
+        return self.holders + [_named(other) for other in self.guests]
+
+    def admit(self, holder: tuple[str, int, str], *, as_guest: bool) -> None:
+        """The job, as in `holders`, has it from now on."""
+        if as_guest:
+            self.guests = [*self.guests, _fields(holder)]
+        else:
+            self._hold([*self.holders, holder])
+
+    def dismiss(self, job_id: str) -> bool:
+        """The job has it no more; whether it had."""
+        had = any(other == job_id for other, _, _ in self.occupants)
+        self._hold([holder for holder in self.holders if holder[0] != job_id])
+        self.guests = [other for other in self.guests if other["job_id"] != job_id]
+        return had
+
+    def _hold(self, holders: list[tuple[str, int, str]]) -> None:
         self.job_id, self.attempt, self.tenant = holders[0] if holders else (None, None, None)
-        names = ("job_id", "attempt", "tenant")
-        self.packed = [dict(zip(names, other, strict=True)) for other in holders[1:]]
+        self.packed = [_fields(other) for other in holders[1:]]
+
+
+def _fields(holder: tuple[str, int, str]) -> dict[str, Any]:
+    return dict(zip(("job_id", "attempt", "tenant"), holder, strict=True))
+
+
+def _named(fields: dict[str, Any]) -> tuple[str, int, str]:
+    return fields["job_id"], fields["attempt"], fields["tenant"]
 
 
 class TenantRow(Row, kw_only=True):

@@ -34,6 +34,9 @@ SETTINGS = (
     Setting(
         "placement", "pack_utilisation", 1.5, "Two jobs are packed if their GPU utilisations add up to less (0: never)"
     ),
+    Setting("placement", "guest_utilisation", 0.8, "How busy a GPU may have been over 10 s that takes another guest"),
+    Setting("placement", "max_guests", 3.0, "Guests that a GPU takes at a time"),
+    Setting("placement", "yield_s", 10.0, "How long a guaranteed job waits at most for a guest to leave its GPUs"),
     Setting("migration", "moves_at_once", 4.0, "Jobs on the move at once, to be better off elsewhere (0: never)"),
     Setting("migration", "move_rest_s", 60.0, "How long a job that was moved, or could not be, is left where it is"),
     Setting("migration", "defrag_ratio", 0.75, "Servers of which this part is free are emptied into others (0: never)"),

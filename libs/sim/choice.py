@@ -25,6 +25,8 @@ class Choice:
     cluster: str
     gpus_per_server: int = 4
     seed: int = 0
+    guests: str | None = None
+    """Whether opportunistic jobs run beside those that the policy places: `none` or `antman`; None: as it is made."""
     space_sharing: bool = False
     heterogeneity_agnostic: bool = False
     water_filling: bool = False
@@ -67,6 +69,7 @@ class Choice:
         }
         given = {
             "failures": None if self.failures is Failures.NONE else self.failures.value,
+            "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,
             "restartable": None if self.restartable else False,

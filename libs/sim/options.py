@@ -135,6 +135,8 @@ class Options:
     """From the order to fetch the state of a task elsewhere to its being loaded; None: tasks cannot move live."""
     checkpoint_overhead_s: float = 0.0
     """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
+    scales: bool = False
+    """Whether nodes make guests as small and as slow as need be, so that they may be beside owners."""
     detect_s: float = 30.0
     """How long a node is silent before introspection calls it lost."""
     profile_every_s: float | None = None

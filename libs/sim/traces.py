@@ -263,4 +263,4 @@ def _class(row: _Row) -> JobClass:
     try:
         return JobClass(row.text("class") or JobClass.GUARANTEED)
     except ValueError:
-        raise row.wrong("class", "guaranteed or opportunistic") from None
+        raise row.wrong("class", "guaranteed, opportunistic or automatic") from None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from libs.contracts.jobs import JobSpec
+from libs.contracts.placement import Role
 from libs.sim.learning import LearningCurve
 from libs.sim.options import Doom, Ending
 from libs.sim.throughputs import Throughputs
@@ -124,12 +125,13 @@ class Attempt:
         "nodes",
         "rate",
         "rate_alone",
+        "role",
         "turn",
         "width",
     )
 
-    def __init__(self, job: Job, attempt: int, width: int) -> None:
-        self.job, self.attempt, self.width = job, attempt, width
+    def __init__(self, job: Job, attempt: int, width: int, role: str = Role.OWNER) -> None:
+        self.job, self.attempt, self.width, self.role = job, attempt, width, role
         self.nodes: dict[str, bool] = {}
         """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
         self.rate = 0.0

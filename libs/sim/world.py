@@ -13,7 +13,7 @@ from libs.contracts.gateway import OWNER as GATEWAY
 from libs.contracts.gateway import JobArrived, JobCancelRequested
 from libs.contracts.introspection import OWNER as INTROSPECTION
 from libs.contracts.introspection import GpuIdle, JobProfiled, NodeLost
-from libs.contracts.placement import LaunchTask, RestoreTask
+from libs.contracts.placement import LaunchTask, RestoreTask, Role, SetClass
 from libs.kernel.ids import derived_id, request_id
 from libs.node.alarms import Alarm, Alarms, Limits, Watched
 from libs.node.fetching import Answer, source_of
@@ -74,6 +74,8 @@ class World:
         node = self.nodes.get(event.subject)
         if node is not None:
             self._agenda.after(0.0, node.carry_out, event)
+            if isinstance(event, SetClass):
+                self._agenda.after(0.0, self._set_role, event)
 
     # What nodes report about gangs (the `Gangs` protocol).
 
@@ -85,7 +87,7 @@ class World:
             self._on_gpu.setdefault(gpu, []).append(attempt)
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
-        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
+        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
@@ -191,6 +193,18 @@ class World:
                 self._on_gpu[gpu].remove(attempt)
         return attempt.steps
 
+    def _set_role(self, order: SetClass) -> None:
+        """The gang owns its GPUs from now on, or is a guest there: it and its neighbours are faster or slower."""
+        key = (order.job_id, order.attempt)
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.role == order.role:
+            return
+        attempt.role = order.role
+        if attempt.going:
+            attempt.halt(self._agenda.now_s)
+            self._go(key, attempt)
+            self._neighbours_feel(attempt)
+
     def _set_running(self, key: Key, node_id: str, running: bool) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
@@ -221,7 +235,10 @@ class World:
         if attempt.rate_alone <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return
-        others = [other.job for other in self._neighbours(attempt)]
+        # An owner is as fast as alone beside guests: these have what is left.
+        is_guest = attempt.role == Role.GUEST
+        sharing = [other for other in self._neighbours(attempt) if is_guest or other.role == Role.OWNER]
+        others = [other.job for other in sharing]
         attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
         left_s = attempt.go(self._agenda.now_s)
         if left_s < math.inf:

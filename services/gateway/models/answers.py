@@ -66,6 +66,8 @@ class Job(Answer):
     failure: str | None
     failure_category: str | None
     deciding_line: str | None
+    role: str
+    """What it is on its GPUs, or was last: `owner` or `guest`; empty before the first."""
     failed_attempts: int
     max_retries: int
     preemptions: int
@@ -381,6 +383,10 @@ class Gpu(Answer):
     tenant: str | None
     jobs: list[str]
     """Every job that holds it: `job_id`, and others where a policy packs jobs."""
+    guests: list[str]
+    """Opportunistic jobs that run on what its owner leaves, if it has one; it may be free besides."""
+    load_ratio: float | None
+    """How busy it has been over 10 s, as last said; null: it was not, which is so where there are no guests."""
     note: str
     cpus: int
     """That its jobs are promised beside it; 0: they share what no job is promised."""
@@ -441,6 +447,8 @@ class Policy(Answer):
 
     policy: str
     available: list[str]
+    guests: str
+    """`none`, or `antman`: opportunistic jobs run beside those that the policy places."""
     changed_by: str | None
     changed_s: float | None
     note: str

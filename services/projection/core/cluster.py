@@ -11,7 +11,7 @@ from libs.contracts.gateway import (
     SettingChanged,
     TenantConfigured,
 )
-from libs.contracts.introspection import HostProfiled, NodeLost
+from libs.contracts.introspection import GpuLoadChanged, HostProfiled, NodeLost
 from libs.contracts.migration import NodeDrained
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
 from services.projection.core.fold import At, on
@@ -76,7 +76,7 @@ def _tell_holders(rows: Rows, node: NodeRow, event: NodeJoined | NodeLost | Node
     A job that holds none there, because it is suspended between time slices, keeps the last report of its tasks:
     placement says of it in the next moment that it has been preempted.
     """
-    holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.holders}
+    holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.occupants}
     for job_id, attempt in holders.items():
         job = live_job(rows, job_id)
         if job is not None and attempt == job.attempt:
@@ -166,17 +166,26 @@ def tenant_configured(rows: Rows, event: TenantConfigured, at: At) -> None:
 
 @on(PolicyChanged)
 def policy_changed(rows: Rows, event: PolicyChanged, at: At) -> None:
-    rows.put(
-        SettingRow(
-            service="placement",
-            name="policy",
-            value=event.policy,
-            changed_by=event.requested_by,
-            changed_s=at.time_s,
-            note=event.note,
-            version=at.offset,
+    for name, value in (("policy", event.policy), ("guests", event.guests)):
+        rows.put(
+            SettingRow(
+                service="placement",
+                name=name,
+                value=value,
+                changed_by=event.requested_by,
+                changed_s=at.time_s,
+                note=event.note,
+                version=at.offset,
+            )
         )
-    )
+
+
+@on(GpuLoadChanged)
+def gpu_load_changed(rows: Rows, event: GpuLoadChanged, at: At) -> None:
+    gpu = rows.get(GpuRow, f"{event.node_id}:{event.index}")
+    if gpu is not None:
+        gpu.load_ratio, gpu.version = event.utilisation_ratio, at.offset
+        rows.put(gpu)
 
 
 @on(SettingChanged)

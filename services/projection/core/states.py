@@ -9,6 +9,7 @@ import msgspec
 from libs import lifecycle
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import JobPlaced, Role
 from libs.contracts.read_models import (
     FINAL_STATES,
     STATUS_BY_STATE,
@@ -67,6 +68,8 @@ def take(rows: Rows, job: JobRow, event: Event, at: At) -> bool:
     job.cancel_requested, job.held, job.preempted = life.is_cancelled, life.is_paused, life.is_preempted
     job.migration_id, job.started_s = life.migration_id, life.started_s
     job.preemptions, job.finished_s = life.preemptions, life.finished_s
+    if isinstance(event, JobPlaced):
+        job.role, job.offered = event.role, False
     if life.gang is not gang:
         # The old GPUs first: the new gang may have some of them, and holders stand in the order in which they came.
         _release(rows, job, number, at)
@@ -97,7 +100,7 @@ def _hold(rows: Rows, job: JobRow, at: At) -> None:
     """The job holds the GPUs of its placement, if it has one."""
     gpus = _gpus(rows, job)
     for gpu in gpus:
-        gpu.hold([*gpu.holders, (job.id, job.attempt, job.tenant)])
+        gpu.admit((job.id, job.attempt, job.tenant), as_guest=job.role == Role.GUEST)
         gpu.version = at.offset
         rows.put(gpu)
     job.holds_gpus = bool(job.placement)
@@ -111,9 +114,7 @@ def _release(rows: Rows, job: JobRow, number: int, at: At) -> None:
     if not job.holds_gpus:
         return
     for gpu in _gpus(rows, job):
-        others = [holder for holder in gpu.holders if holder[0] != job.id]
-        if others != gpu.holders:
-            gpu.hold(others)
+        if gpu.dismiss(job.id):
             gpu.version = at.offset
             rows.put(gpu)
     job.holds_gpus = False
@@ -128,6 +129,16 @@ def _release(rows: Rows, job: JobRow, number: int, at: At) -> None:
             attempt.version = at.offset
             rows.put(attempt)
     job.holding_offset, job.holding_gpus = None, {}
+
+
+def change_role(rows: Rows, job: JobRow, role: Role, at: At) -> None:
+    """The job is something else on the GPUs that it has."""
+    for gpu in _gpus(rows, job) if job.holds_gpus else ():
+        gpu.dismiss(job.id)
+        gpu.admit((job.id, job.attempt, job.tenant), as_guest=role is Role.GUEST)
+        gpu.version = at.offset
+        rows.put(gpu)
+    job.role = role
 
 
 def end_attempt(rows: Rows, job: JobRow, number: int, event: Event, at: At) -> None:

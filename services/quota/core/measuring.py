@@ -12,7 +12,8 @@ from services.quota.core.table import machine
 def placed(state: State, event: JobPlaced, now_s: float) -> None:
     claim = state.claims.get(event.job_id)
     if claim is not None:
-        claim.run = Run(since_s=now_s)
+        # A job that was preempted is placed as another attempt, and keeps what it was granted.
+        claim.attempt, claim.run = event.attempt, Run(since_s=now_s)
 
 
 @machine.evolves(JobProfiled)

@@ -26,12 +26,12 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 
 def competitors(cell: Cell) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that are cancelled or paused."""
-    return [job for job in cell.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
+    return [job for job in cell.without_guests() if job.phase in COMPETING and not job.held and not job.cancellation]
 
 
 def offered(cell: Cell) -> Offered:
     """The healthy GPUs that no paused job keeps, on usable nodes."""
-    paused = {job.job_id: None for job in cell.jobs.values() if job.held and job.gang and not gives_way(cell, job)}
+    paused = {job.job_id: None for job in cell.without_guests() if job.held and job.gang and not gives_way(cell, job)}
     found: Offered = {}
     for node_id, node in cell.nodes.items():
         if node.usable:
