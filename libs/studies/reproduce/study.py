@@ -187,8 +187,9 @@ class Study:
 
     @property
     def runs(self) -> tuple[RunSpec, ...]:
-        """Every run that is needed, once each, in order of first need."""
-        return tuple({point.spec.cell_id: point.spec for claim in self.claims for point in _points(claim)}.values())
+        """Every run that is needed, once each: the first seed of all claims first, as a long study may be interrupted."""
+        needed = {point.spec.cell_id: point.spec for claim in self.claims for point in _points(claim)}
+        return tuple(sorted(needed.values(), key=lambda spec: spec.seed))
 
     def only(self, prefixes: Sequence[str]) -> Study:
         """The claims with ids that begin so, and what can be drawn of them."""
