@@ -63,11 +63,13 @@ def simulation_of(
         cost_per_hour=COST_PER_HOUR,
         guests=guests,
     )
-    lengths = [
-        SettingChanged(service="placement", name=name, value=getattr(choice, name), requested_by=operator)
-        for name in ("round_s", "slice_s")
+    chosen = {name: getattr(choice, name) for name in ("round_s", "slice_s", "max_height")}
+    settings = [
+        SettingChanged(service="placement", name=name, value=value, requested_by=operator)
+        for name, value in chosen.items()
+        if value is not None
     ]
-    first = [*(Planned(0.0, event) for event in (policy, *lengths)), *requests]
+    first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
     jobs, endings = planned_ends(jobs, choice.failures)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]

@@ -33,6 +33,8 @@ class Choice:
     round_s: float = 360.0
     slice_s: float = 60.0
     """Of the policies that let jobs take turns."""
+    max_height: float | None = None
+    """How many GPUs' worth of jobs may take turns on a GPU; None: the default of the setting."""
     start_delay_s: float = 0.0
     """From the order to the start of a task."""
     suspend_delay_s: float = 0.0
@@ -72,6 +74,7 @@ class Choice:
             "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,
+            "max_height": self.max_height,
             "restartable": None if self.restartable else False,
         }
         return named | {name: value for name, value in given.items() if value is not None}
