@@ -41,7 +41,7 @@ class Compute:
 
     def _play(self) -> None:
         """Take the role that the control file says."""
-        if self._control.allowance.role == GUEST:
+        if self._control.allowance.role == GUEST and self._pages:
             self._be_guest()
         else:
             self._be_owner()

@@ -31,6 +31,21 @@ MEASURED, EVERY = 256, 17
 """So many groups are measured from the beginning, then one of so many: not a number that counts a model's modules."""
 
 
+def is_free(pages: Sequence[GpuPage], share: float, now_s: float, guard_s: float) -> bool:
+    """Whether a guest may compute on these GPUs now, whatever it takes.
+
+    Args:
+        guard_s: nothing is begun so shortly before the expected end of a gap.
+    """
+    for page in pages:
+        if page.owner_pid:
+            if page.gap_s(now_s) <= guard_s:
+                return False
+        elif share > 0.0:
+            return False
+    return True
+
+
 class Gate:
     """Of one guest's process; called before each group of operations."""
 
@@ -80,22 +95,12 @@ class Gate:
         if self._in_flight is not None:
             self._in_flight.launches()
         now_s = time.monotonic()
-        if self._is_free(share, now_s):
+        if is_free(self._pages, share, now_s, self._guard_s):
             self._pace.starts(now_s)
         elif share > 0.0:
             self._idle(now_s, share)
         else:
             self._wait(now_s)
-
-    def _is_free(self, share: float, now_s: float) -> bool:
-        """Whether operations may be launched now, whatever they take."""
-        for page in self._pages:
-            if page.owner_pid:
-                if page.gap_s(now_s) <= self._guard_s:
-                    return False
-            elif share > 0.0:
-                return False
-        return bool(self._pages)
 
     def _idle(self, now_s: float, share: float) -> None:
         """As long as the share demands it."""
@@ -113,7 +118,7 @@ class Gate:
             self.closed_s += now_s - began_s
             pace.idled(now_s, share)
             share = self._control.share_ratio
-            if self._is_free(share, now_s):
+            if is_free(self._pages, share, now_s, self._guard_s):
                 return
 
     def _wait(self, now_s: float) -> None:
@@ -122,18 +127,15 @@ class Gate:
         while not self._sleep(now_s, LOOK_S, 0.0):
             now_s = time.monotonic()
             share = self._control.share_ratio
-            if share > 0.0 or self._is_free(share, now_s) or self._control.suspends:
+            if share > 0.0 or is_free(self._pages, share, now_s, self._guard_s) or self._control.suspends:
                 break
         self.closed_s += now_s - began_s
         self._pace.starts(now_s)
 
     def _sleep(self, now_s: float, longest_s: float, share: float) -> bool:
         """Until the owner rings, or so long. Returns whether the gate is found open before that."""
-        if not self._pages:
-            time.sleep(longest_s)
-            return False
         bell = self._pages[0].listen(now_s)
-        if self._is_free(share, now_s):
+        if is_free(self._pages, share, now_s, self._guard_s):
             return True
         self._pages[0].sleep(bell, now_s, longest_s)
         return False
