@@ -102,14 +102,15 @@ READ_MODELS = (
 )
 """A column of the read models, which the fold fills: the tables follow from the row class."""
 PAGE = (
-    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 6', 'VERSION = b"SJHP", 7'),
+    Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 7', 'VERSION = b"SJHP", 8'),
     Replacement("torch_agent/src/torch_agent/harness/page.py", "ACKNOWLEDGED_AT = 512", "ACKNOWLEDGED_AT = 768"),
     Replacement(
         "torch_agent/src/torch_agent/pages.py",
-        "    6: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS),\n",
-        "    6: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS),\n"
-        "    7: Layout(\n"
-        "        _BODY, Part(768, _ACKNOWLEDGED.values, _ACKNOWLEDGED.names), _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS\n"
+        "    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),\n",
+        "    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),\n"
+        "    8: Layout(\n"
+        "        _BODY, Part(768, _ACKNOWLEDGED.values, _ACKNOWLEDGED.names), _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS,\n"
+        "        _MEMORY, _GATE\n"
         "    ),\n",
     ),
 )

@@ -39,7 +39,7 @@ while not os.path.exists(sys.argv[1]):
 """
 
 PAGE = {
-    'MAGIC, VERSION = b"SJHP", 6': 'MAGIC, VERSION = b"SJHP", 7',
+    'MAGIC, VERSION = b"SJHP", 7': 'MAGIC, VERSION = b"SJHP", 8',
     'BODY = struct.Struct("<IiiIQdddQQ")\nBODY_AT = 16': 'BODY = struct.Struct("<dQIiidddQQ")\nBODY_AT = 256',
     "ACKNOWLEDGED_AT = 512": "ACKNOWLEDGED_AT = 1536",
     "HANDOVER_AT = 1024": "HANDOVER_AT = 64",
@@ -57,7 +57,7 @@ PAGE = {
 }
 """What changes in harness/page.py."""
 PAGE_READER = """
-LAYOUTS[7] = Layout(
+LAYOUTS[8] = Layout(
     Part(256, struct.Struct("<dQIiidddQQ"), (
         "_", "minibatches_total", "pid", "rank", "world_size",
         "last_boundary_s", "minibatch_mean_s", "loss", "memory_peak_bytes", "memory_min_bytes",
@@ -67,14 +67,14 @@ LAYOUTS[7] = Layout(
     _MEETING,
     _RHYTHM,
     _SIGNS,
+    _MEMORY,
+    _GATE,
 )
 """
 """What is added to pages.py."""
-CONTROL = {'MAGIC, VERSION = b"SJCP", 3': 'MAGIC, VERSION = b"SJCP", 4'}
-CONTROL_ROW = {
-    "    3: Layout(size=24, turn_at=0, saves_at=8),\n": "    3: Layout(size=24, turn_at=0, saves_at=8),\n"
-    "    4: Layout(size=64, turn_at=40, saves_at=32),\n"
-}
+CONTROL = {'MAGIC, VERSION = b"SJCP", 4': 'MAGIC, VERSION = b"SJCP", 5'}
+_CONTROL_TODAY = "    4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),\n"
+CONTROL_ROW = {_CONTROL_TODAY: f"{_CONTROL_TODAY}    5: Layout(size=80, turn_at=72, saves_at=64, change_at=32),\n"}
 """What changes in harness/control.py: what is written, and what is known."""
 
 
@@ -137,7 +137,7 @@ def versions(agent: AgentCase) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("starts", "adopts", "written"),
-    [("newer", "prepared", (7, 4)), ("today", "newer", (6, 3)), ("newer", "newer", (7, 4))],
+    [("newer", "prepared", (8, 5)), ("today", "newer", (7, 4)), ("newer", "newer", (8, 5))],
 )
 async def test_a_task_is_adopted_by_an_agent_of_another_version(
     agent: AgentCase, trees: dict[str, str], starts: str, adopts: str, written: tuple[int, int]
@@ -176,7 +176,7 @@ async def test_a_task_with_a_page_that_is_too_new_goes_on_and_says_less(agent: A
     await has_state(pid, "T")
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobResumed)
-    assert (page.parent / "control").read_bytes() == before and versions(agent) == (7, 4)
+    assert (page.parent / "control").read_bytes() == before and versions(agent) == (8, 5)
     (agent.folder / "go").touch()
     exited = await agent.fact(JobExited)
     assert (exited.outcome, exited.exit_code, exited.minibatches_total) == ("exited", 0, 0)

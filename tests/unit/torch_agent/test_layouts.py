@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import logging
 import struct
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 import pytest
 from torch_agent.harness import control, page
-from torch_agent.harness.control import ControlReader, ask_to_save, create_control, current_turn, turn_to
-from torch_agent.harness.page import Acknowledged, Handover, PageWriter
+from torch_agent.harness.control import (
+    GUEST,
+    Allowance,
+    ControlReader,
+    allow,
+    ask_to_save,
+    create_control,
+    current_allowance,
+    current_turn,
+    turn_to,
+)
+from torch_agent.harness.page import Acknowledged, Gate, Handover, Memory, PageWriter
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 from torch_agent.pages import LAYOUTS, pages, read_page
 
@@ -28,6 +38,9 @@ HANDOVER = Handover(
     resizable=True,
 )
 
+MEMORY = Memory(applied=47, device_bytes=53, cached_bytes=59, host_bytes=61, minibatch_host_bytes=67, demand_bytes=71)
+GATE = Gate(gates=73, spacing_p99_s=4.5, closed_s=5.5, last_minibatch_s=6.5, closed_minibatches=79)
+
 
 def written(folder: Path) -> Path:
     writer = PageWriter(str(folder), rank=2, world_size=4)
@@ -37,6 +50,8 @@ def written(folder: Path) -> Path:
     writer.met(6)
     writer.rhythm(1.25, 37)
     writer.sign(43)
+    writer.memory(MEMORY)
+    writer.gate(*astuple(GATE))
     [path] = folder.glob("*.page")
     return path
 
@@ -68,6 +83,8 @@ def test_what_the_harness_of_today_writes_is_read_as_it_was_written(tmp_path: Pa
         "p99_s": 1.25,
         "nonfinite": 37,
         "signs": 43,
+        "memory": asdict(MEMORY),
+        "gate": asdict(GATE),
     }
     assert max(LAYOUTS) == page.VERSION
 
@@ -79,7 +96,7 @@ def test_a_page_of_a_newer_version_is_named_once_and_its_task_has_no_facts(
     PageWriter(str(tmp_path), rank=3, world_size=4).write(19, 23.0, 0.125, 0.75, 29, 31)
     changed(path, 4, "<I", 99)
     with pytest.raises(
-        UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4, 5, 6$"
+        UnknownVersion, match=r"\.page: a page of version 99; this code knows version 1, 2, 3, 4, 5, 6, 7$"
     ):
         read_page(path)
     with caplog.at_level(logging.WARNING):
@@ -104,12 +121,15 @@ def test_what_is_no_page_is_not_read(tmp_path: Path):
     assert pages(tmp_path) == []
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_harness_of_each_version_hears_turns_and_requests(tmp_path: Path, version: int):
     create_control(tmp_path)
     path = tmp_path / control.NAME
     if version < control.VERSION:
-        path.write_bytes(bytes(16))
+        content = bytearray(control.LAYOUTS[version].size)
+        if version > 2:
+            control.MARK.pack_into(content, control.MARK_AT, control.MAGIC, version)
+        path.write_bytes(content)
     size = path.stat().st_size
     reader = ControlReader(str(tmp_path))
     turn_to(tmp_path, suspend=True)
@@ -159,3 +179,30 @@ def test_what_is_no_control_file_is_refused(tmp_path: Path, content: bytes):
 def test_a_process_without_a_control_file_is_told_nothing(tmp_path: Path):
     reader = ControlReader(str(tmp_path))
     assert (reader.turn, reader.saves) == (0, 0)
+    assert (reader.change, reader.allowance) == (0, Allowance())
+
+
+def test_what_a_task_may_have_is_read_as_it_was_written_and_each_change_has_a_number(tmp_path: Path):
+    create_control(tmp_path)
+    reader = ControlReader(str(tmp_path))
+    assert (reader.change, reader.allowance) == current_allowance(tmp_path) == (0, Allowance())
+    guest = Allowance(role=GUEST, memory_limit_bytes=2**40, share_ratio=0.25)
+    assert allow(tmp_path, guest) == allow(tmp_path, guest) == 1
+    assert (reader.change, reader.allowance) == current_allowance(tmp_path) == (1, guest)
+    assert (reader.turn, reader.saves) == (0, 0)
+    assert allow(tmp_path, Allowance()) == 2
+    assert (reader.change, reader.allowance) == (2, Allowance())
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_harness_of_a_version_without_limits_is_allowed_all_and_told_none(tmp_path: Path, version: int):
+    path = tmp_path / control.NAME
+    content = bytearray(control.LAYOUTS[version].size)
+    if version > 2:
+        control.MARK.pack_into(content, control.MARK_AT, control.MAGIC, version)
+    path.write_bytes(content)
+    reader = ControlReader(str(tmp_path))
+    assert (reader.change, reader.allowance) == (0, Allowance())
+    with pytest.raises(Unreadable, match="processes that know no limits; expected version 4 or later"):
+        allow(tmp_path, Allowance(role=GUEST))
+    assert path.read_bytes() == content

@@ -17,7 +17,18 @@ from typing import Any
 
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU
-from torch_agent.harness.page import HEAD, MAGIC, SEQUENCE, SEQUENCE_AT, SIZE, Acknowledged, Handover, PageReading
+from torch_agent.harness.page import (
+    HEAD,
+    MAGIC,
+    SEQUENCE,
+    SEQUENCE_AT,
+    SIZE,
+    Acknowledged,
+    Gate,
+    Handover,
+    Memory,
+    PageReading,
+)
 from torch_agent.harness.versions import UnknownVersion
 from torch_agent.once import warn_once
 from torch_agent.processes import lives
@@ -61,6 +72,8 @@ class Layout:
     meeting: Part | None = None
     rhythm: Part | None = None
     signs: Part | None = None
+    memory: Part | None = None
+    gate: Part | None = None
 
 
 _BODY = Part(
@@ -93,6 +106,16 @@ _HANDOVER_4 = Part(1024, struct.Struct("<???Q?iQdd?"), (*_HANDOVER_3.names, "res
 _MEETING = Part(2048, struct.Struct("<I"), ("group_size",))
 _RHYTHM = Part(2560, struct.Struct("<dI"), ("p99_s", "nonfinite"))
 _SIGNS = Part(3072, struct.Struct("<Q"), ("signs",))
+_MEMORY = Part(
+    3200,
+    struct.Struct("<QQQQQQ"),
+    ("applied", "device_bytes", "cached_bytes", "host_bytes", "minibatch_host_bytes", "demand_bytes"),
+)
+_GATE = Part(
+    3584,
+    struct.Struct("<QdddQ"),
+    ("gates", "spacing_p99_s", "closed_s", "last_minibatch_s", "closed_minibatches"),
+)
 
 LAYOUTS: dict[int, Layout] = {
     1: Layout(_BODY),
@@ -101,6 +124,7 @@ LAYOUTS: dict[int, Layout] = {
     4: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4),
     5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),
     6: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS),
+    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),
 }
 """{version: layout}. A row never changes; a change to harness/page.py is a new version, and a row more."""
 
@@ -197,6 +221,8 @@ def _parse(path: Path, data: bytes) -> PageReading | None:
             Acknowledged(**layout.acknowledged.read(data)) if layout.acknowledged is not None else Acknowledged()
         )
         handover = Handover(**layout.handover.read(data)) if layout.handover is not None else Handover()
+        memory = Memory(**layout.memory.read(data)) if layout.memory is not None else None
+        gate = Gate(**layout.gate.read(data)) if layout.gate is not None else None
         parts = [part for part in (layout.meeting, layout.rhythm, layout.signs) if part is not None]
         further = {name: value for part in parts for name, value in part.read(data).items()}
     except ValueError as error:
@@ -209,5 +235,7 @@ def _parse(path: Path, data: bytes) -> PageReading | None:
         loss=None if math.isnan(loss) and not further.get("nonfinite") else loss,
         acknowledged=acknowledged,
         handover=handover,
+        memory=memory,
+        gate=gate,
         listens=layout.acknowledged is not None,
     )

@@ -135,7 +135,13 @@ def full_page(folder: Path) -> None:
     writer = PageWriter(str(folder), 3, 4)
     writer.write(*FULL)
     numbers = iter(range(41, 99))
-    for name in ("obeyed", "acknowledged", "handover"):  # the first name is that of versions up to 2026-11-24
+    for name in (
+        "obeyed",
+        "acknowledged",
+        "handover",
+        "memory",
+        "gate",
+    ):  # the first name is that of versions up to 2026-11-24
         part = getattr(page_module, name.capitalize(), None)
         if part is not None:
             getattr(writer, name)(

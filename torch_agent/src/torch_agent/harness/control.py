@@ -1,8 +1,12 @@
-"""What the agent wants of a task's processes: two numbers in a file that they all have mapped.
+"""What the agent wants of a task's processes: a few numbers in a file that they all have mapped.
 
 The first is a turn: odd means "suspend", even means "run". The second counts requests to save the job's state while
 standing still. The agent alone writes, by adding one; a process says on its page which turn it has acknowledged last,
 and which request it has answered. Eight aligned bytes are written and read at once: no reader sees half a number.
+
+The others say what the task may have of its GPUs: its role, its memory, its share of the time. Each change has a
+number, which is written last: a process that reads the number first has at least what belongs to it. The limit of the
+memory counts from the next mini-batch boundary on, role and share at once.
 
 The agent makes the file before it starts the processes, in the layout that they know, and it stays in that layout: an
 agent of newer code writes into it where its version has the numbers. The mark of the version is at 16 in all versions,
@@ -23,7 +27,25 @@ NAME = "control"
 NUMBER = struct.Struct("<Q")
 MARK = struct.Struct("<4sI")
 MARK_AT = 16
-MAGIC, VERSION = b"SJCP", 3
+MAGIC, VERSION = b"SJCP", 4
+RATIO = struct.Struct("<d")
+UNLIMITED = 2**64 - 1
+"""Stands for a memory without a limit."""
+OWNER, GUEST = "owner", "guest"
+ROLES = (OWNER, GUEST)
+"""By their numbers in the file."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a task may have of each of its GPUs (AntMan, OSDI'20, section 3.1)."""
+
+    role: str = OWNER
+    """`owner`, or `guest`."""
+    memory_limit_bytes: int | None = None
+    """Of each of its processes; None: there is no limit."""
+    share_ratio: float = 1.0
+    """Of the GPU's time, from 0 to 1, beside the gaps that the owner leaves."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +56,20 @@ class Layout:
     turn_at: int
     saves_at: int | None
     """None: processes of that version save nothing."""
+    change_at: int | None = None
+    """Number of the change; role, limit and share follow, eight bytes each. None: that version knows none of them."""
 
 
 LAYOUTS = {
     1: Layout(size=8, turn_at=0, saves_at=None),
     2: Layout(size=16, turn_at=0, saves_at=8),
     3: Layout(size=24, turn_at=0, saves_at=8),
+    4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),
 }
 """{version: layout}. A row never changes; a change to the file is a new version, and a row more."""
 _UNMARKED = {LAYOUTS[version].size: version for version in (1, 2)}
+_ROLE, _LIMIT, _SHARE = 8, 16, 24
+"""Where they are behind the number of the change."""
 
 
 def suspends(turn: int) -> bool:
@@ -65,7 +92,7 @@ class ControlReader:
             with open(path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
             layout = _layout(path, self._map)
-            self._turn_at, self._saves_at = layout.turn_at, layout.saves_at
+            self._turn_at, self._saves_at, self._change_at = layout.turn_at, layout.saves_at, layout.change_at
 
     @property
     def turn(self) -> int:
@@ -77,6 +104,28 @@ class ControlReader:
         """How many requests to save there have been."""
         return 0 if self._map is None or self._saves_at is None else _number(self._map, self._saves_at)
 
+    @property
+    def change(self) -> int:
+        """Number of the last change of what the task may have; 0: there was none. To be read before the others."""
+        return 0 if self._map is None or self._change_at is None else _number(self._map, self._change_at)
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the task may have; all of it where no agent says anything else."""
+        return Allowance() if self._map is None or self._change_at is None else _allowance(self._map, self._change_at)
+
+    @property
+    def share_ratio(self) -> float:
+        """That part of it alone: gates look at it each time."""
+        if self._map is None or self._change_at is None:
+            return 1.0
+        return float(RATIO.unpack_from(self._map, self._change_at + _SHARE)[0])
+
+    @property
+    def suspends(self) -> bool:
+        """Whether the turn in force is one of standing still."""
+        return suspends(self.turn)
+
 
 def create_control(folder: Path) -> None:
     """The agent's side, before it starts the processes; what is there already stays."""
@@ -84,6 +133,9 @@ def create_control(folder: Path) -> None:
     if not path.exists():
         content = bytearray(LAYOUTS[VERSION].size)
         MARK.pack_into(content, MARK_AT, MAGIC, VERSION)
+        change_at = LAYOUTS[VERSION].change_at
+        if change_at is not None:
+            content[change_at + NUMBER.size : change_at + _SHARE + RATIO.size] = _packed(Allowance())
         part = folder / f"{NAME}.part"
         part.write_bytes(content)
         part.chmod(0o600)
@@ -135,6 +187,53 @@ def ask_to_save(folder: Path) -> int:
     return request
 
 
+def allow(folder: Path, what: Allowance) -> int:
+    """Have the task's processes keep to this, unless they do. Returns the number of the change that says it.
+
+    Raises:
+        Unreadable: newer code has made the file, or code whose processes know no limits; or it is no control file.
+    """
+    create_control(folder)
+    change, before = current_allowance(folder)
+    if before == what:
+        return change
+    at = _change_at(folder)
+    _write_bytes(folder, at + NUMBER.size, _packed(what))
+    _write(folder, at, change + 1)
+    return change + 1
+
+
+def current_allowance(folder: Path) -> tuple[int, Allowance]:
+    """The number of the last change, and what the task may have since then.
+
+    Raises:
+        Unreadable: newer code has made the file, or code whose processes know no limits; or it is no control file.
+        FileNotFoundError: it is gone with its task, or not there yet.
+    """
+    at, data = _change_at(folder), (folder / NAME).read_bytes()
+    return _number(data, at), _allowance(data, at)
+
+
+def _change_at(folder: Path) -> int:
+    at = _layout_of(folder).change_at
+    if at is None:
+        path = folder / NAME
+        raise Unreadable(f"{path}: a control file of processes that know no limits; expected version 4 or later")
+    return at
+
+
+def _packed(what: Allowance) -> bytes:
+    limit = UNLIMITED if what.memory_limit_bytes is None else what.memory_limit_bytes
+    return NUMBER.pack(ROLES.index(what.role)) + NUMBER.pack(limit) + RATIO.pack(what.share_ratio)
+
+
+def _allowance(data: bytes | mmap.mmap, change_at: int) -> Allowance:
+    limit = _number(data, change_at + _LIMIT)
+    (share,) = RATIO.unpack_from(data, change_at + _SHARE)
+    role = ROLES[min(_number(data, change_at + _ROLE), len(ROLES) - 1)]
+    return Allowance(role, None if limit == UNLIMITED else limit, share)
+
+
 def _layout_of(folder: Path) -> Layout:
     path = folder / NAME
     return _layout(path, path.read_bytes())
@@ -152,9 +251,13 @@ def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
 
 
 def _write(folder: Path, at: int, number: int) -> None:
+    _write_bytes(folder, at, NUMBER.pack(number % (1 << 64)))
+
+
+def _write_bytes(folder: Path, at: int, content: bytes) -> None:
     with (folder / NAME).open("r+b", buffering=0) as file:
         file.seek(at)
-        file.write(NUMBER.pack(number % (1 << 64)))
+        file.write(content)
 
 
 def _number(data: bytes | mmap.mmap, at: int) -> int:

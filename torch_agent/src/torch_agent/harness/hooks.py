@@ -18,6 +18,7 @@ from typing import Any
 
 from .counting import Counter
 from .epochs import EpochLosses, followed
+from .gate.compute import Compute
 from .gradients import Gradients
 from .leaving import Leaving
 from .listening import UNSCALED, listen_to_loaders, listen_to_saves, listen_to_training
@@ -25,6 +26,7 @@ from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
 from .suspending import Suspender
+from .versions import Unreadable
 
 COMMUNICATION_ENDS_S = 0.2
 """Far more than a thread needs to drop a tensor, even on a busy machine."""
@@ -35,10 +37,12 @@ class Harness:
 
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch, self._folder = torch, folder
+        self._compute: Compute | None = None
+        """None where the process takes no part in the sharing of a GPU's time."""
         self.begin()
 
     def begin(self) -> None:
-        """Start counting from nothing: at the start, and in a forked child."""
+        """Start counting from nothing."""
         self._recorder = Recorder(self._torch, self._folder)
         self._counter = Counter(self._boundary)
         self._suspender: Suspender | None = None
@@ -49,6 +53,16 @@ class Harness:
         """None where the losses of epochs are not asked for."""
         self._has_job = False
         self._off = False
+
+    def share_gpu(self) -> None:
+        """Take part in the sharing of the GPU's time."""
+        self._compute = Compute(self._torch, self._folder, self._suspending().control)
+
+    def forked(self) -> None:
+        """In a forked child: count from nothing."""
+        self.begin()
+        if self._compute is not None:
+            self._compute.forked()
 
     @property
     def steps(self) -> int:
@@ -102,6 +116,8 @@ class Harness:
 
     def _boundary(self) -> None:
         minibatches = self._recorder.boundary()
+        if self._compute is not None:
+            self._compute.boundary(self._recorder.page)
         if self._ending or self._has_job:
             return
         if os.environ.get(RESTORES):
@@ -111,6 +127,8 @@ class Harness:
     def _stand_still_if_asked(self, number: int, agreed: bool | None = None) -> None:
         if self._suspending().boundary(number, self._recorder.page, agreed):
             self._recorder.has_stood_still()
+            if self._compute is not None:
+                self._compute.move()
 
     def _suspending(self) -> Suspender:
         if self._suspender is None:
@@ -123,12 +141,19 @@ class Harness:
         self._training_thread = threading.get_ident()
         if not self._capturing():
             self._guarded(lambda: self._counter.stepped(id(optimizer)))
+        if self._compute is not None:
+            self._compute.goes_on()
 
     def batch_requested(self) -> None:
         """On entry to a DataLoader's `__next__`."""
         self._recorder.sign()
         if self._on_training_thread():
             self._guarded(self._counter.batch_requested)
+
+    def waits(self, workers: int) -> None:
+        """Before the DataLoader gives a batch."""
+        if self._compute is not None and self._on_training_thread():
+            self._compute.waits(workers)
 
     def batch_drawn(self, loader: object) -> None:
         """On return from it with a batch."""
@@ -137,6 +162,8 @@ class Harness:
             self._counter.batch_drawn()
             if self.epochs is not None:
                 self.epochs.drawn(loader)
+            if self._compute is not None:
+                self._compute.computes()
 
     def exhausted(self, loader: object) -> None:
         """On return from it without one."""
@@ -145,6 +172,8 @@ class Harness:
             self._counter.exhausted()
             if self.epochs is not None:
                 self.epochs.exhausted(loader)
+            if self._compute is not None:
+                self._compute.computes()
 
     def backward(self, loss: Any) -> None:
         """Before `loss.backward()`."""
@@ -152,6 +181,8 @@ class Harness:
         self._training_thread = self._training_thread or threading.get_ident()
         self.gradients.backward(loss)
         self._counter.backward()
+        if self._compute is not None:
+            self._compute.goes_on()
         if loss.numel() == 1:
             self._recorder.last_loss = detached = getattr(loss, UNSCALED, loss).detach()
             if self.epochs is not None and not self._capturing():
@@ -177,6 +208,8 @@ class Harness:
         self._guarded(self._counter.finished)
         self._guarded(self._recorder.finish)
         self._note_epoch(EpochLosses.tell)
+        if self._compute is not None:
+            self._compute.ends()
         self._guarded(self._let_communication_end)
 
     def _let_communication_end(self) -> None:
@@ -216,7 +249,11 @@ def install() -> None:
     listen_to_training(torch, harness)
     listen_to_loaders(harness)
     listen_to_saves(torch, harness.saving)
-    os.register_at_fork(after_in_child=harness.begin)
+    os.register_at_fork(after_in_child=harness.forked)
     atexit.register(harness.finish)
     skip_what_is_there()
     _harness = harness
+    try:
+        harness.share_gpu()
+    except (Unreadable, OSError) as error:
+        print(f"sanjaya: this process takes no part in the sharing of its GPU: {error}", file=sys.stderr)

@@ -15,7 +15,7 @@ import os
 import struct
 from dataclasses import astuple, dataclass
 
-MAGIC, VERSION = b"SJHP", 6
+MAGIC, VERSION = b"SJHP", 7
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
 SEQUENCE = struct.Struct("<Q")
@@ -32,6 +32,10 @@ RHYTHM = struct.Struct("<dI")
 RHYTHM_AT = 2560
 SIGNS = struct.Struct("<Q")
 SIGNS_AT = 3072
+MEMORY = struct.Struct("<QQQQQQ")
+MEMORY_AT = 3200
+GATE = struct.Struct("<QdddQ")
+GATE_AT = 3584
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,40 @@ class Handover:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Where the process's memory is, and which limit it keeps to (AntMan, OSDI'20, section 3.1.1)."""
+
+    applied: int = 0
+    """Number of the last change of what the task may have (see control.py) that is applied; 0: none is."""
+    device_bytes: int = 0
+    """On the device, cached blocks included."""
+    cached_bytes: int = 0
+    """Of these, in blocks that are free."""
+    host_bytes: int = 0
+    """On the host, because they do not fit."""
+    minibatch_host_bytes: int = 0
+    """The most that lay there during the last whole mini-batch."""
+    demand_bytes: int = 0
+    """The most that was in use during it, wherever it lay."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How the process has been held up between groups of operations (AntMan, OSDI'20, section 3.1.2)."""
+
+    gates: int = 0
+    """Passed so far."""
+    spacing_p99_s: float = 0.0
+    """Time between two gates that 99 of 100 have kept to."""
+    closed_s: float = 0.0
+    """Waited at gates so far."""
+    last_minibatch_s: float = 0.0
+    """How long the last whole mini-batch took."""
+    closed_minibatches: int = 0
+    """Of an owner: those during which no guest had its gate open."""
+
+
+@dataclass(frozen=True)
 class PageReading:
     """What one rank had done at one moment."""
 
@@ -101,6 +139,10 @@ class PageReading:
     """Losses in a row, up to the newest one, that are NaN or infinite."""
     signs: int = 0
     """Counts what shows that the script goes on between mini-batches: batches, backward passes, files saved."""
+    memory: Memory | None = None
+    """None: its harness knows no limits."""
+    gate: Gate | None = None
+    """None: its harness has no gates."""
 
 
 class PageWriter:
@@ -161,6 +203,21 @@ class PageWriter:
     def rhythm(self, p99_s: float, nonfinite: int) -> None:
         """Publish how long mini-batches take, and how many of the newest losses are no finite numbers."""
         self._put(RHYTHM, RHYTHM_AT, p99_s, nonfinite)
+
+    def memory(self, what: Memory) -> None:
+        """Publish where the memory is."""
+        self._put(MEMORY, MEMORY_AT, *astuple(what))
+
+    def gate(
+        self,
+        gates: int,
+        spacing_p99_s: float,
+        closed_s: float,
+        last_minibatch_s: float,
+        closed_minibatches: int,
+    ) -> None:
+        """Publish what gates have cost (see Gate): at each boundary, hence the values alone."""
+        self._put(GATE, GATE_AT, gates, spacing_p99_s, closed_s, last_minibatch_s, closed_minibatches)
 
     def sign(self, number: int) -> None:
         """Publish that the script goes on; from any thread, hence one aligned word without a sequence number."""

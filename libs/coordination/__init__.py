@@ -1,0 +1,1 @@
+"""How the tasks that share a GPU share it: see README.md."""

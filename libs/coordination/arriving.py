@@ -1,0 +1,90 @@
+"""Which tasks come to a GPU, change their role and leave it, and when an owner is stable beside its guests."""
+
+from __future__ import annotations
+
+from libs.coordination.ledger import scatter
+from libs.coordination.readings import Readings, TaskReading
+from libs.coordination.state import Coordination, Occupant, Peak, Told
+
+STABLE_SAMPLES = 5
+"""So many mini-batches must have been seen of those that an owner has done: of short ones each step sees the last."""
+
+
+def look(state: Coordination, readings: Readings, now_s: float) -> None:
+    """Take in what is seen: tasks that came and left, changes that they have applied, and their peaks."""
+    state.readings, state.at_s = readings, now_s
+    seen = {reading.task: reading for reading in readings.tasks}
+    roles = {task: occupant.guest for task, occupant in state.occupants.items()}
+    state.occupants = {
+        task: _looked_at(state.occupants.get(task), reading, now_s, state.settings.peak_s)
+        for task, reading in seen.items()
+    }
+    if {task: occupant.guest for task, occupant in state.occupants.items()} != roles:
+        _begin_anew(state, roles, now_s)
+    _settle(state, now_s)
+
+
+def owner_of(state: Coordination) -> Occupant | None:
+    """The owner; of several, one of which leaves, the first one."""
+    return next((each for each in state.occupants.values() if not each.guest), None)
+
+
+def guests_of(state: Coordination) -> list[Occupant]:
+    """The guests, in the order of their coming."""
+    return [each for each in state.occupants.values() if each.guest]
+
+
+def _looked_at(before: Occupant | None, reading: TaskReading, now_s: float, peak_s: float) -> Occupant:
+    occupant = before if before is not None else _newcomer(reading, now_s)
+    if occupant.yielded and not reading.begun:
+        occupant.admitted = False
+    occupant.seen = reading
+    while occupant.unconfirmed and occupant.unconfirmed[0].change <= reading.applied:
+        applied = occupant.unconfirmed.pop(0)
+        occupant.confirmed_bytes, occupant.took_s = applied.limit_bytes, now_s - applied.at_s
+    wanted = max(reading.demand_bytes, reading.device_bytes - reading.cached_bytes + reading.host_bytes)
+    later = [peak for peak in occupant.peaks if peak.wanted_bytes > wanted and now_s - peak.at_s < peak_s]
+    occupant.peaks = [*later, Peak(at_s=now_s, wanted_bytes=wanted)] if wanted else later
+    return occupant
+
+
+def _newcomer(reading: TaskReading, now_s: float) -> Occupant:
+    """One that runs already was told its limit by an agent before this one, and may not have applied it."""
+    occupant = Occupant(seen=reading, since_s=now_s, admitted=reading.begun, change=reading.told_change)
+    if reading.begun:
+        occupant.limit_bytes, occupant.share_ratio = reading.told_bytes, reading.told_share_ratio
+        told = Told(change=reading.told_change, limit_bytes=reading.told_bytes, at_s=now_s)
+        occupant.unconfirmed = [told] if reading.told_change else []
+    return occupant
+
+
+def _begin_anew(state: Coordination, roles: dict[str, bool], now_s: float) -> None:
+    """A task came, left or changed its role: a new owner, and a new guest, are beside the others from now on."""
+    owner = owner_of(state)
+    is_new_owner = owner is not None and roles.get(owner.task) is not False
+    for occupant in state.occupants.values():
+        is_new = roles.get(occupant.task) is not occupant.guest
+        if is_new:
+            occupant.since_s = now_s
+        if occupant.guest and (is_new or is_new_owner or owner is None):
+            occupant.settled, occupant.level, occupant.level_s = False, 0.0, now_s
+            occupant.owner_minibatches = owner.seen.minibatches if owner is not None else 0
+
+
+def _settle(state: Coordination, now_s: float) -> None:
+    owner = owner_of(state)
+    if owner is None or not owner.seen.begun:
+        return
+    for guest in guests_of(state):
+        if not guest.settled:
+            guest.settled = _is_stable(state, owner, guest, now_s)
+
+
+def _is_stable(state: Coordination, owner: Occupant, guest: Occupant, now_s: float) -> bool:
+    numbers = state.settings
+    if now_s - max(owner.since_s, guest.since_s) >= numbers.settle_s:
+        return True
+    done = owner.seen.minibatches - guest.owner_minibatches
+    alone = state.ledger.baseline if state.ledger is not None else []
+    enough = done >= numbers.settle_minibatches and len(alone) >= STABLE_SAMPLES
+    return enough and scatter(alone) <= numbers.settle_scatter

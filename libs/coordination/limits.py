@@ -1,0 +1,122 @@
+"""Limits of memory reach their targets: what shrinks is told at once, what grows waits until room is confirmed.
+
+A limit is in force between two boundaries of a process, nobody knows which: so a task may have what the largest of its
+unconfirmed limits allows. The sum of these bounds and the reserve never exceeds the capacity because of a change that
+is made here; an agent that comes after another one finds limits that may, and lets nothing grow until they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from libs.coordination.actions import Admit, AnyAction, SetLimit
+from libs.coordination.arriving import owner_of
+from libs.coordination.memory import Target
+from libs.coordination.state import Coordination, Occupant, Told
+
+
+def bound(occupant: Occupant, capacity_bytes: int) -> int:
+    """The most that the task may have on the GPU by now."""
+    if not occupant.admitted:
+        return 0
+    if not occupant.seen.harnessed:
+        return max(occupant.seen.peak_bytes, occupant.seen.device_bytes)
+    limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
+    return max(in_bytes(limit, capacity_bytes) for limit in limits)
+
+
+def in_bytes(limit_bytes: int | None, capacity_bytes: int) -> int:
+    """No limit is the whole GPU."""
+    return capacity_bytes if limit_bytes is None else limit_bytes
+
+
+def reconcile(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
+    """Bring limits closer to the targets, and admit tasks that there is room for."""
+    shrunk = [
+        _tell(occupant, target, target.limit_bytes, now_s)
+        for task, target in targets.items()
+        if (occupant := state.occupants[task]).admitted and _shrinks(state, occupant, target)
+    ]
+    return [*shrunk, *_grow(state, targets, now_s), *_admit(state, targets, now_s)]
+
+
+def _shrinks(state: Coordination, occupant: Occupant, target: Target) -> bool:
+    capacity = _capacity(state)
+    return in_bytes(target.limit_bytes, capacity) < in_bytes(occupant.limit_bytes, capacity)
+
+
+def _grow(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
+    actions: list[AnyAction] = []
+    for occupant in _owner_first(state):
+        target = targets[occupant.task]
+        if not occupant.admitted or target.limit_bytes == occupant.limit_bytes:
+            continue
+        limit = _within(state, occupant, target.limit_bytes)
+        if _is_worth_it(state, occupant, target, limit):
+            actions.append(_tell(occupant, target, limit, now_s))
+    return actions
+
+
+def _admit(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
+    actions: list[AnyAction] = []
+    for occupant in _owner_first(state):
+        target = targets[occupant.task]
+        if occupant.admitted or occupant.seen.begun or not _may_begin(state, occupant, target):
+            continue
+        limit = _within(state, occupant, target.limit_bytes)
+        actions.append(_tell(occupant, target, limit, now_s))
+        # It has none of the earlier limits: its processes begin with this one, or go on with it.
+        occupant.confirmed_bytes, occupant.unconfirmed, occupant.took_s = limit, [], 0.0
+        occupant.admitted, occupant.yielded = True, False
+        actions.append(Admit(task=occupant.task))
+    return actions
+
+
+def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
+    """Whether there is room: for an owner all that is its own, for a guest what it needs to begin."""
+    room = _room(state)
+    if not occupant.guest:
+        return room >= in_bytes(target.limit_bytes, _capacity(state))
+    if occupant.yielded and owner_of(state) is not None and not occupant.settled:
+        return False
+    needed = occupant.seen.peak_bytes if not occupant.seen.harnessed else target.floor_bytes
+    return room >= needed and in_bytes(target.limit_bytes, _capacity(state)) >= needed
+
+
+def _within(state: Coordination, occupant: Occupant, limit_bytes: int | None) -> int | None:
+    """As much of a limit as there is room for."""
+    capacity = _capacity(state)
+    most = bound(occupant, capacity) + max(0, _room(state))
+    return limit_bytes if in_bytes(limit_bytes, capacity) <= most else most
+
+
+def _is_worth_it(state: Coordination, occupant: Occupant, target: Target, limit: int | None) -> bool:
+    """Whether the limit grows up to its target, or by a grain."""
+    if limit == target.limit_bytes:
+        return True
+    capacity = _capacity(state)
+    gained = in_bytes(limit, capacity) - in_bytes(occupant.limit_bytes, capacity)
+    return gained >= max(1, int(state.settings.grain_ratio * capacity))
+
+
+def _tell(occupant: Occupant, target: Target, limit_bytes: int | None, now_s: float) -> SetLimit:
+    occupant.change += 1
+    occupant.limit_bytes, occupant.cause = limit_bytes, target.cause
+    occupant.unconfirmed.append(Told(change=occupant.change, limit_bytes=limit_bytes, at_s=now_s))
+    return SetLimit(task=occupant.task, limit_bytes=limit_bytes, change=occupant.change)
+
+
+def _owner_first(state: Coordination) -> list[Occupant]:
+    return sorted(state.occupants.values(), key=lambda occupant: occupant.guest)
+
+
+def _room(state: Coordination) -> int:
+    assert state.readings is not None, "nothing was looked at"
+    capacity = state.readings.capacity_bytes
+    reserve = state.readings.reserve_bytes if len(state.occupants) > 1 else 0
+    return capacity - reserve - sum(bound(each, capacity) for each in state.occupants.values())
+
+
+def _capacity(state: Coordination) -> int:
+    assert state.readings is not None, "nothing was looked at"
+    return state.readings.capacity_bytes

@@ -1,0 +1,39 @@
+"""A guest that does not apply a smaller limit in time leaves the GPU that its owner needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from libs.coordination.actions import AnyAction, Stop, Suspend
+from libs.coordination.arriving import guests_of, owner_of
+from libs.coordination.limits import bound, in_bytes
+from libs.coordination.memory import Target
+from libs.coordination.state import Coordination, Occupant
+
+
+def overdue(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
+    """Guests that keep an owner waiting are suspended, and stopped where their memory cannot leave the GPU."""
+    owner = owner_of(state)
+    if owner is None:
+        return []
+    actions: list[AnyAction] = []
+    for guest in guests_of(state):
+        if guest.yielded:
+            if guest.seen.stuck:
+                why = f"its memory cannot be taken off the GPU that {owner.seen.job_id} needs"
+                actions.append(Stop(task=guest.task, why=why))
+        elif guest.admitted and _is_late(state, owner, guest, targets[guest.task], now_s):
+            guest.yielded = True
+            limit_s = state.settings.yield_s
+            why = f"{owner.seen.job_id} needs its memory, and it has not applied its limit within {limit_s:g} s"
+            actions.append(Suspend(task=guest.task, why=why))
+    return actions
+
+
+def _is_late(state: Coordination, owner: Occupant, guest: Occupant, target: Target, now_s: float) -> bool:
+    assert state.readings is not None, "nothing was looked at"
+    capacity = state.readings.capacity_bytes
+    if bound(guest, capacity) <= in_bytes(target.limit_bytes, capacity):
+        return False
+    since_s = guest.unconfirmed[0].at_s if guest.unconfirmed else max(guest.since_s, owner.since_s)
+    return now_s - since_s >= state.settings.yield_s
