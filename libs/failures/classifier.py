@@ -1,8 +1,8 @@
 """Why a job failed: fed with its lines as they come, asked for a verdict at any time.
 
 Of all lines that rules know, the earliest of the best rank decides. A rank is a place on the way from root cause to
-consequence, so a peer's lost connection (70 to 79) yields to whatever another rank says of itself. Memory is bounded: one
-match per rule is kept, the best of them, and the state of the 64 sources that printed last.
+consequence, so a peer's lost connection (70 to 79) yields to whatever another rank says of itself. Memory is bounded:
+one match per rule is kept, the best of them, and the state of the 64 sources that printed last.
 """
 
 from __future__ import annotations
@@ -98,12 +98,8 @@ class Classifier:
         for text in self._to_look_at(line.text):
             hits = self._rules.hits(text)
             source = self._sources.of(line.rank, stream)
-            is_error = self._follow_traceback(source, hits, text)
-            rule = self._deciding(hits, stream)
-            if rule is None and is_error and "handled" not in hits.markers:
-                rule = UNKNOWN_ERROR
-            if rule is not None:
-                self._keep(rule, printed if len(printed) <= LINE_LIMIT else text, line.rank, stream, source)
+            if not self._is_code(source, hits, text):
+                self._judge(hits, source, printed if len(printed) <= LINE_LIMIT else text, line.rank, stream)
             self._mark(hits, line.rank)
 
     def verdict(self, ended: Ended | None = None) -> Verdict | None:
@@ -139,15 +135,26 @@ class Classifier:
                 left -= 1
                 yield piece
 
-    def _follow_traceback(self, source: Source, hits: Hits, text: bytes) -> bool:
-        """Whether this line is the error that a traceback ends with."""
+    def _is_code(self, source: Source, hits: Hits, text: bytes) -> bool:
+        """Whether this line belongs to the frames of a traceback, and so decides nothing."""
         if "chained" in hits.markers:
             source.is_chained = True
+        elif "traceback" in hits.markers or "frame" in hits.markers:
+            source.begin_traceback("frame" in hits.markers)
+        else:
+            if source.is_frame(text):
+                source.framed = True
+                return True
             return False
-        if "traceback" in hits.markers:
-            source.begin_traceback()
-            return False
-        return source.in_traceback and source.ends_with(text)
+        return True
+
+    def _judge(self, hits: Hits, source: Source, line: bytes, rank: int | None, stream: str) -> None:
+        is_error = source.ends_with(line)
+        rule = self._deciding(hits, stream)
+        if rule is None and is_error and "handled" not in hits.markers:
+            rule = UNKNOWN_ERROR
+        if rule is not None:
+            self._keep(rule, line, rank, stream, source)
 
     def _deciding(self, hits: Hits, stream: str) -> Rule | None:
         """The rule of a line: the best of those that hold here; one that is no fallback goes first."""
@@ -176,9 +183,7 @@ class Classifier:
         level = rule.rank
         if rule.fallback and source.follows and self._matches:
             level = max(level, FOLLOWS_RANK)
-        match = Match(
-            rule, self._position, line[:LINE_LIMIT], rank, stream, level, self._sources.progress(rank)
-        )
+        match = Match(rule, self._position, line[:LINE_LIMIT], rank, stream, level, self._sources.progress(rank))
         before = self._matches.get(rule.id)
         if before is None or self._was_survived(before) or match.level < before.level:
             self._matches[rule.id] = match

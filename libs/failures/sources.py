@@ -8,29 +8,35 @@ MOST_SOURCES = 64
 """More ranks than that may print by turns; those that have been silent longest are forgotten."""
 
 
+_INDENTS = (b" ", b"\t")
+_OF_GROUPS = (b"|", b"+")
+"""What the lines of an exception group begin with; they are indented, and say what went wrong."""
+
+
 @dataclass
 class Source:
     """One stream of one rank."""
 
     in_traceback: bool = False
-    """Frames have begun, and the line with the error has not come yet."""
-    is_chained: bool = False
-    """The next traceback, or the one that is being read, follows from another one."""
-    follows: bool = False
-    """The error at the end of the traceback that has just been read was raised while another one was handled."""
+    """Frames come, and the line with the error has not come yet."""
     framed: bool = False
-    """A traceback with frames has been read to its end, or is being read."""
+    """At least one frame has come."""
+    is_chained: bool = False
+    """The next traceback follows from the one before."""
+    follows: bool = False
+    """The error of the traceback that was read last was raised while another one was handled."""
 
-    def begin_traceback(self) -> None:
-        """A line that begins a traceback has come."""
-        self.in_traceback, self.framed = True, False
+    def begin_traceback(self, framed: bool) -> None:
+        """A line that begins a traceback, or a frame of one whose beginning is missing, has come."""
+        self.in_traceback, self.framed = True, framed
+
+    def is_frame(self, text: bytes) -> bool:
+        """Whether this line belongs to the frames of a traceback: it shows code, and says nothing."""
+        return self.in_traceback and (text[:1] in _INDENTS and not text.lstrip().startswith(_OF_GROUPS))
 
     def ends_with(self, text: bytes) -> bool:
-        """Whether this line, which is no marker, is the error that a traceback ends with."""
+        """Whether this line, which is no frame, is the error that a traceback ends with."""
         if not self.in_traceback or not text.strip():
-            return False
-        if text[:1] in (b" ", b"\t"):
-            self.framed = True
             return False
         self.in_traceback = False
         self.follows, self.is_chained = self.is_chained, False

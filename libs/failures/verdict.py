@@ -69,7 +69,7 @@ BANDS = (
     Band(79, 0.85),
     Band(99, 0.75),
 )
-"""Right verdicts among all of a band in the labelled logs, each with one more right and one more wrong verdict than seen."""
+"""Right verdicts among all of a band in the labelled logs, with one more right and one more wrong than seen."""
 DOUBT_HANDLED = 0.7
 """Factor for a line after which the process went on."""
 BY_STATUS, WITHOUT_SIGNATURE = 0.6, 0.75
