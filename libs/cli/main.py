@@ -32,6 +32,7 @@ GROUPS = {
     "archiving": "archive",
     "profiling": "profile",
     "rehearsing": "rehearse",
+    "classifying": "classify rules",
     "what_if": "what-if",
     "planning": "solve simulate",
     "experiment": "generate experiment reproduce",

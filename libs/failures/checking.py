@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from libs.contracts.bad_input import BadInput
 from libs.failures.classifier import Classifier
 from libs.failures.reading import Rules
@@ -10,33 +12,31 @@ from libs.failures.ruleset import RuleSet
 from libs.failures.verdict import Ended
 
 
-def check_examples(read: Rules, rules: RuleSet) -> None:
-    """Every example is decided by its own rule among all others, and no rule matches its counter-example.
+def problems(read: Rules, rules: RuleSet) -> Iterator[BadInput]:
+    """What is wrong with examples: each has to be decided by its own rule among all, and no counter-example matched.
 
-    Raises:
-        BadInput: the first rule or marker for which that is not so, with its place.
+    Args:
+        read: rules with the places where they are written.
+        rules: the same, ready for use.
     """
     for place, rule in enumerate(read.rules):
-        decided = _decided(rules, rule)
+        decided = decided_by(rules, rule)
         if decided != rule.id:
-            taken = f"it is taken by rule {decided}" if decided else "no rule matches it"
-            raise BadInput(read.place(rule), f"example {rule.example!r}: {taken}", "an example that this rule decides")
+            taken = f"rule {decided} takes it" if decided else "no rule matches it"
+            yield BadInput(read.place(rule), f"example {rule.example!r}: {taken}", "an example that this rule decides")
         if any(place in rules.hits(line.encode()).rules for line in rule.counter_example.splitlines()):
-            raise BadInput(read.place(rule), f"it matches its counter-example {rule.counter_example!r}", "no match")
-    for marker in read.markers:
-        if marker.kind not in rules.hits(marker.example.encode()).markers:
-            raise BadInput(f"marker {marker.kind}", f"it does not match its example {marker.example!r}", "a match")
-        if _matches_alone(rules, read, marker.pattern, marker.counter_example):
-            raise BadInput(f"marker {marker.kind}", f"it matches {marker.counter_example!r}", "no match")
+            yield BadInput(read.place(rule), f"it matches its counter-example {rule.counter_example!r}", "no match")
+    for number, marker in enumerate(read.markers):
+        alone = RuleSet(Rules(markers=[marker]))
+        if not alone.hits(marker.example.encode()).markers:
+            yield BadInput(f"marker {number} ({marker.kind})", f"no match of {marker.example!r}", "a match")
+        if alone.hits(marker.counter_example.encode()).markers:
+            yield BadInput(f"marker {number} ({marker.kind})", f"it matches {marker.counter_example!r}", "no match")
 
 
-def _decided(rules: RuleSet, rule: Rule) -> str:
+def decided_by(rules: RuleSet, rule: Rule) -> str:
+    """The id of the rule that decides a rule's example; empty where none does."""
     classifier = Classifier(rules)
     classifier.feed(rule.example, stream=rule.streams[0])
     found = classifier.verdict(Ended(exit_code=1))
     return found.rule if found else ""
-
-
-def _matches_alone(rules: RuleSet, read: Rules, pattern: str, text: str) -> bool:
-    alone = RuleSet(Rules(markers=[each for each in read.markers if each.pattern == pattern]))
-    return bool(alone.hits(text.encode()).markers)

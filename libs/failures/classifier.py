@@ -88,7 +88,7 @@ class Classifier:
             rank: of the process that printed them, where it is known; prefixes of lines name it, too.
             stream: one of `rule.STREAMS`, or `merged`.
         """
-        for line in lines(data.encode() if isinstance(data, str) else data):
+        for line in lines(data.encode("utf-8", "replace") if isinstance(data, str) else data):
             self.feed_line(line, rank=rank, stream=stream)
 
     def feed_line(self, printed: bytes, *, rank: int | None = None, stream: str = MERGED) -> None:

@@ -65,7 +65,7 @@ def _closure(first: tuple[str, ...]) -> tuple[dict[str, str], set[str]]:
 
 @cache
 def _read(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Digest of a file's syntax tree, of a package with its YAML files; and the modules that it imports, or their names."""
+    """Digest of a file's syntax tree, of a package's with its YAML files; and the modules that it imports or names."""
     tree = ast.parse(path.read_bytes())
     imported = tuple(_imports(tree))
     for node in ast.walk(tree):
