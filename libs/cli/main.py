@@ -33,6 +33,7 @@ GROUPS = {
     "profiling": "profile",
     "data": "data",
     "rehearsing": "rehearse",
+    "classifying": "classify rules",
     "what_if": "what-if",
     "planning": "solve simulate",
     "experiment": "generate experiment reproduce",
