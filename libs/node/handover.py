@@ -10,8 +10,8 @@ from libs.node.task import GUEST, Status, Task, Want
 def gpus_taken(task: Task, active: Collection[Task]) -> bool:
     """Whether another task has not left the task's GPUs yet: it is being stopped or suspended, or was thought lost.
 
-    Of two tasks that have not been launched yet the one goes first that was ordered first. Guests wait for no task and
-    none waits for them: the node's coordination divides the GPU.
+    Of two tasks that have not been launched yet the one goes first that was ordered first. A guest waits for no task
+    that goes on, and none waits for it while it does: the node's coordination divides the GPU.
 
     Args:
         active: the node's tasks that have not ended, in the order of their launch orders.

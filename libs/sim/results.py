@@ -120,7 +120,10 @@ def _by_status(jobs: Sequence[Outcome]) -> dict[str, dict[str, float]]:
 
 
 def _utilisation(jobs: Sequence[Outcome], cluster: Cluster) -> float | None:
-    """GPU time held by these jobs over the GPU time of the cluster, from first submission to last end."""
+    """GPU time held by these jobs over the GPU time of the cluster, from first submission to last end.
+
+    A GPU with an owner and guests counts once for each of them: with guests there may be more than 1.
+    """
     ends = [job.finish_s for job in jobs if job.finish_s is not None]
     span_s = max(ends) - min(job.submit_s for job in jobs) if ends else 0.0
     return sum(job.gpu_s for job in jobs) / (span_s * cluster.total_gpus) if span_s > 0 else None

@@ -56,21 +56,23 @@ def _seated(cell: Cell, now_s: float) -> Plan:
     queued = [cell.jobs[job_id] for _, _, job_id in cell.guest_queue]
     if not resting and not queued:
         return
-    seats, refused = Seats(cell), dict[str, None]()
+    seats, refused = Seats(cell), dict[str, str]()
     for job in merge(resting, queued, key=attrgetter("order")):
         # What is taken only becomes more: where one job of a shape finds no seat, none of its shape does.
-        choice = None
-        if job.suspended:
-            choice = seats.return_of(job)
-        elif job.shape not in refused:
-            choice = seats.choice(job)
-        if choice is None:
-            if not job.suspended:
-                refused[job.shape] = None
-            yield from _told_why(cell, job, seats)
+        if job.shape in refused and not job.suspended:
+            if job.wait_code != refused[job.shape]:
+                yield from _told_why(cell, job, refused[job.shape], seats)
             continue
-        yield _goes_on(cell, job, choice, now_s) if job.suspended else _placed(cell, job, choice, seats)
-        seats.changed(choice.gang)
+        choice = seats.return_of(job) if job.suspended else seats.choice(job)
+        if choice is not None:
+            yield _goes_on(cell, job, choice, now_s) if job.suspended else _placed(cell, job, choice, seats)
+            seats.changed(choice.gang)
+            continue
+        cause = _cause(cell, job)
+        if not job.suspended:
+            refused[job.shape] = cause
+        if job.wait_code != cause:
+            yield from _told_why(cell, job, cause, seats)
 
 
 def _rests(job: Job) -> bool:
@@ -82,17 +84,20 @@ def _beside(cell: Cell, job: Job, gang: list[TaskPlacement]) -> list[str]:
 
 
 def _placed(cell: Cell, job: Job, choice: Choice, seats: Seats) -> JobPlaced:
-    where = ", ".join(task.node_id for task in choice.gang)
+    where, others = ", ".join(task.node_id for task in choice.gang), _beside(cell, job, choice.gang)
     gpus, mean = job.spec.gpus.count, choice.load / job.spec.gpus.count
     bound = cell.settings.guest_utilisation
     numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(choice.gang), "load": round(mean, 4), "bound": bound}
-    message = f"a guest on {counted(gpus, 'GPU')} of {where}, {mean:.0%} busy: the least of those that take guests"
+    company = f", beside {', '.join(others)}" if others else ""
+    message = (
+        f"a guest on {counted(gpus, 'GPU')} of {where}{company}: {mean:.0%} busy, the least of those that take any"
+    )
     taken = {(task.node_id, index): None for task in choice.gang for index in task.gpu_indices}
     return JobPlaced(
         job_id=job.job_id,
         attempt=job.attempt,
         gang=choice.gang,
-        packed_with=_beside(cell, job, choice.gang),
+        packed_with=others,
         role=Role.GUEST,
         reason=Reason(
             code="LeastLoaded", message=message, numbers=numbers, rejected=_rejected(cell, job, seats, taken)
@@ -108,14 +113,20 @@ def _goes_on(cell: Cell, job: Job, choice: Choice, now_s: float) -> TimeSliceSta
     return resumed(cell, job, choice.gang, _beside(cell, job, choice.gang), ends_s=ends_s, reason=reason)
 
 
-def _told_why(cell: Cell, job: Job, seats: Seats) -> Plan:
-    """The decision to tell the job why it has no seat, if that is another cause than before."""
+def _cause(cell: Cell, job: Job) -> str:
+    """Why the job has no seat: there are too few GPUs for it at all, or none of those that there are takes it now."""
     servers = cell.servers_for(job)
-    never = gangs.capacity(job.spec.gpus, servers) < job.spec.gpus.count
-    if never:
-        yield from waiting.told_why(cell, job, servers, None, 0.0)
-    elif job.wait_code != PendingReason.NO_GUEST_SEAT:
+    if gangs.capacity(job.spec.gpus, servers) >= job.spec.gpus.count:
+        return PendingReason.NO_GUEST_SEAT
+    return waiting.cause_to_wait(cell, job, servers, None)
+
+
+def _told_why(cell: Cell, job: Job, cause: str, seats: Seats) -> Plan:
+    """The decision to tell the job why it has no seat."""
+    if cause == PendingReason.NO_GUEST_SEAT:
         yield from told(job, _no_seat(cell, job, seats))
+    else:
+        yield from waiting.told_why(cell, job, cell.servers_for(job), None, 0.0)
 
 
 def _no_seat(cell: Cell, job: Job, seats: Seats) -> Reason:

@@ -46,6 +46,8 @@ class Seats:
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
         self._loads: dict[str, list[float]] = {}
+        self._idle: dict[str, list[Seat]] = {}
+        """{server: its GPUs that take another guest, whichever that is, the least loaded first}."""
 
     def loads(self, node: Node) -> list[float]:
         """Of the server's GPUs."""
@@ -58,13 +60,14 @@ class Seats:
         """A guest has come to these GPUs."""
         for task in gang:
             self._loads.pop(task.node_id, None)
+            self._idle.pop(task.node_id, None)
 
     def why_not(self, job: Job, node: Node, index: int) -> str | None:
-        """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there.
+        """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there."""
+        return self._closed(node, index) or self._closed_to(job, node, index)
 
-        Candidates have been less than M busy, and have a seat; a server needs memory of its host for what its guests
-        may have to take off its GPUs.
-        """
+    def _closed(self, node: Node, index: int) -> str | None:
+        """The same, whichever the job is: candidates have been less than M busy, and nothing is to be their owner."""
         cell, gpu = self._cell, node.gpus[index]
         if not node.is_healthy(index):
             return "Unhealthy"
@@ -73,19 +76,29 @@ class Seats:
         owners = owners_on(cell, node, index)
         if len(owners) < len(gpu.holders):
             return "IsBeingOffered"
-        if owners and not (cell.takes_guests and node.scales_compute):
-            return "HasOwner"
-        guests = [cell.jobs[other] for other in gpu.guests if other != job.job_id]
+        return "HasOwner" if owners and not (cell.takes_guests and node.scales_compute) else None
+
+    def _closed_to(self, job: Job, node: Node, index: int) -> str | None:
+        """The same of this job: it needs a seat, and memory of the host for what guests may have to leave the GPUs."""
+        cell, owners = self._cell, owners_on(self._cell, node, index)
+        guests = [cell.jobs[other] for other in node.gpus[index].guests if other != job.job_id]
         if not may_share(cell, node, index, [*guests, job], owners):
             return "NoSeat"
         return "NoHostMemory" if (owners or guests) and not _has_spill(cell, node, job) else None
 
     def open_on(self, job: Job, node: Node, gpu_type: str) -> list[Seat]:
         """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for."""
-        loads = self.loads(node)
-        found = (Seat(loads[i], i) for i in node.healthy.get(gpu_type, ()) if self.why_not(job, node, i) is None)
-        ranked = sorted(found)
-        return ranked[: rooms_for(self._cell, job).now(node, len(ranked))]
+        idle = self._idle.get(node.node_id)
+        if idle is None:
+            loads = self.loads(node)
+            seats = (Seat(load, i) for i, load in enumerate(loads) if self._closed(node, i) is None)
+            idle = self._idle[node.node_id] = sorted(seats)
+        found = [
+            seat
+            for seat in idle
+            if node.gpus[seat.gpu].gpu_type == gpu_type and self._closed_to(job, node, seat.gpu) is None
+        ]
+        return found[: rooms_for(self._cell, job).now(node, len(found))] if found else found
 
     def choice(self, job: Job) -> Choice | None:
         """Where the queued job goes: on the fewest servers of those with candidates, there on the least loaded."""
