@@ -73,6 +73,7 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.gavel_jct
 	$(BIN)/python -m tests.bench.live_against_simulated
 	$(BIN)/python -m tests.bench.starts
+	$(BIN)/python -m tests.bench.classifier
 
 up: setup ## keep a cell running on this machine
 	$(BIN)/sanjaya up

@@ -13,8 +13,11 @@ from drain3 import TemplateMiner
 from drain3.masking import MaskingInstruction
 from drain3.template_miner_config import TemplateMinerConfig
 
+from libs.failures.classifier import NO_ERROR
 from libs.failures.lines import cleaned, lines, printable
+from libs.failures.rule import MERGED
 from libs.failures.ruleset import RuleSet
+from libs.failures.sources import Sources
 from libs.failures.verdict import LINE_LIMIT
 
 LONGEST = 512
@@ -60,20 +63,21 @@ class Candidates:
 
     def feed(self, job: str, log: bytes) -> None:
         """Take the log of a job."""
-        for printed in lines(log):
-            text = cleaned(printed).text[:LINE_LIMIT]
-            if self._is_candidate(text):
+        sources = Sources()
+        for position, printed in enumerate(lines(log)):
+            line = cleaned(printed)
+            text = line.text[:LINE_LIMIT]
+            hits = self._rules.hits(text)
+            source = sources.of(line.rank, MERGED)
+            if source.is_code(hits.markers, text, position):
+                continue
+            source.ends_with(hits.markers, text)
+            if not hits.rules and NO_ERROR.isdisjoint(hits.markers) and _ERRORS.search(text) is not None:
                 self._add(job, printable(text, LONGEST).strip())
 
     def found(self) -> Iterable[Candidate]:
         """The groups, those of most jobs first, then those of most lines."""
         return sorted(self._groups.values(), key=lambda each: (-len(each.jobs), -each.lines, each.template))
-
-    def _is_candidate(self, text: bytes) -> bool:
-        if _ERRORS.search(text) is None:
-            return False
-        hits = self._rules.hits(text)
-        return not hits.rules and not hits.markers & {"handled", "traceback", "frame", "chained"}
 
     def _add(self, job: str, line: str) -> None:
         found = self._miner.add_log_message(line)

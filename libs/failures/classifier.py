@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import msgspec
 
 from libs.failures import exits
-from libs.failures.lines import cleaned, lines, printable, windows
+from libs.failures.lines import WINDOW, Line, cleaned, lines, printable, windows
 from libs.failures.rule import CONTEXTS, MERGED, Rule, Versions
-from libs.failures.ruleset import Hits, RuleSet
+from libs.failures.ruleset import NOTHING, Hits, RuleSet
 from libs.failures.sources import Source, Sources
 from libs.failures.verdict import DOUBT_HANDLED, LINE_LIMIT, Ended, Verdict, confidence_of
 
@@ -30,6 +30,9 @@ CONTEXT_LINES = 400
 """How many lines of a job a context lasts, unless progress ends it."""
 WINDOWS_WITH_MATCHES = 8
 """In how many windows of one line rules are looked for; all of them are searched for the rules' literals."""
+
+NO_ERROR = frozenset(("handled", "warning"))
+"""Markers of lines that decide nothing, unless their rule is `even_if_handled`."""
 
 UNKNOWN_ERROR = Rule(
     id="unknown_exception",
@@ -79,6 +82,7 @@ class Classifier:
         self._position = 0
         self._contexts: dict[str, int] = {}
         self._context_progress = 0
+        self._had_traceback = False
 
     def feed(self, data: bytes | str, *, rank: int | None = None, stream: str = MERGED) -> None:
         """Take whole lines.
@@ -95,11 +99,15 @@ class Classifier:
         """Take one line, without its end."""
         self._position += 1
         line = cleaned(printed, rank)
-        for text in self._to_look_at(line.text):
+        for text in (line.text,) if len(line.text) <= WINDOW else self._to_look_at(line.text):
             hits = self._rules.hits(text)
+            if hits is NOTHING and not self._had_traceback:
+                continue
             source = self._sources.of(line.rank, stream)
-            if not self._is_code(source, hits, text):
-                self._judge(hits, source, printed if len(printed) <= LINE_LIMIT else text, line.rank, stream)
+            if source.is_code(hits.markers, text, self._position):
+                self._had_traceback = True
+            else:
+                self._judge(hits, line._replace(text=text), source, stream)
             self._mark(hits, line.rank)
 
     def verdict(self, ended: Ended | None = None) -> Verdict | None:
@@ -135,30 +143,22 @@ class Classifier:
                 left -= 1
                 yield piece
 
-    def _is_code(self, source: Source, hits: Hits, text: bytes) -> bool:
-        """Whether this line belongs to the frames of a traceback, and so decides nothing."""
-        if "chained" in hits.markers:
-            source.is_chained = True
-        elif "traceback" in hits.markers or "frame" in hits.markers:
-            source.begin_traceback("frame" in hits.markers)
-        else:
-            if source.is_frame(text):
-                source.framed = True
-                return True
-            return False
-        return True
-
-    def _judge(self, hits: Hits, source: Source, line: bytes, rank: int | None, stream: str) -> None:
-        is_error = source.ends_with(line)
-        rule = self._deciding(hits, stream)
-        if rule is None and is_error and "handled" not in hits.markers:
+    def _judge(self, hits: Hits, line: Line, source: Source, stream: str) -> None:
+        in_traceback = source.in_traceback
+        is_error = source.ends_with(hits.markers, line.text)
+        is_handled = not NO_ERROR.isdisjoint(hits.markers)
+        if "handled" in hits.markers:
+            source.handled_at = self._position
+        elif in_traceback and not source.in_traceback:
+            is_handled = source.is_handled
+        rule = self._deciding(hits, stream, is_handled)
+        if rule is None and is_error and not is_handled:
             rule = UNKNOWN_ERROR
         if rule is not None:
-            self._keep(rule, line, rank, stream, source)
+            self._keep(rule, line, stream, source)
 
-    def _deciding(self, hits: Hits, stream: str) -> Rule | None:
+    def _deciding(self, hits: Hits, stream: str, is_handled: bool) -> Rule | None:
         """The rule of a line: the best of those that hold here; one that is no fallback goes first."""
-        is_handled = "handled" in hits.markers
         found = None
         for place in hits.rules:
             rule = self._rules.rules[place]
@@ -179,11 +179,13 @@ class Classifier:
         since = self._contexts.get(context)
         return since is not None and self._position - since <= CONTEXT_LINES
 
-    def _keep(self, rule: Rule, line: bytes, rank: int | None, stream: str, source: Source) -> None:
+    def _keep(self, rule: Rule, line: Line, stream: str, source: Source) -> None:
         level = rule.rank
         if rule.fallback and source.follows and self._matches:
             level = max(level, FOLLOWS_RANK)
-        match = Match(rule, self._position, line[:LINE_LIMIT], rank, stream, level, self._sources.progress(rank))
+        shown = line.printed if len(line.printed) <= LINE_LIMIT else line.text[:LINE_LIMIT]
+        progress = self._sources.progress(line.rank)
+        match = Match(rule, self._position, shown, line.rank, stream, level, progress)
         before = self._matches.get(rule.id)
         if before is None or self._was_survived(before) or match.level < before.level:
             self._matches[rule.id] = match

@@ -37,7 +37,7 @@ MERGED = "merged"
 
 CONTEXTS = ("saving", "reading", "diverging", "lookup")
 """What the lines before a line say about the program at that time."""
-MARKERS = (*CONTEXTS, "saved", "progress", "handled", "traceback", "frame", "chained")
+MARKERS = (*CONTEXTS, "saved", "progress", "handled", "warning", "traceback", "frame", "chained")
 """Kinds of lines that decide nothing by themselves."""
 
 

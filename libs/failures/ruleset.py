@@ -73,8 +73,8 @@ class RuleSet:
         )
 
     def may_hit(self, text: bytes) -> bool:
-        """Whether any rule or marker could match a part of this text; reads it once."""
-        return self._filter.Match(text, True) is not None
+        """Whether this text has the literals of any rule; reads it once."""
+        return any(place < len(self.rules) for place in self._filter.Match(text, True) or [])
 
     def looks_at_every_line(self) -> list[Rule]:
         """Rules whose pattern has no literal: they cost time on every line."""

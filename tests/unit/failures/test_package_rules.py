@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,8 @@ import pytest
 from libs.failures.checking import problems
 from libs.failures.classifier import Classifier
 from libs.failures.package import package_files, package_rules
+from libs.failures.records import classify, records
+from libs.failures.scoring import Score
 from libs.failures.verdict import Ended
 
 LABELLED = Path(__file__).parents[4] / "shared" / "data" / "failures"
@@ -27,19 +27,19 @@ def test_there_are_enough_rules_and_causes():
 
 
 @pytest.mark.parametrize(("name", "least"), [("failures.jsonl", 62), ("failures-modern.jsonl", 51)])
-def test_labelled_logs_have_the_reasons_of_their_labels(name: str, least: int):
+def test_labelled_logs_have_the_reasons_and_lines_of_their_labels(name: str, least: int):
     path = LABELLED / name
     if not path.exists():
         pytest.skip(f"{path} is not there")
-    right: Counter[bool] = Counter()
-    for line in path.read_text().splitlines():
-        labelled = json.loads(line)
-        classifier = Classifier(package_rules())
-        classifier.feed(labelled["log"])
-        ended = Ended(exit_code=labelled.get("exit_code"), signal=labelled.get("signal"))
-        verdict = classifier.verdict(ended)
-        right[verdict is not None and verdict.reason == labelled["reason"]] += 1
-    assert right[True] >= least
+    score = Score(name)
+    for record in records(name, path.read_text()):
+        assert record.reason is not None
+        score.add(record.reason, record.deciding_line, classify(record, package_rules()))
+    assert score.right >= least and score.lines >= 0.85 * score.total, score.summary()
+
+
+def test_no_rule_is_tried_on_every_line():
+    assert package_rules().looks_at_every_line() == []
 
 
 def test_a_healthy_end_has_no_verdict():
