@@ -19,6 +19,7 @@ from tests.e2e.second_tree import PATCH, Replacement
 from tests.e2e.test_mechanisms import LINES
 
 ROOT = Path(__file__).parents[2]
+HARNESS = ROOT / "torch_agent/src/torch_agent/harness"
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -107,6 +108,17 @@ def test_a_clock_or_a_dice_in_a_core_is_noticed(copy: Path, line: str):
     with (copy / module).open("a") as file:
         file.write(f"\n{line}\n")
     assert "TID251" in ruff(copy, module)
+
+
+def test_the_harness_needs_no_package_of_ours_in_the_jobs_interpreter():
+    """It is loaded by its path; an image may have neither `torch_agent` nor `libs`."""
+    imported = [
+        f"{path.relative_to(HARNESS)}: {line}"
+        for path in sorted(HARNESS.rglob("*.py"))
+        for line in path.read_text("utf-8").splitlines()
+        if line.lstrip().startswith(("from torch_agent", "import torch_agent", "from libs", "import libs"))
+    ]
+    assert imported == []
 
 
 def test_the_package_names_the_roster():

@@ -15,9 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from torch_agent.harness.control import ControlReader
-from torch_agent.harness.gpu_page import GpuPage
-
+from ..control import ControlReader
+from ..gpu_page import GpuPage
 from .depth import GroupsInFlight
 from .pace import Pace
 from .spacing import Spacing

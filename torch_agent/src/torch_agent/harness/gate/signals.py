@@ -11,8 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from torch_agent.harness.gpu_page import IDLE_S, GpuPage
-
+from ..gpu_page import IDLE_S, GpuPage
 from .waits import Waits
 
 SMOOTHING = 0.1
