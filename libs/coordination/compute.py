@@ -8,6 +8,7 @@ from __future__ import annotations
 from libs.coordination import ledger as ledgers
 from libs.coordination.actions import SetShare
 from libs.coordination.arriving import guests_of, owner_of
+from libs.coordination.limits import has_to_shrink
 from libs.coordination.state import Coordination, Ledger, Occupant
 
 
@@ -19,6 +20,8 @@ class Cause:
     GAPS = "GapsAlone"
     """The owner's mini-batches scatter too much, or say nothing."""
     PAID = "WithinInterferenceTarget"
+    SHRINKS = "OnTheWayToItsBoundary"
+    """It has to apply a smaller limit, which it can at its next boundary alone: gates would keep it from that."""
 
 
 def account(state: Coordination, elapsed_s: float) -> None:
@@ -43,10 +46,11 @@ def shares(state: Coordination, now_s: float) -> list[SetShare]:
         wanted = _beside(state, owner, guests, now_s)
     actions = []
     for guest in guests:
-        share, cause = wanted[guest.task]
+        share, cause = (1.0, Cause.SHRINKS) if has_to_shrink(guest) else wanted[guest.task]
         _note_cause(guest, cause, now_s)
         if share != guest.share_ratio:
             guest.share_ratio = share
+            guest.level_tried = guest.level_tried or share > 0
             actions.append(SetShare(task=guest.task, share_ratio=share))
     return actions
 
@@ -71,17 +75,16 @@ def _beside(state: Coordination, owner: Occupant, guests: list[Occupant], now_s:
 def _climb(state: Coordination, ledger: Ledger, owner: Occupant, guest: Occupant, now_s: float) -> None:
     """A step up per period as long as the ledger is not overdrawn, else down to the half."""
     numbers, done = state.settings, owner.seen.minibatches
+    few = done - guest.level_minibatches < numbers.share_step_minibatches
     if guest.level == 0.0:
         level = numbers.share_step
-    elif (
-        done - guest.level_minibatches < numbers.share_step_minibatches or now_s - guest.level_s < numbers.share_step_s
-    ):
+    elif few or not guest.level_tried or now_s - guest.level_s < numbers.share_step_s:
         return
     elif ledger.credit_s < 0:
         level = max(numbers.share_step, guest.level / 2)
     else:
         level = min(1.0, guest.level + numbers.share_step)
-    guest.level, guest.level_s, guest.level_minibatches = round(level, 6), now_s, done
+    guest.level, guest.level_s, guest.level_minibatches, guest.level_tried = round(level, 6), now_s, done, False
 
 
 def _most(guest: Occupant) -> float:

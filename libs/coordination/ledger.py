@@ -15,7 +15,7 @@ from libs.coordination.readings import TaskReading
 from libs.coordination.settings import Settings
 from libs.coordination.state import Ledger
 
-KNOWN_AFTER = 5
+KNOWN_AFTER = 10
 """Mini-batches with closed gates, before which there is no baseline."""
 PHASE = 3
 """Mini-batches in a row that make a new phase, and that are looked at where one is suspected."""
@@ -45,7 +45,9 @@ def is_stable(ledger: Ledger, numbers: Settings) -> bool:
 
 def account(ledger: Ledger, numbers: Settings, owner: TaskReading, elapsed_s: float, share_ratio: float) -> None:
     """Take in the owner's mini-batches since the last step, during which gates were open with this share."""
-    ledger.opened_s += elapsed_s * share_ratio
+    if share_ratio > 0:
+        ledger.open_s += elapsed_s
+        ledger.used_s += elapsed_s * share_ratio
     done = owner.minibatches - ledger.minibatches
     closed = min(done, owner.closed_minibatches - ledger.closed_minibatches)
     ledger.minibatches, ledger.closed_minibatches = owner.minibatches, owner.closed_minibatches
@@ -102,6 +104,8 @@ def _allowed(ledger: Ledger, numbers: Settings, share_ratio: float) -> bool:
 
 def _closed(ledger: Ledger, numbers: Settings, took_s: float, minibatches: int) -> None:
     ledger.probes = max(0, ledger.probes - minibatches)
+    if ledger.open_until_s is None:  # mini-batches of earlier grants are accounted for, or were not touched by them
+        ledger.reserved_s = ledger.open_s = ledger.used_s = 0.0
     ledger.baseline = [*ledger.baseline, took_s][-numbers.baseline_minibatches :]
     latest, before = ledger.baseline[-PHASE:], ledger.baseline[:-PHASE]
     if len(before) >= KNOWN_AFTER and _is_another_phase(latest, before, numbers):
@@ -134,11 +138,15 @@ def _earn(ledger: Ledger, numbers: Settings, minibatches: int) -> None:
 
 
 def _charge(ledger: Ledger, minibatches: int) -> None:
-    """Take what mini-batches with open gates have cost, and learn from it what a grant will cost."""
-    opened_s, ledger.opened_s, ledger.reserved_s = ledger.opened_s, 0.0, 0.0
+    """Take what mini-batches with open gates have cost, and learn from it what a grant will cost.
+
+    That is never more than the time for which gates were open: what is beyond it, the owner itself has caused.
+    """
+    open_s, used_s = ledger.open_s, ledger.used_s
+    ledger.open_s = ledger.used_s = ledger.reserved_s = 0.0
     if not ledger.opened or len(ledger.baseline) < KNOWN_AFTER:
         return
-    excess_s = minibatches * (median(ledger.opened) - median(ledger.baseline))
+    excess_s = min(open_s, minibatches * (median(ledger.opened) - median(ledger.baseline)))
     ledger.credit_s -= excess_s
-    if opened_s > 0:
-        ledger.cost_ratio += LEARNING * (max(0.0, excess_s / opened_s) - ledger.cost_ratio)
+    if used_s > 0:
+        ledger.cost_ratio += LEARNING * (max(0.0, excess_s / used_s) - ledger.cost_ratio)

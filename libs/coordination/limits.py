@@ -25,6 +25,13 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
     return max(in_bytes(limit, capacity_bytes) for limit in limits)
 
 
+def has_to_shrink(occupant: Occupant) -> bool:
+    """Whether a smaller limit than one that may be in force waits for its next boundary."""
+    newest = occupant.limit_bytes
+    limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
+    return newest is not None and any(limit is None or limit > newest for limit in limits)
+
+
 def in_bytes(limit_bytes: int | None, capacity_bytes: int) -> int:
     """No limit is the whole GPU."""
     return capacity_bytes if limit_bytes is None else limit_bytes

@@ -80,6 +80,8 @@ class Occupant(msgspec.Struct, kw_only=True):
     level_s: float = 0.0
     """When that changed, and below how many mini-batches the owner had done."""
     level_minibatches: int = 0
+    level_tried: bool = False
+    """It has had this share since."""
     yielded: bool = False
     """It was asked to leave the GPU."""
     paced: bool = False
@@ -119,8 +121,10 @@ class Ledger(msgspec.Struct, kw_only=True):
     """Expected cost of grants that no mini-batch has shown yet."""
     cost_ratio: float = 1.0
     """What guests cost per second of open gates and unit of share; 1 until it is known."""
-    opened_s: float = 0.0
-    """Time with open gates times share, that no mini-batch has shown yet."""
+    open_s: float = 0.0
+    """Time with open gates that no mini-batch has shown yet,"""
+    used_s: float = 0.0
+    """and that time, each part of it times the share that was in force."""
     open_until_s: float | None = None
     """End of the grant in force."""
     recent_open: float = 0.0

@@ -27,6 +27,7 @@ _SHARES = {
     compute.Cause.FREE: "the GPU has no owner",
     compute.Cause.BEGINS: "the owner is not stable beside it yet",
     compute.Cause.GAPS: "the owner's mini-batches scatter too much to be protected otherwise",
+    compute.Cause.SHRINKS: "it applies a smaller limit at its next boundary",
     compute.Cause.PAID: "what it costs the owner stays within the target",
 }
 

@@ -52,6 +52,8 @@ class Job:
     was_opened: bool = False
     host_at_start: int = 0
     suspended: bool = False
+    lost_s: float = 0.0
+    """Of its time, to guests."""
 
     @property
     def task(self) -> str:
@@ -169,6 +171,7 @@ class Gpu:
             job.was_opened = job.was_opened or opened > 0
             self._end_minibatch(job, at_s)
         job.left_s -= (end_s - at_s) * speed
+        job.lost_s += 0.0 if job.guest else STEP_S * (1.0 - speed)
         job.was_opened = job.was_opened or opened > 0
 
     def _end_minibatch(self, job: Job, at_s: float) -> None:

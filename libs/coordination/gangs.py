@@ -1,0 +1,73 @@
+"""A task with several GPUs of a node: each GPU has its own coordination, its processes hear of one change at a time.
+
+One share for all of them, the smallest, because ranks wait for each other; so is pacing, and never is one rank stopped
+alone. The limit is that of the GPU with the least room: processes of a task read one limit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from libs.coordination.actions import Admit, AnyAction, Pace, SetLimit, SetShare
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Which changes of its GPUs the processes have applied once they say that they have applied this number."""
+
+    number: int
+    changes: dict[int, int]
+
+
+class Gang(msgspec.Struct, kw_only=True):
+    """What the GPUs of one task want of it."""
+
+    gpus: list[int]
+    limits: dict[int, int | None] = {}
+    changes: dict[int, int] = {}
+    """{GPU: number of its newest change}."""
+    shares: dict[int, float] = {}
+    admitted_by: list[int] = []
+    paced: bool = False
+    written: list[Written] = []
+    """Oldest first; the first one is applied, or was in force before."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it may begin: there is room on all of its GPUs."""
+        return all(gpu in self.admitted_by for gpu in self.gpus)
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """For each of its processes; None: unlimited."""
+        return min((limit for limit in self.limits.values() if limit is not None), default=None)
+
+    @property
+    def share_ratio(self) -> float:
+        """For all of its processes."""
+        return min(self.shares.values(), default=1.0)
+
+
+def take(gang: Gang, gpu: int, action: AnyAction) -> None:
+    """Note what one of the GPUs wants."""
+    if isinstance(action, SetLimit):
+        gang.limits[gpu], gang.changes[gpu] = action.limit_bytes, action.change
+    elif isinstance(action, SetShare):
+        gang.shares[gpu] = action.share_ratio
+    elif isinstance(action, Pace):
+        gang.paced = gang.paced or action.paced
+    elif isinstance(action, Admit) and gpu not in gang.admitted_by:
+        gang.admitted_by.append(gpu)
+
+
+def wrote(gang: Gang, number: int) -> None:
+    """The processes can read the newest changes under this number."""
+    if not gang.written or gang.written[-1].number != number:
+        gang.written.append(Written(number=number, changes=dict(gang.changes)))
+
+
+def applied(gang: Gang, gpu: int, number: int) -> int:
+    """The newest change of a GPU that processes have applied which say this number; older numbers are forgotten."""
+    while len(gang.written) > 1 and gang.written[1].number <= number:
+        gang.written.pop(0)
+    known = gang.written[0] if gang.written and gang.written[0].number <= number else None
+    return known.changes.get(gpu, 0) if known is not None else 0

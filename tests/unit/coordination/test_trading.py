@@ -1,0 +1,80 @@
+"""Guests without an owner trade memory, on a model; nine splits are the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from libs.contracts.agent import MemoryTraded
+from tests.unit.coordination.model import CAPACITY, Gpu, Job
+
+DEMAND = int(CAPACITY / 1.4)
+"""Of each of two guests: together the GPU has 70 % of it."""
+MINUTE = 60.0
+
+Slowed = Callable[[float], float]
+
+
+def sensitive(times: float, power: float = 1.0) -> Slowed:
+    return lambda missing: 1.0 + times * missing**power
+
+
+def rates(slowed: list[Slowed], parts: list[float]) -> float:
+    """Sum of the rates, each over its best, of guests with these parts of the GPU."""
+    return sum(1.0 / slow(max(0.0, 1.0 - part * CAPACITY / DEMAND)) for slow, part in zip(slowed, parts, strict=True))
+
+
+def run(slowed: list[Slowed], demand: int = DEMAND, minutes: float = 10.5) -> tuple[list[float], list[MemoryTraded]]:
+    """The parts of the GPU that guests have in the end, and their trades."""
+    jobs = [Job(f"g{place}", wanted=lambda number: demand, slowed_by_host=slow) for place, slow in enumerate(slowed)]
+    gpu = Gpu(*jobs)
+    gpu.run(minutes * MINUTE)
+    assert gpu.state.trading is not None
+    trades = [fact for _, fact in gpu.facts if isinstance(fact, MemoryTraded)]
+    begun_s = [at_s for at_s, fact in gpu.facts if isinstance(fact, MemoryTraded)]
+    assert all(after - before > 45.0 for before, after in pairwise(begun_s))
+    return [part / CAPACITY for part in gpu.state.trading.split.values()], trades
+
+
+@pytest.mark.parametrize(
+    "slowed",
+    [
+        [sensitive(0.3), sensitive(6.0)],
+        [sensitive(5.0, 0.5), sensitive(0.25, 2.0)],
+        [sensitive(0.1), sensitive(0.4)],
+        [sensitive(3.0), sensitive(3.0)],
+    ],
+    ids=["a little and much", "at once and late", "hardly", "alike, and one whole is better than two halves"],
+)
+def test_ten_trials_find_a_split_as_good_as_the_best_of_nine(slowed: list[Slowed]):
+    parts, trades = run(slowed)
+    assert len(trades) <= 11
+    best = max(rates(slowed, [tenths / 10, 1 - tenths / 10]) for tenths in range(1, 10))
+    assert rates(slowed, parts) >= rates(slowed, [0.5, 0.5])
+    assert rates(slowed, parts) >= 0.95 * best
+    for trade in trades:
+        assert trade.kept is (trade.rates_after >= 1.02 * trade.rates_before - 1e-3)
+
+
+def test_of_three_identical_guests_no_trade_is_kept():
+    parts, trades = run([sensitive(2.0, 2.0)] * 3, demand=int(CAPACITY / 2.1))
+    assert trades and not any(trade.kept for trade in trades)
+    assert parts == pytest.approx([1 / 3] * 3, abs=0.001)
+
+
+def test_guests_that_fit_do_not_trade():
+    parts, trades = run([sensitive(3.0), sensitive(0.3)], demand=CAPACITY // 2, minutes=3.0)
+    assert trades == [] and parts == [0.5, 0.5]
+
+
+def test_a_guest_that_comes_ends_the_trial_and_shares_anew():
+    jobs = [Job(name, wanted=lambda number: DEMAND, slowed_by_host=sensitive(3.0)) for name in ("a", "b")]
+    gpu = Gpu(*jobs)
+    gpu.run(15.0)
+    assert gpu.state.trading is not None and gpu.state.trading.trial is not None
+    gpu.jobs.append(Job("c", wanted=lambda number: DEMAND, slowed_by_host=sensitive(3.0)))
+    gpu.run(5.0)
+    assert [job.begun for job in gpu.jobs] == [True] * 3
+    assert {job.limit for job in gpu.jobs} <= {CAPACITY // 3, CAPACITY // 3 + 1}
