@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from libs.node.task import Status, Task
+from libs.node.task import GUEST, Status, Task
 
 
 def gpus_taken(task: Task, active: Collection[Task]) -> bool:
     """Whether another task has not left the task's GPUs yet: it is being stopped or suspended, or was thought lost.
 
-    Of two tasks that have not been launched yet the one goes first that was ordered first.
+    Of two tasks that have not been launched yet the one goes first that was ordered first. Guests wait for no task and
+    none waits for them: the node's coordination divides the GPU.
 
     Args:
         active: the node's tasks that have not ended, in the order of their launch orders.
@@ -21,7 +22,7 @@ def gpus_taken(task: Task, active: Collection[Task]) -> bool:
         before = before and other is not task
         if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
             continue
-        if other.order.job_id in task.partners:
+        if other.order.job_id in task.partners or GUEST in (task.role, other.role):
             continue
         if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
             continue

@@ -13,10 +13,20 @@ from enum import StrEnum
 
 import msgspec
 
-from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
+from libs.contracts.placement import (
+    LaunchTask,
+    RestoreTask,
+    ResumeTask,
+    SetClass,
+    SetComputeShare,
+    StopTask,
+    SuspendTask,
+)
 
-Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask
+Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask | SetClass | SetComputeShare
 
+GUEST = "guest"
+"""The role of a task that uses what the owner of its GPUs leaves; an owner has its GPUs to itself but for guests."""
 
 LEAVING_PATIENCE_S = 25.0
 """How long an agent that leaves its cell waits for its tasks to end; the next agent adopts those that have not."""
@@ -79,12 +89,18 @@ class Task(msgspec.Struct, kw_only=True):
     """When its script's last report was passed on; None: none was."""
     reported_step: float | None = None
     """The step of that report."""
+    role: str = ""
+    """`owner` or `guest`; as in JobPlaced."""
+    share_bound: float | None = None
+    """The most that it may be given of its GPUs' time outside of gaps, from 0 to 1; None: all of it."""
 
     def __post_init__(self) -> None:
-        """A task that names no GPUs is from a journal of before tasks could change them: it has those of its order."""
+        """What it does not say is as its order has it: a journal of before tasks could change that says nothing of it."""
         if not self.gpu_indices:
             self.gpu_indices = self.wanted_gpus = self.order.gpu_indices
             self.partners = self.order.packed_with
+        if not self.role:
+            self.role, self.share_bound = self.order.role, self.order.compute_share_ratio
 
     @property
     def occupies(self) -> bool:
@@ -149,10 +165,14 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
         task.want = Want.SUSPEND
     elif isinstance(order, RestoreTask):
         task.restore = order
+    elif isinstance(order, SetClass):
+        task.role = order.role
+    elif isinstance(order, SetComputeShare):
+        task.share_bound = order.share_ratio
     else:
         task.want = Want.RUN
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
-        task.partners = order.packed_with
+        task.partners, task.role = order.packed_with, order.role
     return task
 
 

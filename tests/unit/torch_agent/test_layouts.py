@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,7 @@ def written(folder: Path) -> Path:
     writer.rhythm(1.25, 37)
     writer.sign(43)
     writer.memory(MEMORY)
-    writer.gate(GATE)
+    writer.gate(*astuple(GATE))
     [path] = folder.glob("*.page")
     return path
 

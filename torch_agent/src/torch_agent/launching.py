@@ -49,9 +49,20 @@ class NotLaunched(Exception):
 class Launcher:
     """Starts shims."""
 
-    def __init__(self, options: Options, gpus: list[GpuInfo], begins_on: Callable[[LaunchTask], list[int]]) -> None:
-        """Of a node with these GPUs; `begins_on`: the CPUs for a task that begins, none: all of the agent's."""
-        self._options, self._begins_on = options, begins_on
+    def __init__(
+        self,
+        options: Options,
+        gpus: list[GpuInfo],
+        begins_on: Callable[[LaunchTask], list[int]],
+        prepares: Callable[[LaunchTask, Path], None],
+    ) -> None:
+        """Of a node with these GPUs.
+
+        Args:
+            begins_on: the CPUs for a task that begins, none: all of the agent's.
+            prepares: the folder of its pages, for the sharing of its GPUs.
+        """
+        self._options, self._begins_on, self._prepares = options, begins_on, prepares
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.setups = Setups(options.state_dir / "setups", options.setups_most_bytes, options.setups_longest_s)
@@ -84,6 +95,7 @@ class Launcher:
     async def _launched(self, order: LaunchTask, folder: TaskFolder, key: str) -> subprocess.Popen[bytes]:
         self.doing[key] = "making its folder"
         folder.make()
+        self._prepares(order, folder.pages)
         if order.restores:
             turn_to(folder.pages, suspend=True)
         if order.code_id is not None:

@@ -10,7 +10,6 @@ from libs.bus import codec
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
-from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StopTask, SuspendTask
 from libs.contracts.wire import Undecodable
 from libs.node.task import Order
 
@@ -60,4 +59,4 @@ def order_for(message: Message, node_id: str) -> Order | None:
     except Undecodable as error:
         log.error("an order cannot be read: %s", error)
         return None
-    return event if isinstance(event, LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask) else None
+    return event if isinstance(event, Order) else None

@@ -48,6 +48,14 @@ def cpu_s(pid: int) -> float:
     return (int(found[USER]) + int(found[SYSTEM])) / TICKS_PER_S if found else 0.0
 
 
+def run_s(pid: int) -> float:
+    """Seconds for which the first thread of a process has run, to the nanosecond; 0 when it has ended."""
+    try:
+        return int((PROC / str(pid) / "schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def resident_bytes(pid: int, *, shared: bool) -> int:
     """Memory of a process; 0 when it has ended.
 

@@ -39,6 +39,7 @@ from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
 from torch_agent.processes import cpu_s, machine_cpus
 from torch_agent.publishing import Publisher
 from torch_agent.sessions.entering import Entrance
+from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
 
@@ -95,8 +96,9 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         return
     incarnation = journal.begin_incarnation()
     bounds = Bounds(machine_cpus()[: options.cpus])
-    launcher = Launcher(options, gpus.inventory(), bounds.begins)
-    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, _driver(options))
+    sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in gpus.inventory()], virtual=gpus.virtual)
+    launcher = Launcher(options, gpus.inventory(), bounds.begins, sharing.begins)
+    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options))
 
     def report(event: Event) -> None:
         journal.record(facts=[event], time_s=time.time())
@@ -133,6 +135,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
         asyncio.create_task(bounds.run(supervision.active, supervision.folder)),
+        asyncio.create_task(sharing.run(supervision.active, supervision.folder)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
@@ -209,6 +212,7 @@ def _joined(
         cpus=options.cpus,
         memory_bytes=options.memory_bytes,
         bounds_by="affinity",
+        scales_compute=True,
         features=options.features,
         image_runner=options.image_runner,
     )

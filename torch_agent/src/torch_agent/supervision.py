@@ -34,6 +34,7 @@ from torch_agent.output import logged, read_lines
 from torch_agent.pages import living_pages, minibatches_done, ranks_apart
 from torch_agent.processes import machine_start
 from torch_agent.reports import last_report
+from torch_agent.sharing import Sharing
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +68,19 @@ class Supervision:
         journal: Journal,
         launcher: Launcher,
         on_facts: Callable[[], None],
+        sharing: Sharing,
         driver: Driver | None = None,
     ) -> None:
         """Take over what the journal knows.
 
         Args:
+            sharing: of the node's GPUs.
             driver: moves the memory of processes without the harness; None: that stays where it is.
             on_facts: called when the journal has something to publish.
         """
         self._folders = state_dir / "tasks"
         self._journal, self._launcher, self._on_facts = journal, launcher, on_facts
+        self._sharing = sharing
         self.tasks: dict[str, Task] = journal.tasks()
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
@@ -176,6 +180,8 @@ class Supervision:
         step = advance(task, seen, now_s)
         # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
         # harmless. The other way round processes would seem to have done what they were never told.
+        if task.status is not Status.ACCEPTED:
+            self._sharing.keep(task, folder)
         for action in step.actions:
             self._act(action, task, folder)
         lines, output_tails = self._output(task, folder)

@@ -114,6 +114,18 @@ class ControlReader:
         """What the task may have; all of it where no agent says anything else."""
         return Allowance() if self._map is None or self._change_at is None else _allowance(self._map, self._change_at)
 
+    @property
+    def share_ratio(self) -> float:
+        """That part of it alone: gates look at it each time."""
+        if self._map is None or self._change_at is None:
+            return 1.0
+        return float(RATIO.unpack_from(self._map, self._change_at + _SHARE)[0])
+
+    @property
+    def suspends(self) -> bool:
+        """Whether the turn in force is one of standing still."""
+        return suspends(self.turn)
+
 
 def create_control(folder: Path) -> None:
     """The agent's side, before it starts the processes; what is there already stays."""

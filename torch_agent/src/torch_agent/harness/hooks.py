@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .counting import Counter
+from .gate.compute import Compute
 from .gradients import Gradients
 from .leaving import Leaving
 from .listening import listen_to_loaders, listen_to_saves, listen_to_training
@@ -26,6 +27,7 @@ from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
 from .suspending import Suspender
+from .versions import Unreadable
 
 COMMUNICATION_ENDS_S = 0.2
 """Far more than a thread needs to drop a tensor, even on a busy machine."""
@@ -37,10 +39,13 @@ class Harness:
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch, self._folder = torch, folder
         self._memory: DeviceMemory | None = None
+        """None where no limit can be set to it."""
+        self._compute: Compute | None = None
+        """None where the process takes no part in the sharing of a GPU's time."""
         self.begin()
 
     def begin(self) -> None:
-        """Start counting from nothing: at the start, and in a forked child."""
+        """Start counting from nothing."""
         self._recorder = Recorder(self._torch, self._folder)
         self._counter = Counter(self._boundary)
         self._suspender: Suspender | None = None
@@ -50,6 +55,16 @@ class Harness:
         self.gradients = Gradients()
         self._has_job = False
         self._off = False
+
+    def share_gpu(self) -> None:
+        """Take part in the sharing of the GPU's time."""
+        self._compute = Compute(self._torch, self._folder, self._suspending().control)
+
+    def forked(self) -> None:
+        """In a forked child: count from nothing."""
+        self.begin()
+        if self._compute is not None:
+            self._compute.forked()
 
     @property
     def steps(self) -> int:
@@ -109,6 +124,8 @@ class Harness:
         minibatches = self._recorder.boundary()
         if self._memory is not None and not self._ending:
             self._limiting(self._memory).boundary(self._recorder.page)
+        if self._compute is not None:
+            self._compute.boundary(self._recorder.page)
         if self._ending or self._has_job:
             return
         if os.environ.get(RESTORES):
@@ -118,6 +135,8 @@ class Harness:
     def _stand_still_if_asked(self, number: int, agreed: bool | None = None) -> None:
         if self._suspending().boundary(number, self._recorder.page, agreed):
             self._recorder.has_stood_still()
+            if self._compute is not None:
+                self._compute.move()
 
     def _begin_limiting(self) -> None:
         self._memory = device_memory(self._torch)
@@ -140,6 +159,8 @@ class Harness:
         self._training_thread = threading.get_ident()
         if not self._capturing():
             self._guarded(lambda: self._counter.stepped(id(optimizer)))
+        if self._compute is not None:
+            self._compute.goes_on()
 
     def batch_requested(self) -> None:
         """On entry to a DataLoader's `__next__`."""
@@ -147,17 +168,26 @@ class Harness:
         if self._on_training_thread():
             self._guarded(self._counter.batch_requested)
 
+    def waits(self, workers: int) -> None:
+        """Before the DataLoader gives a batch."""
+        if self._compute is not None and self._on_training_thread():
+            self._compute.waits(workers)
+
     def batch_drawn(self) -> None:
         """On return from it with a batch."""
         self._recorder.sign()
         if self._on_training_thread():
             self._counter.batch_drawn()
+            if self._compute is not None:
+                self._compute.computes()
 
     def exhausted(self) -> None:
         """On return from it without one."""
         self._recorder.sign()
         if self._on_training_thread():
             self._counter.exhausted()
+            if self._compute is not None:
+                self._compute.computes()
 
     def backward(self, loss: Any) -> None:
         """Before `loss.backward()`."""
@@ -165,6 +195,8 @@ class Harness:
         self._training_thread = self._training_thread or threading.get_ident()
         self.gradients.backward(loss)
         self._counter.backward()
+        if self._compute is not None:
+            self._compute.goes_on()
         if loss.numel() == 1:
             self._recorder.last_loss = loss.detach()
 
@@ -177,6 +209,8 @@ class Harness:
         self._ending = True
         self._guarded(self._counter.finished)
         self._guarded(self._recorder.finish)
+        if self._compute is not None:
+            self._compute.ends()
         self._guarded(self._let_communication_end)
 
     def _let_communication_end(self) -> None:
@@ -216,8 +250,12 @@ def install() -> None:
     listen_to_training(torch, harness)
     listen_to_loaders(harness)
     listen_to_saves(torch, harness.saving)
-    os.register_at_fork(after_in_child=harness.begin)
+    os.register_at_fork(after_in_child=harness.forked)
     atexit.register(harness.finish)
     harness.limit_memory()
     skip_what_is_there()
     _harness = harness
+    try:
+        harness.share_gpu()
+    except (Unreadable, OSError) as error:
+        print(f"sanjaya: this process takes no part in the sharing of its GPU: {error}", file=sys.stderr)

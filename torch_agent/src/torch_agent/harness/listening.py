@@ -27,6 +27,9 @@ class LoaderListener(Protocol):
     def batch_requested(self) -> None:
         """On entry to its `__next__`."""
 
+    def waits(self, workers: int) -> None:
+        """After that, and before the batch is there; so many processes load it, 0: none but this one."""
+
     def batch_drawn(self) -> None:
         """On return from it with a batch."""
 
@@ -50,6 +53,7 @@ def listen_to_loaders(listener: LoaderListener) -> None:
     @functools.wraps(original)
     def counted_next(self: Any) -> Any:
         listener.batch_requested()
+        listener.waits(getattr(self, "_num_workers", 0))  # private to torch; as it is in 2.4 to 2.15
         try:
             batch = original(self)
         except StopIteration:

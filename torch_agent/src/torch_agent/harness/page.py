@@ -208,9 +208,16 @@ class PageWriter:
         """Publish where the memory is."""
         self._put(MEMORY, MEMORY_AT, *astuple(what))
 
-    def gate(self, what: Gate) -> None:
-        """Publish what gates have cost."""
-        self._put(GATE, GATE_AT, *astuple(what))
+    def gate(
+        self,
+        gates: int,
+        spacing_p99_s: float,
+        closed_s: float,
+        last_minibatch_s: float,
+        closed_minibatches: int,
+    ) -> None:
+        """Publish what gates have cost (see Gate): at each boundary, hence the values alone."""
+        self._put(GATE, GATE_AT, gates, spacing_p99_s, closed_s, last_minibatch_s, closed_minibatches)
 
     def sign(self, number: int) -> None:
         """Publish that the script goes on; from any thread, hence one aligned word without a sequence number."""

@@ -1,0 +1,89 @@
+"""What an owner's process tells the guests beside it: that it computes, that it waits and until when.
+
+It says so when its script asks a DataLoader for a batch and when it gets it, and when a mini-batch is over. An owner
+that has not been heard of for 50 ms, or for two of its mini-batches where these are longer, counts as waiting: before
+its first step, in phases without training, and after its death.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ..gpu_page import IDLE_S, GpuPage
+from .waits import Waits
+
+SMOOTHING = 0.1
+"""Weight of the newest mini-batch in the usual one."""
+UNUSUAL = 4.0
+"""A mini-batch counts as at most so many usual ones: one that had a validation in it says nothing of the next."""
+PATIENCE = 2.0
+"""Usual mini-batches without a word, after which the owner counts as waiting."""
+
+
+class Signals:
+    """Of one owner's process."""
+
+    def __init__(self, pages: Sequence[GpuPage]) -> None:
+        """Of a process that uses these GPUs."""
+        self._waits = Waits()
+        self._usual_s = 0.0
+        self._patience_s = IDLE_S
+        self._waits_since_s = 0.0
+        self.closed_minibatches = 0
+        """During which no guest was allowed to compute beside this process."""
+        self.move(pages)
+
+    def move(self, pages: Sequence[GpuPage]) -> None:
+        """The process uses these GPUs from now on."""
+        self._pages = tuple(pages)
+        self._guests = self._seen()
+
+    def _seen(self) -> list[tuple[int, int]]:
+        """Per GPU how many guests may compute outside of gaps, and how often that has begun."""
+        return [(page.open, page.opened) for page in self._pages]
+
+    def waits(self, workers: int) -> None:
+        """It asks a DataLoader for its next batch."""
+        self._waits.pattern(workers)
+        now_s = self._waits_since_s = time.monotonic()
+        until_s = now_s + self._waits.expected_s()
+        for page in self._pages:
+            page.wait_for_data(now_s, until_s)
+
+    def computes(self) -> None:
+        """The DataLoader has given a batch, or has none left."""
+        now_s = time.monotonic()
+        self._waits.took(now_s - self._waits_since_s)
+        for page in self._pages:
+            page.busy(now_s + self._patience_s)
+
+    def goes_on(self) -> None:
+        """It computes gradients, or its optimizer steps. Said only where mini-batches are long."""
+        if self._patience_s > IDLE_S:
+            until_s = time.monotonic() + self._patience_s
+            for page in self._pages:
+                page.busy(until_s)
+
+    def boundary(self, took_s: float) -> None:
+        """A mini-batch of this length is over; 0: it was the first."""
+        usual_s = self._usual_s
+        if took_s:
+            took_s = min(took_s, UNUSUAL * usual_s) if usual_s else took_s
+            self._usual_s = usual_s = usual_s + SMOOTHING * (took_s - usual_s) if usual_s else took_s
+            self._patience_s = max(IDLE_S, PATIENCE * usual_s)
+        until_s, pid = time.monotonic() + self._patience_s, os.getpid()
+        for page in self._pages:
+            page.own(pid)
+            page.busy(until_s)
+        guests = self._seen()
+        if guests == self._guests and not any(allowed for allowed, _ in guests):
+            self.closed_minibatches += 1
+        self._guests = guests
+
+    def ends(self) -> None:
+        """The process ends, or is no owner's any more."""
+        for page in self._pages:
+            if page.owner_pid == os.getpid():
+                page.clear()

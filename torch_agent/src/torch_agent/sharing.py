@@ -1,0 +1,176 @@
+"""How tasks share the time of the node's GPUs: their pages, their roles and shares, and what paces guests from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from libs.contracts.placement import LaunchTask
+from libs.node.task import GUEST, Task, Want
+from torch_agent.folders import TaskFolder
+from torch_agent.harness.control import allow, create_control, current_allowance
+from torch_agent.harness.gpu_page import LINK, GpuPage, create
+from torch_agent.harness.versions import Unreadable
+from torch_agent.once import warn_once
+from torch_agent.pacing import LOCK, VIRTUAL, pacer_of
+from torch_agent.pages import living_pages
+from torch_agent.processes import lives
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+"""How often owners that have died, and guests without gates, are looked for."""
+SPACING_MOST_S = 0.01
+"""Gates that are further apart do not keep a guest in its pace."""
+GATES_LEAST = 64
+"""Gates after which that is known."""
+
+
+class Sharing:
+    """Of one node."""
+
+    def __init__(self, folder: Path, gpus: Iterable[int], *, virtual: bool) -> None:
+        """Make the pages of these GPUs in the folder, or take over those of an earlier agent."""
+        self._virtual = virtual
+        self._paths = {index: folder / f"{index}.page" for index in gpus}
+        self._pages: dict[int, GpuPage] = {}
+        """Those that can be read."""
+        self._kept: dict[str, object] = {}
+        """{task key: what its processes have been told last}."""
+        self._paced: set[str] = set()
+        """Keys of the tasks whose gates do not do."""
+        self._pacers: list[subprocess.Popen[bytes]] = []
+        for index, path in self._paths.items():
+            try:
+                create(path)
+                self._pages[index] = GpuPage(path)
+            except (Unreadable, OSError) as error:
+                warn_once(f"{error}: GPU {index} takes no guests")
+
+    def begins(self, order: LaunchTask, pages: Path) -> None:
+        """Before the processes of a task are started: what they find in the folder of their pages."""
+        create_control(pages)
+        self._link(order.gpu_indices, pages)
+        _tell(pages, order.role, _share(order.role, order.compute_share_ratio))
+
+    def keep(self, task: Task, folder: TaskFolder) -> None:
+        """Tell the processes of a task that has begun what has changed for them, if anything has."""
+        stops = task.want is Want.STOP
+        told = (tuple(task.gpu_indices), task.role, task.share_bound, stops)
+        if self._kept.get(task.key) == told or not folder.pages.exists():
+            return
+        self._kept[task.key] = told
+        # One that is to leave has to come to its boundary: no gate is in its way.
+        share = 1.0 if stops else _share(task.role, task.share_bound)
+        try:
+            self._link(task.gpu_indices, folder.pages)
+            _tell(folder.pages, task.role, share)
+        except (Unreadable, OSError) as error:
+            warn_once(f"{error}: the task's processes keep the share that they have")
+        for index in task.gpu_indices:
+            if index in self._pages:
+                self._pages[index].ring()
+
+    def pace(self, task: Task) -> None:
+        """The gates of this guest do not do: it is stopped and continued from outside from now on."""
+        self._paced.add(task.key)
+
+    async def run(self, active: Callable[[], list[Task]], folder: Callable[[Task], TaskFolder]) -> None:
+        """Look for ever.
+
+        Args:
+            active: the tasks that have not ended.
+            folder: of a task.
+        """
+        while True:
+            self.look([(task, folder(task)) for task in active()])
+            await asyncio.sleep(LOOK_S)
+
+    def look(self, tasks: Sequence[tuple[Task, TaskFolder]]) -> None:
+        """Clear the signals of owners that have died, and have those guests paced that need it.
+
+        Args:
+            tasks: those that have not ended.
+        """
+        for page in self._pages.values():
+            if page.owner_pid and not lives(page.owner_pid):
+                page.clear()
+        keys = {task.key for task, _ in tasks}
+        self._kept = {key: told for key, told in self._kept.items() if key in keys}
+        self._paced &= keys
+        self._pacers = [pacer for pacer in self._pacers if pacer.poll() is None]
+        for task, folder in tasks:
+            self._look_at(task, folder)
+
+    def _look_at(self, task: Task, folder: TaskFolder) -> None:
+        if task.role != GUEST and not (folder.path / LOCK).exists():
+            return
+        pacer, needed = pacer_of(folder), self._needs_pacer(task, folder)
+        if needed and pacer is None:
+            self._start_pacer(task, folder)
+        elif pacer is not None and not needed:
+            with suppress(ProcessLookupError):
+                os.kill(pacer, signal.SIGTERM)
+
+    def _needs_pacer(self, task: Task, folder: TaskFolder) -> bool:
+        """Whether the task is to be kept in a pace that its own gates do not keep.
+
+        A part of a gang over several nodes is never stopped alone.
+        """
+        runs = task.runs and task.want is Want.RUN and task.order.node_count == 1
+        if task.role != GUEST or not runs or not all(index in self._pages for index in task.gpu_indices):
+            return False
+        has_owner = any(self._pages[index].owner_pid for index in task.gpu_indices)
+        if not has_owner and _share(task.role, task.share_bound) in (0.0, 1.0):
+            return False
+        if task.key not in self._paced and _gates_do_not(folder):
+            self._paced.add(task.key)
+        return task.key in self._paced or not _has_gates(folder)
+
+    def _start_pacer(self, task: Task, folder: TaskFolder) -> None:
+        log.info("%s is paced from outside", task.key)
+        command = [sys.executable, "-m", "torch_agent.pacing", str(folder.path), *([VIRTUAL] if self._virtual else [])]
+        with (folder.path / "pacer.log").open("ab") as output:
+            self._pacers.append(
+                subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                )
+            )
+
+    def _link(self, gpus: Sequence[int], pages: Path) -> None:
+        """Have the processes of a task find the pages of their GPUs, in the order of their local ranks."""
+        for old in pages.glob(f"{LINK}*"):
+            old.unlink()
+        for place, index in enumerate(gpus):
+            if index in self._pages:
+                os.link(self._paths[index], pages / f"{LINK}{place}")
+
+
+def _share(role: str, bound: float | None) -> float:
+    """What a task may use outside of gaps: nothing where no bound says anything else, and an owner all of it."""
+    return (bound or 0.0) if role == GUEST else 1.0
+
+
+def _tell(pages: Path, role: str, share: float) -> None:
+    _, now = current_allowance(pages)
+    allow(pages, replace(now, role=role, share_ratio=share))
+
+
+def _has_gates(folder: TaskFolder) -> bool:
+    """Whether all ranks that train pass gates."""
+    gates = [page.gate.gates if page.gate is not None else 0 for page in living_pages(folder.pages)]
+    return bool(gates) and all(gates)
+
+
+def _gates_do_not(folder: TaskFolder) -> bool:
+    """Whether gates are too far apart."""
+    gates = [page.gate for page in living_pages(folder.pages) if page.gate is not None]
+    return any(gate.gates >= GATES_LEAST and gate.spacing_p99_s > SPACING_MOST_S for gate in gates)
