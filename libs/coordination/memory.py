@@ -64,7 +64,8 @@ def beside_owner(
     left = left_by(state.settings, readings, owner)
     floor = min(int(state.settings.floor_ratio * readings.capacity_bytes), left // max(1, len(guests)))
     settled = [guest for guest in guests if guest.settled]
-    parts = divide(left - floor * (len(guests) - len(settled)), [wanted_by(guest, readings) for guest in settled])
+    wanted = [max(floor, wanted_by(guest, readings)) for guest in settled]
+    parts = divide(left - floor * (len(guests) - len(settled)), wanted)
     shares = {guest.task: floor for guest in guests} | {
         guest.task: part for guest, part in zip(settled, parts, strict=True)
     }
@@ -84,7 +85,7 @@ def left_by(numbers: Settings, readings: Readings, owner: Occupant) -> int:
     """What an owner leaves to guests: the capacity without its recent peak and a margin, in whole grains."""
     capacity = readings.capacity_bytes
     grain = max(1, int(numbers.grain_ratio * capacity))
-    known = owner.peak_bytes if owner.seen.harnessed else max(owner.peak_bytes, owner.seen.peak_bytes)
+    known = owner.peak_bytes if owner.seen.limited else max(owner.peak_bytes, owner.seen.peak_bytes)
     needed = grain * math.ceil((known + numbers.margin_ratio * capacity) / grain)
     return max(0, capacity - readings.reserve_bytes - needed)
 
