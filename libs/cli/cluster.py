@@ -34,6 +34,7 @@ NODES = (
     Column("RACK", lambda n: n["rack"]),
     Column("CPUS", lambda n: f"{n['cpus_promised']}/{n['cpus']}"),
     Column("MEM", lambda n: f"{n['memory_promised_bytes'] / 2**30:.0f}/{n['memory_bytes'] / 2**30:.0f} GiB"),
+    Column("HOST USES", lambda n: host_use(n)),
     Column("BOUNDS", lambda n: n["bounds_by"], wide=True),
     Column("HAS", lambda n: ", ".join(n["features"]), wide=True),
     Column("ADDRESS", lambda n: n["address"], wide=True),
@@ -46,6 +47,8 @@ GPUS = (
     Column("MEMORY", lambda g: f"{g['memory_bytes'] / 2**30:.0f} GiB"),
     Column("STATE", lambda g: g["state"]),
     Column("JOBS", lambda g: ", ".join(g["jobs"])),
+    Column("GUESTS", lambda g: ", ".join(g["guests"])),
+    Column("LOAD", lambda g: "" if g["load_ratio"] is None else f"{g['load_ratio']:.0%}"),
     Column("TENANT", lambda g: g["tenant"] or ""),
     Column("CPUS", lambda g: str(g["cpus"] or ""), wide=True),
     Column("HOST MEM", lambda g: bytes_of(g["host_memory_bytes"]) if g["host_memory_bytes"] else "", wide=True),
@@ -67,6 +70,14 @@ SETTINGS = (
     Column("DEFAULT", lambda s: f"{s['default']:g}"),
     Column("MEANING", lambda s: s["describes"]),
 )
+
+
+def host_use(node: dict[str, Any]) -> str:
+    """`12 % cpu, 3.1/62 GiB` of the last minute that was measured."""
+    if node["cpu_utilisation_ratio"] is None:
+        return "–"
+    used, there = node["memory_used_bytes"] / 2**30, node["host_memory_bytes"] / 2**30
+    return f"{node['cpu_utilisation_ratio']:.0%} cpu, {used:.1f}/{there:.0f} GiB"
 
 
 def register(app: typer.Typer) -> None:
@@ -207,7 +218,8 @@ def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
     if as_json:
         show_document(found, Form.JSON)
     else:
-        typer.echo(f"{found['policy']}  (available: {', '.join(found['available'])})")
+        guests = "" if found["guests"] == "none" else f", guests {found['guests']}"
+        typer.echo(f"{found['policy']}{guests}  (available: {', '.join(found['available'])})")
 
 
 def set_policy(
@@ -221,6 +233,10 @@ def set_policy(
         bool,
         typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
     ] = False,
+    guests: Annotated[
+        str | None,
+        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
+    ] = None,
     gateway: Gateway = None,
 ) -> None:
     """Switch the policy; it takes effect with the next decision."""
@@ -231,8 +247,9 @@ def set_policy(
             space_sharing=space_sharing,
             heterogeneity_aware=not heterogeneity_agnostic,
             water_filling=water_filling,
+            **({} if guests is None else {"guests": guests}),
         )
-        typer.echo(f"policy {policy}")
+        typer.echo(f"policy {policy}" + ("" if guests is None else f", guests {guests}"))
 
 
 def show_settings(

@@ -29,6 +29,7 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     place = f", place {job['queue_position']}" if job["queue_position"] else ""
     yield "job", f"{job['id']}  {job['name']}"
     yield "state", f"{job['state']}{place}: {job['message']} ({job['reason']})"
+    yield "status", job.get("status", "")
     yield "where", job["where"]
     for code, message in job.get("notices", {}).items():
         yield "notice", f"{message} ({code})"
@@ -42,7 +43,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
         most = job["max_gpus"] or job["widths"][-1]
         yield "elastic", f"may have {either([width for width in job['widths'] if width <= most], 'GPU')}"
     yield "restartable", "keeps its work when it is stopped" if spec.get("restartable") else ""
-    yield "class", f"{job['class']}, priority {job['priority']}{', paused' if job['held'] else ''}"
+    role = f", {job['role']} on its GPUs" if job["role"] == "guest" else ""
+    yield "class", f"{job['class']}, priority {job['priority']}{role}{', paused' if job['held'] else ''}"
     yield "command", shlex.join(spec["command"])
     yield "directory", spec.get("code_id") or spec.get("working_dir") or ""
     yield "setup", spec.get("setup", "")
@@ -54,6 +56,7 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "keeps", job["output_folder"] or ""
     yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
     yield "progress", _progress(job)
+    yield "converged", _converged(job)
     yield "retries", f"{job['failed_attempts']} of {job['max_retries']}" if job["max_retries"] else ""
     yield "preemptions", str(job["preemptions"] or "")
     yield "submitted", f"{age(job['submitted_s'])} ago by {job['submitted_by']}"
@@ -83,6 +86,15 @@ def _progress(job: Row) -> str:
     return f"{done}, {pace(job)}, loss {loss(job)}{peak}"
 
 
+def _converged(job: Row) -> str:
+    if job.get("converged_epoch") is None:
+        return ""
+    since = f"{job['gpu_s_since_converged']:.1f} GPU seconds after that when it was found"
+    return (
+        f"at epoch {job['converged_epoch']:g}; best loss {job['best_loss']:.6g} at epoch {job['best_epoch']:g}; {since}"
+    )
+
+
 def attempt(row: Row) -> str:
     """Where, how long, and how it ended."""
     where = ", ".join(
@@ -91,7 +103,8 @@ def attempt(row: Row) -> str:
     if row["ended_s"] is None:
         return f"{where}, since {age(row['started_s'] or row['placed_s'])}"
     lasted = duration(row["ended_s"] - (row["started_s"] or row["placed_s"]))
-    return ", ".join(part for part in (where, lasted, row["outcome"], _exit(row), row["message"]) if part)
+    used = f"{row['gpu_s']:.1f} GPU seconds"
+    return ", ".join(part for part in (where, lasted, used, row["outcome"], _exit(row), row["message"]) if part)
 
 
 def _exit(row: Row) -> str:

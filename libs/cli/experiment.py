@@ -107,13 +107,16 @@ def reproduce(
     physical_trace: Annotated[
         str | None, typer.Option("--physical-trace", help="traces/1, CSV: the jobs of Gavel's table 3; default: drawn.")
     ] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="measured/1 of an earlier study of this size: its runs are not made again.")
+    ] = None,
     processes: Processes = None,
     again: Again = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Check papers' claims by simulation; one report says which hold here, and why others do not."""
     from libs.studies.report.page import write_report
-    from libs.studies.reproduce.keeping import write_measured
+    from libs.studies.reproduce.keeping import read_measured, write_measured
     from libs.studies.reproduce.reporting import Part, report_of
 
     if paper not in (*PAPERS, ALL_PAPERS):
@@ -121,21 +124,24 @@ def reproduce(
     for option, given in (("--throughputs", throughputs), ("--physical-trace", physical_trace)):
         if given is not None and paper == "gandiva":
             fail(f"{option}: the study of {paper} has inputs of its own", USAGE)
+    if known is not None and paper == ALL_PAPERS:
+        fail(f"--known: a file has the values of one paper; name it instead of {ALL_PAPERS}", USAGE)
     names = list(PAPERS) if paper == ALL_PAPERS else [paper]
     chosen = [_chosen(*PAPERS[name](full, throughputs, physical_trace), only or []) for name in names]
     if only and not any(study.claims for study, _ in chosen):
-        known = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](full, None, None)[0].claims)
-        fail(f"no claim begins with {' or '.join(only)}; there are {known}", USAGE)
-    runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs}.values())
+        ids = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](full, None, None)[0].claims)
+        fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
+    earlier = None if known is None else read_measured(known, chosen[0][1])
+    runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs(earlier)}.values())
     if dry_run:
         _list(runs, out)
         return
     outcome, results = _run(runs, out, processes, again)
     parts = []
     for study, size in chosen:
-        needed = {spec.cell_id for spec in study.runs}
+        needed = {spec.cell_id for spec in study.runs()}
         own = [result for result in results if result.spec.cell_id in needed]
-        measured = study.measure(own)
+        measured = study.measure(own, earlier)
         write_measured(measured, size, out / f"{study.paper}.measured.json")
         parts.append(Part(study, size, own, measured, study.judge(measured)))
     table(

@@ -27,8 +27,10 @@ def as_row(job: Row) -> Row:
         return job
     words = counts_of(group)
     row: Row = {**job, **group, "message": words, "reason": words, "where": words, "deciding_line": None}
-    of_jobs = dict.fromkeys(("queue_position", "minibatches", "rate_per_s", "loss", "loss_nonfinite"))
-    return row | of_jobs | {"held": False, "notices": {}}
+    of_jobs = dict.fromkeys(
+        ("queue_position", "minibatches", "rate_per_s", "loss", "loss_nonfinite", "converged_epoch")
+    )
+    return row | of_jobs | {"held": False, "notices": {}, "status": ""}
 
 
 def described(group: Row, jobs: list[Row]) -> list[str]:

@@ -40,6 +40,7 @@ HISTORY = (
     Column("RUN", lambda j: clock(j["run_s"])),
     Column("GPU HOURS", lambda j: gpu_hours(j["gpu_s"])),
     Column("STATE", lambda j: j["state"]),
+    Column("STATUS", lambda j: j["status"] or "–"),
     Column("EXIT", lambda j: _exit(j)),
     Column("ATTEMPTS", lambda j: str(j["attempt"]), wide=True),
     Column("FAILURE", lambda j: j["failure"] or "", wide=True),

@@ -16,6 +16,7 @@ import typer
 
 from libs.cli import spec
 from libs.cli.env_files import all_variables
+from libs.contracts.bad_input import BadInput
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
 
@@ -57,6 +58,23 @@ READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "labels": {"label": Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VALUE; repeat.")]},
     "throughputs": {
         "rate": Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")],
+    },
+    "data": {
+        "data_schema": Annotated[
+            Path | None,
+            typer.Option("--data-schema", help="What its data is like: JSON Schema of a row, or Arrow schema."),
+        ],
+        "data": Annotated[
+            list[str] | None, typer.Option("--data", help="Files, folders or patterns with its data; repeat.")
+        ],
+        "data_on_nodes": Annotated[
+            bool, typer.Option("--data-on-nodes", help="Only the nodes have the data: it is not looked for here.")
+        ],
+    },
+    "when_converged": {
+        "stop_when_converged": Annotated[
+            bool, typer.Option("--stop-when-converged", help="Stop it when its loss improves no more.")
+        ],
     },
     "mounts": {
         "mount": Annotated[
@@ -110,6 +128,9 @@ def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
     found["time_limit_s"] = given["time"]
     found["throughputs"] = spec.rates(given["rate"], "--rate") if given["rate"] else None
     found["array"] = given["array"]
+    found |= data_of(given["data_schema"], given["data"] or [], on_nodes=bool(given["data_on_nodes"]))
+    if given["stop_when_converged"]:
+        found["when_converged"] = "stop"
     found["after"] = ",".join(given["after"]) if given["after"] else None
     found = {member: value for member, value in found.items() if value is not None}
     if given["nodes"] is not None:
@@ -122,6 +143,26 @@ def members(given: Given, request: dict[str, Any]) -> dict[str, Any]:
         if given[option]:
             before = found.get(member, request.get(member, {}))
             found[member] = {**before, **spec.pairs(given[option], f"--{option}")}
+    return found
+
+
+def data_of(schema: Path | None, data: list[str], *, on_nodes: bool) -> dict[str, Any]:
+    """The members that say what data a job has, and what it is like.
+
+    Raises:
+        BadInput: the schema is none; there is no file of the data here, where it should be.
+    """
+    if schema is None and not data:
+        return {}
+    if not data:
+        raise BadInput("--data-schema", "no --data", "the files that are to be as the schema says: --data PATH")
+    from libs.datasets.checking import files_of, schema_text
+
+    found: dict[str, Any] = {"data": data}
+    if schema is not None:
+        found["data_schema"] = schema_text(schema)
+    if not on_nodes:
+        files_of(data)
     return found
 
 

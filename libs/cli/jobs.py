@@ -14,7 +14,7 @@ from libs.cli.described import description
 from libs.cli.following import seconds, tell
 from libs.cli.group_views import as_row, counts_of, described, reasons
 from libs.cli.listing import AsJson, NoHeaders, Output, Selector, Sort, Watch, asked, listed
-from libs.cli.output import Column, Form, age, count, loss, pace, show, show_document, show_one
+from libs.cli.output import Column, Form, age, count, epoch, loss, pace, show, show_document, show_one
 from libs.cli.references import Job, either, resolve
 
 MEMBERS_SHOWN = 50
@@ -33,6 +33,8 @@ COLUMNS = (
     Column("ATTEMPT", lambda j: str(j["attempt"]), wide=True),
     Column("PRIORITY", lambda j: str(j["priority"]), wide=True),
     Column("CLASS", lambda j: j["class"], wide=True),
+    Column("STATUS", lambda j: j.get("status", ""), wide=True),
+    Column("CONVERGED AT", lambda j: epoch(j.get("converged_epoch")), wide=True),
     Column("AGE", lambda j: age(j["submitted_s"]), runs_on=True),
 )
 

@@ -222,6 +222,11 @@ def pace(job: Row) -> str:
     return f"last mini-batch {ago} ago"
 
 
+def epoch(number: float | None) -> str:
+    """`epoch 12`; empty for none."""
+    return "" if number is None else f"epoch {number:g}"
+
+
 def loss(job: Row) -> str:
     """The job's loss with four significant digits, or `nan`, `inf`, `-inf`."""
     value = job["loss"]

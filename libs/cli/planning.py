@@ -12,6 +12,7 @@ import typer
 from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
+from libs.sim.choice import Failures
 
 LONGEST_S = 1e9
 """Longer rounds and overheads are taken for mistakes."""
@@ -51,6 +52,10 @@ def simulate(
     ] = None,
     gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
     policy: Annotated[str, typer.Option(help="As `sanjaya policy set` takes it.")] = "backfill",
+    guests: Annotated[
+        str | None,
+        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
+    ] = None,
     space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
@@ -86,6 +91,9 @@ def simulate(
     not_restartable: Annotated[
         bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
     ] = False,
+    failures: Annotated[
+        Failures, typer.Option(help="trace: as its columns status and attempts say; none: no job fails.")
+    ] = Failures.NONE,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -119,6 +127,7 @@ def simulate(
         cluster=cluster,
         gpus_per_server=gpus_per_server,
         seed=seed,
+        guests=guests,
         space_sharing=space_sharing,
         heterogeneity_agnostic=heterogeneity_agnostic,
         water_filling=water_filling,
@@ -131,6 +140,7 @@ def simulate(
         checkpoint_overhead_s=checkpoint_overhead_s,
         restartable=not not_restartable,
         references=references,
+        failures=failures,
         measure=bounds,
     )
     with progress("simulating") as watch:

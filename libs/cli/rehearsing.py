@@ -80,13 +80,13 @@ def _changes(policy: str | None, changed: list[str]) -> list[Event]:
 def policy_named(policy: str, requested_by: str) -> PolicyChanged:
     """The change to this policy; ends the process with 2 when there is none of this name."""
     from libs.contracts.gateway import PolicyChanged
-    from libs.policies.table import POLICIES
+    from libs.policies.table import POLICIES, guests_with
 
     if policy not in POLICIES:
         near = nearest(policy, POLICIES)
         meant = f"did you mean {near!r}?" if near else f"expected one of {', '.join(POLICIES)}"
         fail(f"--policy {policy!r}: no such policy, {meant}", USAGE)
-    return PolicyChanged(policy=policy, requested_by=requested_by)
+    return PolicyChanged(policy=policy, requested_by=requested_by, guests=guests_with(policy))
 
 
 def setting_changed(text: str, requested_by: str) -> SettingChanged:

@@ -15,10 +15,10 @@ SECTIONS = {
     "Sweeps": ("sweep sweeps", "search for hyper-parameters"),
     "Cluster": ("nodes gpus drain undrain tenants tenant policy settings", "what there is, and for which jobs"),
     "Log and audit": (
-        "history usage events deadletter profile replay rehearse what-if diff state export archive",
+        "history usage events deadletter profile replay rehearse what-if diff state export archive classify rules",
         "what has happened, and whether it had to",
     ),
-    "Before anything runs": ("solve simulate generate experiment reproduce", "policies and traces, tried"),
+    "Before anything runs": ("data solve simulate generate experiment reproduce", "data, policies and traces, tried"),
     "This machine": ("up down page agent demo doctor config context version", "cells, and how this command finds them"),
 }
 """{title: (names of commands, what they have in common)}."""

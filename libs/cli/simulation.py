@@ -14,13 +14,14 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import Watch
 from libs.cli.writing import check_writable, write_text
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import PolicyChanged, SettingChanged
+from libs.contracts.gateway import NO_GUESTS, PolicyChanged, SettingChanged
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import simulated
-from libs.policies.table import POLICIES
+from libs.policies.table import POLICIES, guests_with
 from libs.runtime.roster import roster
 from libs.sim.choice import Choice
 from libs.sim.clusters import parse_cluster
+from libs.sim.failing import planned_ends
 from libs.sim.inputs import Warn
 from libs.sim.learning import Surface, no_surface
 from libs.sim.options import Options
@@ -52,6 +53,7 @@ def simulation_of(
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
     """
     operator = "simulate"
+    guests = guests_with(choice.policy, choice.guests, space_sharing=choice.space_sharing)
     policy = PolicyChanged(
         policy=choice.policy,
         requested_by=operator,
@@ -59,12 +61,16 @@ def simulation_of(
         heterogeneity_aware=not choice.heterogeneity_agnostic,
         water_filling=choice.water_filling,
         cost_per_hour=COST_PER_HOUR,
+        guests=guests,
     )
-    lengths = [
-        SettingChanged(service="placement", name=name, value=getattr(choice, name), requested_by=operator)
-        for name in ("round_s", "slice_s")
+    chosen = {name: getattr(choice, name) for name in ("round_s", "slice_s", "max_height")}
+    settings = [
+        SettingChanged(service="placement", name=name, value=value, requested_by=operator)
+        for name, value in chosen.items()
+        if value is not None
     ]
-    first = [*(Planned(0.0, event) for event in (policy, *lengths)), *requests]
+    first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
+    jobs, endings = planned_ends(jobs, choice.failures)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
@@ -76,9 +82,11 @@ def simulation_of(
         suspend_delay_s=choice.suspend_delay_s,
         resume_delay_s=choice.resume_delay_s,
         move_delay_s=choice.move_delay_s,
+        scales=guests != NO_GUESTS,
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
         surface=surface,
+        endings=endings,
         measure=choice.measure,
         keep_log=keep_log,
     )
@@ -89,7 +97,8 @@ def simulation_of(
 
 def _profile_every_s(choice: Choice) -> float | None:
     """How often running jobs are measured: where something follows from it."""
-    if POLICIES[choice.policy].packs_on_trial:
+    takes_guests = guests_with(choice.policy, choice.guests) != NO_GUESTS
+    if POLICIES[choice.policy].packs_on_trial or takes_guests:
         return choice.slice_s / 3 if choice.utilisations else None
     return None if choice.references is None else choice.round_s / 2
 
@@ -105,6 +114,10 @@ def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: P
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
     if choice.policy not in POLICIES:
         fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICIES)}", USAGE)
+    try:
+        guests_with(choice.policy, choice.guests, space_sharing=choice.space_sharing)
+    except ValueError as error:
+        fail(f"--guests: {error}", USAGE)
     for path in (out, log) if log is not None else (out,):
         check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS

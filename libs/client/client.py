@@ -291,7 +291,7 @@ class Client(Connection):
         return self._ask("GET", "/v1/policy")
 
     def set_policy(self, policy: str, note: str = "", **options: Any) -> Json:
-        """Switch the policy; options as in the API: `space_sharing`, `heterogeneity_aware`, `water_filling`, …"""
+        """Switch the policy; options as in the API: `space_sharing`, `heterogeneity_aware`, `guests`, …"""
         return self._ask("PUT", "/v1/policy", json={"policy": policy, "note": note, **options})
 
     def provide_throughputs(self, isolated: list[Json], colocated: list[Json]) -> Json:

@@ -329,6 +329,37 @@ class GuestMisbehaved(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+class DataViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where data is not as its schema says."""
+
+    file: str
+    row: int | None
+    """Counted from 1; of a WebDataset shard, the sample. None: it is about the whole file, or the whole data set."""
+    column: str
+    """Empty where it is about the row as such."""
+    value: str
+    """What was seen, at most 100 characters."""
+    expected: str
+
+
+@event("data.checked.v1", owner=OWNER, subject="job_id")
+class DataChecked(Event, frozen=True, kw_only=True):
+    """The data that the job names has been compared with its schema, before its script runs on it."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    data: list[str]
+    """Paths and patterns, as the job names them."""
+    files: int
+    """That were looked at."""
+    rows: int
+    complete: bool
+    """All files and rows were looked at; else the check ended with the last violation that it may name."""
+    violations: list[DataViolation]
+    """The first ones, at most 20, in order of files and rows."""
+
+
 @event("job.exited.v1", owner=OWNER, subject="job_id")
 class JobExited(Event, frozen=True, kw_only=True):
     """The node's task has ended: none of its processes is left."""
@@ -426,6 +457,17 @@ class GpuSampled(Event, frozen=True, kw_only=True):
     temperature_c: float | None = None
 
 
+class HostSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The host of a node, as its operating system has it, with everything that runs there."""
+
+    cpus: int
+    cpu_utilisation_ratio: float
+    """Mean over the CPUs since the last sample."""
+    memory_bytes: int
+    memory_used_bytes: int
+    """What other processes cannot have without swapping."""
+
+
 @event("node.heartbeat.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
 class NodeHeartbeat(Event, frozen=True, kw_only=True):
     """The agent is alive. Sent every few seconds."""
@@ -433,6 +475,8 @@ class NodeHeartbeat(Event, frozen=True, kw_only=True):
     node_id: str
     incarnation: int
     running_tasks: int
+    host: HostSample | None = None
+    """None where it is not known, and on records older than this field."""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,11 @@ class FailureClassified(Event, frozen=True, kw_only=True):
     """The line of output, or the exit status, that decided."""
     where: str = ""
     """File and line of the script's own code that a Python error comes from, as `train.py:17`; empty for all others."""
+    cause: str = ""
+    """A finer reason, e.g. `nccl_timeout`, `port_in_use`, `xid_79` (`libs/failures/`); empty where the outcome of the
+    attempt says it all."""
+    confidence: float | None = None
+    """0 to 1: how often a verdict of this kind is right; None in records from before it was known."""
 
 
 @event("retry.scheduled.v1", owner=OWNER, subject="job_id")

@@ -236,6 +236,12 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
     on_idle: str = ""
 
 
+NO_GUESTS = "none"
+ANTMAN_GUESTS = "antman"
+GUESTS = (NO_GUESTS, ANTMAN_GUESTS)
+"""Values of `PolicyChanged.guests`."""
+
+
 @event("policy.changed.v2", owner=OWNER, subject="policy")
 class PolicyChanged(Event, frozen=True, kw_only=True):
     """Placement uses this policy from its next decision on. The options matter to allocation policies alone."""
@@ -251,7 +257,7 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """For `max_min_fairness`: go on until every job is bottlenecked."""
     cost_per_hour: dict[str, float] = {}
     """{GPU type: price of one GPU for one hour}, for the policies that look at cost."""
-    guests: str = "none"
+    guests: str = NO_GUESTS
     """Which jobs may run beside the ones that the policy places: `none`, or `antman`: opportunistic jobs as guests
     (AntMan, OSDI'20, section 3.3)."""
 

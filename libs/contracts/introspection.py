@@ -196,3 +196,47 @@ class LossDiverged(Event, frozen=True, kw_only=True):
     minibatches_total: int
     """Of that rank, when it was seen."""
     reason: Reason
+
+
+@event("job.converged.v1", owner=OWNER, subject="job_id")
+class JobConverged(Event, frozen=True, kw_only=True):
+    """The job's loss has not improved for as many epochs as were asked for. Once per job, and only for one that asked.
+
+    What follows is the job's own choice (`when_converged`): nothing, or JobCancelRequested with this event's cause.
+    """
+
+    job_id: str
+    attempt: int
+    metric: str
+    """The loss's name."""
+    epoch: float
+    """The latest, at which that was found."""
+    best: float
+    """The lowest loss so far."""
+    best_epoch: float
+    converged_epoch: float
+    """The first with a loss within the ratio of the best one."""
+    gpu_s: float
+    """GPU seconds of the job so far."""
+    gpu_s_since: float
+    """Of these, after `converged_epoch`."""
+    reason: Reason
+
+
+@event("host.profiled.v1", owner=OWNER, subject="node_id")
+class HostProfiled(Event, frozen=True, kw_only=True):
+    """CPU and memory of a node's host, with everything that runs there: at most one per node and minute."""
+
+    node_id: str
+    incarnation: int
+    window_start_s: float
+    window_s: float
+    samples: int
+    """Heartbeats that it is made of."""
+    cpus: int
+    cpu_utilisation_ratio: float
+    """Mean over the CPUs and the window."""
+    memory_bytes: int
+    memory_used_mean_bytes: int
+    """What cannot be had by other processes without swapping."""
+    memory_used_peak_bytes: int

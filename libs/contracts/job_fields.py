@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec.structs import FieldInfo
 
-Limit = Literal["ge", "gt", "le", "min_length", "max_length", "pattern"]
+Limit = Literal["ge", "gt", "le", "lt", "min_length", "max_length", "pattern"]
 
 
 class JobField(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,10 @@ JOB_FIELDS: dict[str, JobField] = {
     "gpus": JobField(options=("--gpus",), help="A number, or TYPE:NUMBER such as v100:2."),
     "tenant": JobField(options=("-q", "--tenant", "--queue"), help="Team that it is accounted to."),
     "user": JobField(),
-    "job_class": JobField(options=("--class",), help="guaranteed: no other class is scheduled yet."),
+    "job_class": JobField(
+        options=("--class",),
+        help="guaranteed: by quota. opportunistic: on what is left. automatic (default): whichever starts sooner.",
+    ),
     "priority": JobField(
         limits={"ge": -1_000_000, "le": 1_000_000}, options=("--priority",), help="Higher goes first."
     ),
@@ -137,6 +140,41 @@ JOB_FIELDS: dict[str, JobField] = {
         help="Container image to run in.",
     ),
     "mounts": JobField(),
+    "data_schema": JobField(
+        limits={"max_length": 262_144},
+        says="JSON Schema of a row of its data, as text.",
+    ),
+    "data": JobField(),
+    "when_converged": JobField(
+        limits={"pattern": "^(tell|stop)?$"},
+        says="What follows when its loss improves no more: `tell` says so (JobConverged), `stop` also ends the job.",
+        options=("--when-converged",),
+        help="tell or stop: what follows when its loss improves no more.",
+    ),
+    "loss_metric": JobField(
+        limits={"min_length": 1, "max_length": 64},
+        says="Name of the reported metric that is the loss.",
+        options=("--loss-metric",),
+        help="Reported metric that is the loss.",
+    ),
+    "loss_line": JobField(
+        limits={"max_length": 256},
+        says="Lines of its output that tell the loss, as `epoch {epoch} loss {loss}`: any text may stand between.",
+        options=("--loss-line",),
+        help='Lines that tell the loss, as "epoch {epoch} loss {loss}": any text may stand between.',
+    ),
+    "converge_epochs": JobField(
+        limits={"ge": 1, "le": 1_000_000},
+        says="Epochs without improvement after which it has converged; default: the cell's setting.",
+        options=("--converge-epochs",),
+        help="Epochs without improvement. Default: the cell's setting.",
+    ),
+    "converge_ratio": JobField(
+        limits={"gt": 0, "lt": 1},
+        says="Part of the loss that counts as an improvement; default: the cell's setting.",
+        options=("--converge-ratio",),
+        help="Part of the loss that is an improvement. Default: the cell's setting.",
+    ),
 }
 """{name of a field of `JobSpec`: its row}, in the order in which requests are documented and checked.
 

@@ -122,6 +122,22 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Container image that the tasks run in."""
     mounts: dict[str, str] = {}
     """{name of a data set that nodes have: path that it is to have in the image}; empty path: that of the node."""
+    data_schema: str = ""
+    """What its data has to look like: a JSON Schema of a row, as text (`libs/datasets/schema.py`); empty: anything."""
+    data: list[str] = []
+    """Files of the nodes with its data, which are to be so: paths, and patterns such as `/data/train-*.parquet`."""
+    when_converged: str = ""
+    """What follows when its loss improves no more: `tell` (JobConverged), `stop` (JobConverged, then the job is
+    cancelled); empty: its loss is not followed."""
+    loss_metric: str = "loss"
+    """Name of the reported metric that is the loss."""
+    loss_line: str = ""
+    """Which lines of its output tell the loss, as `epoch {epoch} loss {loss}` (`libs/node/loss_lines.py`); empty:
+    what the script reports, else what the harness sees of its epochs."""
+    converge_epochs: int | None = None
+    """Epochs without improvement after which it has converged; None: as the cell's setting says."""
+    converge_ratio: float | None = None
+    """Part of the loss by which it has to fall to be an improvement; None: as the cell's setting says."""
 
     @property
     def needs(self) -> list[str]:

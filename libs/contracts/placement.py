@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from libs.contracts.base import Event, Topic, event
@@ -64,6 +66,14 @@ class GangReleased(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+class Role(StrEnum):
+    """What a job is on its GPUs (AntMan, section 3.3)."""
+
+    OWNER = "owner"
+    GUEST = "guest"
+    """An opportunistic job, on what the GPU's owner leaves, if it has one."""
+
+
 @event("job.placed.v1", owner=OWNER, subject="job_id")
 class JobPlaced(Event, frozen=True, kw_only=True):
     """The attempt holds these GPUs until all of its tasks have exited; alone, or together with `packed_with`."""
@@ -76,7 +86,7 @@ class JobPlaced(Event, frozen=True, kw_only=True):
     packed_with: list[str] = []
     """Jobs that may hold the same GPUs at the same time (space sharing)."""
     role: str = "owner"
-    """`owner`, or `guest`: an opportunistic job on GPUs that may have an owner beside it (AntMan, section 3.3)."""
+    """A `Role`."""
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")
@@ -92,7 +102,8 @@ class JobPreempted(Event, frozen=True, kw_only=True):
 class UpgradeOffered(Event, frozen=True, kw_only=True):
     """None of the guest's GPUs has an owner or is kept for another gang: they are kept for it until quota answers.
 
-    JobUpgraded or UpgradeDeclined is the answer.
+    JobUpgraded or UpgradeDeclined is the answer. The offer stands until UpgradeWithdrawn: where it was declined for
+    want of quota, JobUpgraded may come later.
     """
 
     job_id: str
@@ -102,6 +113,18 @@ class UpgradeOffered(Event, frozen=True, kw_only=True):
     """Of the whole gang; no part of one is ever upgraded."""
     since_s: float
     """Since when none of them has had an owner, in seconds since the epoch."""
+    reason: Reason
+
+
+@event("upgrade.withdrawn.v1", owner=OWNER, subject="job_id")
+class UpgradeWithdrawn(Event, frozen=True, kw_only=True):
+    """What UpgradeOffered has offered is over: an owner has come, or the GPUs are kept for a gang. The job is a guest.
+
+    Where JobUpgraded was said meanwhile, it does not take effect, and the GPUs do not count against the tenant.
+    """
+
+    job_id: str
+    attempt: int
     reason: Reason
 
 
@@ -419,6 +442,11 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """As in SetMemoryLimit."""
     compute_share_ratio: float | None = None
     """As in SetComputeShare."""
+    when_converged: str = ""
+    """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
+    loss_metric: str = "loss"
+    loss_line: str = ""
+    """Which lines of its output tell the loss; empty: its reports, else the harness's epochs."""
 
 
 class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -67,7 +67,7 @@ class JobUpgraded(Event, frozen=True, kw_only=True):
 
 @event("upgrade.declined.v1", owner=OWNER, subject="job_id")
 class UpgradeDeclined(Event, frozen=True, kw_only=True):
-    """The tenant has no quota for the attempt that was offered the GPUs on which it is a guest; it stays one."""
+    """The tenant has no quota for the attempt that could be guaranteed where it is: it stays a guest for now."""
 
     job_id: str
     attempt: int

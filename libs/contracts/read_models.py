@@ -49,6 +49,14 @@ FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobStat
 """A job in one of these never changes again and holds nothing."""
 
 
+STATUS_BY_STATE = {
+    JobState.SUCCEEDED: "passed",
+    JobState.CANCELLED: "killed",
+    JobState.FAILED: "unsuccessful",
+}
+"""{final state: status} in the words of the Philly study (ATC'19, table 5); a rejected job has none."""
+
+
 class TaskStatus(StrEnum):
     """How far one node's part of the current attempt has come."""
 
@@ -81,6 +89,8 @@ class JobRow(Row, kw_only=True):
     """The job specification, as in `JobArrived`."""
     submitted_by: str = ""
     state: JobState = JobState.QUEUED
+    status: str = ""
+    """`passed`, `killed` or `unsuccessful` (`STATUS_BY_STATE`); empty before its end, and for a rejected job."""
     reason: str = ""
     """CamelCase token: why it is in this state."""
     message: str = ""
@@ -99,6 +109,10 @@ class JobRow(Row, kw_only=True):
     holds_gpus: bool = False
     is_host_bound: bool = False
     """It asks for CPUs or memory of the host; how much is in its specification."""
+    role: str = ""
+    """What it is on its GPUs, or was last: `owner` or `guest`; empty before the first."""
+    offered: bool = False
+    """It has been offered to become an owner (UpgradeOffered), and that was not withdrawn since."""
     seats: list[dict[str, Any]] = []
     """The gang on the GPUs of which its processes are, running or suspended; empty where there are none."""
     granted_gpus: int = 0
@@ -146,6 +160,13 @@ class JobRow(Row, kw_only=True):
     """Where the present stretch began (`HoldingRow.begin_offset`); None: it holds no GPUs."""
     holding_gpus: dict[str, int] = {}
     """{GPU type: GPUs of it} of that stretch."""
+    best_loss: float | None = None
+    """The lowest loss when it was found to have converged (JobConverged); None: it was not. So are the others."""
+    best_epoch: float | None = None
+    converged_epoch: float | None = None
+    """The first epoch with a loss within the ratio of the lowest."""
+    gpu_s_since_converged: float | None = None
+    """GPU seconds from then until that was found."""
     group_id: str | None = None
     """Its array or DAG; None: it was submitted alone."""
     group_index: int | None = None
@@ -175,6 +196,8 @@ class AttemptRow(Row, kw_only=True):
     ended_s: float | None = None
     outcome: str = ""
     """`succeeded`, `failed`, `preempted` or `cancelled`; empty while it lasts."""
+    gpu_s: float = 0.0
+    """GPU time of its stretches with GPUs that are over, in GPU seconds."""
     exit_code: int | None = None
     signal: int | None = None
     failure: str | None = None
@@ -259,6 +282,13 @@ class NodeRow(Row, kw_only=True):
     errors: int = 0
     """That its agent has logged since its start."""
     last_error: str = ""
+    cpu_utilisation_ratio: float | None = None
+    """Of the host, as measured last (HostProfiled); None: it was not yet."""
+    memory_used_bytes: int | None = None
+    """Mean of the same minute."""
+    host_memory_bytes: int | None = None
+    """All memory of the host, of which jobs may be promised `memory_bytes`."""
+    measured_until_s: float | None = None
     joined_s: float | None = None
     changed_s: float = 0.0
     version: int = 0
@@ -286,19 +316,48 @@ class GpuRow(Row, kw_only=True):
     tenant: str | None = None
     packed: list[dict[str, Any]] = []
     """Further jobs that hold it, `{"job_id", "attempt", "tenant"}` each, where a policy packs jobs."""
+    guests: list[dict[str, Any]] = []
+    """Opportunistic jobs that run on what its owner leaves, as in `packed`."""
+    load_ratio: float | None = None
+    """How busy it has been over 10 s, as last said; None: it was not."""
     version: int = 0
 
     @property
     def holders(self) -> list[tuple[str, int, str]]:
         """(Job id, attempt, tenant) of every job that holds it."""
         first = [] if self.job_id is None else [(self.job_id, self.attempt or 0, self.tenant or "")]
-        return first + [(other["job_id"], other["attempt"], other["tenant"]) for other in self.packed]
+        return first + [_named(other) for other in self.packed]
 
-    def hold(self, holders: list[tuple[str, int, str]]) -> None:
-        """From now on it is held by these."""
+    @property
+    def occupants(self) -> list[tuple[str, int, str]]:
+        """The same of every job that holds it, and of its guests."""
+        return self.holders + [_named(other) for other in self.guests]
+
+    def admit(self, holder: tuple[str, int, str], *, as_guest: bool) -> None:
+        """The job, as in `holders`, has it from now on."""
+        if as_guest:
+            self.guests = [*self.guests, _fields(holder)]
+        else:
+            self._hold([*self.holders, holder])
+
+    def dismiss(self, job_id: str) -> bool:
+        """The job has it no more; whether it had."""
+        had = any(other == job_id for other, _, _ in self.occupants)
+        self._hold([holder for holder in self.holders if holder[0] != job_id])
+        self.guests = [other for other in self.guests if other["job_id"] != job_id]
+        return had
+
+    def _hold(self, holders: list[tuple[str, int, str]]) -> None:
         self.job_id, self.attempt, self.tenant = holders[0] if holders else (None, None, None)
-        names = ("job_id", "attempt", "tenant")
-        self.packed = [dict(zip(names, other, strict=True)) for other in holders[1:]]
+        self.packed = [_fields(other) for other in holders[1:]]
+
+
+def _fields(holder: tuple[str, int, str]) -> dict[str, Any]:
+    return dict(zip(("job_id", "attempt", "tenant"), holder, strict=True))
+
+
+def _named(fields: dict[str, Any]) -> tuple[str, int, str]:
+    return fields["job_id"], fields["attempt"], fields["tenant"]
 
 
 class TenantRow(Row, kw_only=True):

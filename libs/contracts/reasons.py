@@ -54,6 +54,8 @@ class PendingReason:
     """Enough GPUs are free, but not enough CPUs of their nodes beside them."""
     INSUFFICIENT_MEMORY = "InsufficientMemory"
     """Enough GPUs are free, but not enough memory of their nodes beside them."""
+    NO_GUEST_SEAT = "NoGuestSeat"
+    """It may run beside guaranteed jobs, and no GPU that is idle enough takes it."""
     NOT_YET_EVALUATED = "NotYetEvaluated"
 
 

@@ -34,6 +34,9 @@ SETTINGS = (
     Setting(
         "placement", "pack_utilisation", 1.5, "Two jobs are packed if their GPU utilisations add up to less (0: never)"
     ),
+    Setting("placement", "guest_utilisation", 0.8, "How busy a GPU may have been over 10 s that takes another guest"),
+    Setting("placement", "max_guests", 3.0, "Guests that a GPU takes at a time"),
+    Setting("placement", "yield_s", 10.0, "How long a guaranteed job waits at most for a guest to leave its GPUs"),
     Setting("migration", "moves_at_once", 4.0, "Jobs on the move at once, to be better off elsewhere (0: never)"),
     Setting("migration", "move_rest_s", 60.0, "How long a job that was moved, or could not be, is left where it is"),
     Setting("migration", "defrag_ratio", 0.75, "Servers of which this part is free are emptied into others (0: never)"),
@@ -42,6 +45,16 @@ SETTINGS = (
     ),
     Setting(
         "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
+    ),
+    Setting(
+        "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
+    ),
+    Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
+    Setting(
+        "introspection",
+        "converge_epochs",
+        10.0,
+        "Epochs without improvement after which a job has converged (0: never)",
     ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),

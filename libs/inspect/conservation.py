@@ -30,8 +30,12 @@ from libs.contracts.placement import (
     JobQueued,
     JobSucceeded,
     MoveAbandoned,
+    Role,
     TimeSliceStarted,
+    UpgradeOffered,
+    UpgradeWithdrawn,
 )
+from libs.contracts.quota import JobUpgraded
 from libs.contracts.read_models import JobState
 from libs.inspect.jobs import Jobs
 from libs.kernel.words import counted, either
@@ -81,6 +85,12 @@ class Hold(msgspec.Struct, kw_only=True):
     """GPUs that are kept for a move, if one is under way."""
     migration_id: str = ""
     """Of that move."""
+    guest: bool = False
+    """It has its GPUs beside their owners, if they have any, and is promised nothing else."""
+    offered: bool = False
+    """It may become their owner: that has been offered, and not withdrawn."""
+    upgraded_at: int = -1
+    """Offset at which it was said to be that: what has been decided on what came before does not know of it."""
 
 
 class Ledger:
@@ -94,7 +104,7 @@ class Ledger:
         self._over: dict[str, str] = {}
         """{job id: terminal event}."""
         self._gpus: dict[str, list[str]] = {}
-        """{GPU id: jobs that hold it}: one, or several that a policy has packed."""
+        """{GPU id: jobs that hold it}: one, or several that a policy has packed, and guests beside it."""
         self._asked: dict[str, tuple[int, int]] = {}
         """{job id: CPUs and bytes of memory for each of its GPUs} of the jobs that ask for any."""
         self._hosts: dict[str, tuple[int, int]] = {}
@@ -119,6 +129,9 @@ class Ledger:
             DestinationReserved: self._reserved,
             JobMoved: self._moved,
             MoveAbandoned: self._stays,
+            UpgradeOffered: self._offered,
+            JobUpgraded: self._upgraded,
+            UpgradeWithdrawn: self._withdrawn,
             JobSuspended: self._still,
             JobResumed: self._goes_on,
             TimeSliceStarted: self._sliced,
@@ -198,10 +211,11 @@ class Ledger:
         self._last_attempt[job_id] = event.attempt
         gpus = _gpu_ids(event.gang)
         self._must_suit(job_id, gpus)
-        self._give(job_id, gpus, event.packed_with)
+        guest = event.role == Role.GUEST
+        self._give(job_id, gpus, event.packed_with, guest=guest)
         nodes = [task.node_id for task in event.gang]
         running = dict.fromkeys(node_id for node_id in nodes if self._gone_at.get(node_id, -1) <= self._cause)
-        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running, seats=gpus)
+        self._holds[job_id] = Hold(attempt=event.attempt, gpus=gpus, running=running, seats=gpus, guest=guest)
         self._must_have_enough(job_id, nodes)
 
     def _reserved(self, event: DestinationReserved) -> None:
@@ -248,13 +262,44 @@ class Ledger:
         if hold is not None and hold.attempt == event.attempt:
             hold.still.pop(event.node_id, None)
 
-    def _give(self, job_id: str, gpus: list[str], packed_with: list[str]) -> None:
+    def _offered(self, event: UpgradeOffered) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is None or hold.attempt != event.attempt or not hold.guest:
+            self._wrong(f"attempt {event.attempt} of job {event.job_id} is offered to be an owner and is no guest")
+            return
+        hold.offered = True
+        for gpu in hold.gpus:
+            if owner := self._owner_of(gpu, but=event.job_id):
+                self._wrong(f"GPU {gpu} of job {event.job_id} is said to have no owner while job {owner} holds it")
+
+    def _upgraded(self, event: JobUpgraded) -> None:
+        hold = self._holds.get(event.job_id)
+        if hold is not None and hold.attempt == event.attempt and hold.offered:
+            hold.guest, hold.upgraded_at = False, self._offset
+
+    def _withdrawn(self, event: UpgradeWithdrawn) -> None:
+        """Also an upgrade of which placement had not heard."""
+        hold = self._holds.get(event.job_id)
+        if hold is not None and hold.attempt == event.attempt and hold.offered:
+            hold.guest, hold.offered, hold.upgraded_at = True, False, -1
+
+    def _owner_of(self, gpu: str, but: str) -> str | None:
+        """The first other job that holds the GPU, and is no guest there."""
+        others = [job_id for job_id in self._gpus.get(gpu, ()) if job_id != but]
+        return next((job_id for job_id in others if not self._is_guest(job_id)), None)
+
+    def _is_guest(self, job_id: str) -> bool:
+        """As a decision on what was on the log up to the present cause has to take it."""
+        hold = self._holds.get(job_id)
+        return hold is not None and (hold.guest or hold.upgraded_at > self._cause)
+
+    def _give(self, job_id: str, gpus: list[str], packed_with: list[str], *, guest: bool = False) -> None:
         for gpu in gpus:
             if gpu not in self._gpus:
                 self._wrong(f"job {job_id} is given GPU {gpu}, which does not exist")
                 continue
             for holder in self._gpus[gpu]:
-                if holder not in packed_with:
+                if holder not in packed_with and not guest and not self._is_guest(holder):
                     self._wrong(f"GPU {gpu} is given to job {job_id} while job {holder} holds it")
             self._gpus[gpu].append(job_id)
 
@@ -265,16 +310,16 @@ class Ledger:
 
     def _must_have_enough(self, job_id: str, node_ids: Iterable[str]) -> None:
         """After a job was given GPUs: these nodes have the CPUs and the memory that are promised there together."""
-        for node_id in node_ids if job_id in self._asked else ():
+        for node_id in node_ids if job_id in self._asked and not self._is_guest(job_id) else ():
             cpus = sum(
-                max((self._asked.get(holder, (0, 0))[0] for holder in holders), default=0)
+                max((self._asked.get(holder, (0, 0))[0] for holder in holders if not self._is_guest(holder)), default=0)
                 for gpu, holders in self._gpus.items()
                 if _node_of(gpu) == node_id
             )
             memory = sum(
                 self._asked[other][1] * max(_on(node_id, hold.seats), _on(node_id, hold.reserved))
                 for other, hold in self._holds.items()
-                if other in self._asked
+                if other in self._asked and not self._is_guest(other)
             )
             has = self._hosts.get(node_id, (0, 0))
             if cpus > has[0] or memory > has[1]:
@@ -300,7 +345,7 @@ class Ledger:
             gpus = _gpu_ids(resumed.gang)
             self._must_suit(resumed.job_id, gpus)
             self._holds[resumed.job_id].gpus = self._holds[resumed.job_id].seats = gpus
-            self._give(resumed.job_id, gpus, resumed.packed_with)
+            self._give(resumed.job_id, gpus, resumed.packed_with, guest=self._is_guest(resumed.job_id))
         for resumed in event.resumed:
             self._must_have_enough(resumed.job_id, [task.node_id for task in resumed.gang])
 

@@ -25,8 +25,8 @@ def rules_of(*modules: str) -> str:
     """The digest of the rules that modules of this product give, e.g. `services.placement.service`: 32 hex digits.
 
     It covers the syntax trees, without docstrings, of the modules and of every module of this product that they import,
-    however far; and the versions of the packages that these import (solver, sampler). Syntax trees differ between
-    versions of Python, and so do digests.
+    however far; the YAML files of the packages among these (rules as data); and the versions of the packages that
+    these import (solver, sampler). Syntax trees differ between versions of Python, and so do digests.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -65,13 +65,17 @@ def _closure(first: tuple[str, ...]) -> tuple[dict[str, str], set[str]]:
 
 @cache
 def _read(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Digest of a file's syntax tree, and the modules that it imports, or names in them."""
+    """Digest of a file's syntax tree, of a package's with its YAML files; and the modules that it imports or names."""
     tree = ast.parse(path.read_bytes())
     imported = tuple(_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [each for each in node.body if not _is_text(each)]
-    return hashlib.blake2b(ast.dump(tree).encode(), digest_size=16).hexdigest(), imported
+    h = hashlib.blake2b(ast.dump(tree).encode(), digest_size=16)
+    if path.name == "__init__.py":
+        for data in sorted(path.parent.glob("*.yaml")):
+            h.update(data.name.encode() + b"\0" + data.read_bytes())
+    return h.hexdigest(), imported
 
 
 def _is_text(node: ast.stmt) -> bool:

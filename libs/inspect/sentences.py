@@ -357,6 +357,11 @@ def _(e: placement.UpgradeOffered) -> str:
     return f"attempt {e.attempt} could be guaranteed where it is: {e.reason.message}"
 
 
+@_on(placement.UpgradeWithdrawn)
+def _(e: placement.UpgradeWithdrawn) -> str:
+    return f"attempt {e.attempt} cannot be guaranteed where it is any more: {e.reason.message}"
+
+
 @_on(placement.GuestExpelled)
 def _(e: placement.GuestExpelled) -> str:
     return f"attempt {e.attempt} leaves the GPUs of {e.owner_job}, which it slows down: {e.reason.message}"
@@ -537,6 +542,18 @@ def _(e: agent.MetricsReported) -> str:
     return f"at step {e.step:g}: " + ", ".join(f"{name} {value:.4g}" for name, value in e.values.items())
 
 
+@_on(agent.DataChecked)
+def _(e: agent.DataChecked) -> str:
+    looked_at = f"data of {counted(e.files, 'file')}, {counted(e.rows, 'row')}"
+    if not e.violations:
+        return f"{looked_at} is as its schema says"
+    first = e.violations[0]
+    row = f", row {first.row}" if first.row is not None else ""
+    column = f", column {first.column}" if first.column else ""
+    place = f"{first.file}{row}{column}: {first.value}; expected {first.expected}"
+    return f"{looked_at} breaks its schema {counted(len(e.violations), 'time')}, first in {place}"
+
+
 @_on(agent.JobExited)
 def _(e: agent.JobExited) -> str:
     steps = f", {_minibatches(e.minibatches_total)}" if e.minibatches_total else ""
@@ -569,6 +586,17 @@ def _(e: introspection.JobRecovered) -> str:
 @_on(introspection.LossDiverged)
 def _(e: introspection.LossDiverged) -> str:
     return f"attempt {e.attempt} has diverged: {e.reason.message}"
+
+
+@_on(introspection.JobConverged)
+def _(e: introspection.JobConverged) -> str:
+    return f"attempt {e.attempt} has converged: {e.reason.message}"
+
+
+@_on(introspection.HostProfiled)
+def _(e: introspection.HostProfiled) -> str:
+    used = f"{e.memory_used_mean_bytes / 2**30:.1f} of {e.memory_bytes / 2**30:.1f} GiB"
+    return f"the host of {e.node_id} uses {e.cpu_utilisation_ratio:.0%} of {e.cpus} CPUs, and {used} of memory"
 
 
 @_on(introspection.NodeLost)

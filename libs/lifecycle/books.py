@@ -89,6 +89,10 @@ class Books(msgspec.Struct, kw_only=True):
     gpu_s: float = 0.0
     """GPUs of all holdings, times how long."""
     gpu_s_by_type: dict[str, float] = {}
+    gpu_s_by_attempt: dict[int, float] = {}
+    """{number of an attempt: part of `gpu_s`}, of attempts that were placed."""
+    retries: int = 0
+    """How often it was to be tried again after a failure."""
     queue_s: float = 0.0
     """Time without a placed attempt, from submission to the end."""
     fair_share_s: float = 0.0
@@ -108,8 +112,10 @@ class Books(msgspec.Struct, kw_only=True):
         """Add the time since the last change to what it was spent on."""
         passed_s, self.since_s = max(0.0, now_s - self.since_s), now_s
         if self.holding is not None:
+            number = self.attempt.number if self.attempt is not None else 0
             for gpu_type, gpus in self.holding.widths:
                 gpu_s = passed_s * gpus
+                self.gpu_s_by_attempt[number] = self.gpu_s_by_attempt.get(number, 0.0) + gpu_s
                 self.gpu_s += gpu_s
                 self.gpu_s_by_type[gpu_type] = self.gpu_s_by_type.get(gpu_type, 0.0) + gpu_s
         elif not self.is_placed:
@@ -118,6 +124,11 @@ class Books(msgspec.Struct, kw_only=True):
                 self.fair_share_s += passed_s
             elif self.cause in FRAGMENTATION_CODES:
                 self.fragmentation_s += passed_s
+
+    def gpu_s_until(self, now_s: float) -> float:
+        """GPU seconds up to now, those of the present holding among them; nothing is booked."""
+        gpus = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
+        return self.gpu_s + gpus * max(0.0, now_s - self.since_s)
 
     def waits(self, cause: str, now_s: float) -> None:
         """The job waits, from now on for this cause."""

@@ -139,6 +139,7 @@ def _waits(life: Life, attempt: int, event: Event, at: At) -> None:
 
 @_on(QuotaGranted, OpportunityGranted, RetryScheduled, when=not_before)
 def _may_compete(life: Life, event: QuotaGranted | OpportunityGranted | RetryScheduled, at: At) -> None:
+    life.books.retries += isinstance(event, RetryScheduled)
     _waits(life, event.attempt, event, at)
 
 

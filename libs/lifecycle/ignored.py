@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import (
     ComputeShareChanged,
+    DataChecked,
     GpuRecovered,
     GpuUnhealthy,
     GuestMisbehaved,
@@ -45,7 +46,9 @@ from libs.contracts.gateway import (
 from libs.contracts.introspection import (
     GpuIdle,
     GpuLoadChanged,
+    HostProfiled,
     InterferenceDetected,
+    JobConverged,
     JobProfiled,
     JobRecovered,
     JobStalled,
@@ -68,6 +71,7 @@ from libs.contracts.placement import (
     RoundStarted,
     ThroughputEstimated,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
@@ -85,6 +89,7 @@ IGNORED: dict[type[Event], str] = {
     ArrayArrived: _OF_GROUPS,
     ComputeShareChanged: _PACE,
     DagArrived: _OF_GROUPS,
+    DataChecked: "measures; an attempt that must not go on with such data says how it ends",
     DeadLetterRetried: _NO_JOB,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
@@ -98,8 +103,10 @@ IGNORED: dict[type[Event], str] = {
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _PACE,
     InterferenceDetected: "judges; GuestExpelled follows where it goes on",
+    HostProfiled: _NO_JOB,
     JobAdmitted: "leaves the job waiting, for quota",
     JobCodeChanged: "changes what the next attempt starts with, not the job's state",
+    JobConverged: "measures; where the job asked to be stopped for it, JobCancelRequested says so",
     JobMaxGpusChanged: "bounds what may follow; JobMoved says on which GPUs",
     JobMovable: "tells an ability, not a change",
     JobPacked: "says with which job GPUs are shared; which GPUs is told by TimeSliceStarted or JobPlaced",
@@ -148,6 +155,7 @@ IGNORED: dict[type[Event], str] = {
     TrialPruned: _OF_SWEEPS,
     TrialStarted: _OF_SWEEPS,
     UpgradeDeclined: "leaves the job as it is",
+    UpgradeWithdrawn: "leaves the job as it is",
     UpgradeOffered: "leaves the job as it is; JobUpgraded may follow",
 }
 """{event type: why}. Other topics repeat decisions (orders) or are not kept (telemetry, logs): no fold reads them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from libs.node.task import GUEST, Status, Task
+from libs.node.task import GUEST, Status, Task, Want
 
 
 def gpus_taken(task: Task, active: Collection[Task]) -> bool:
@@ -22,10 +22,18 @@ def gpus_taken(task: Task, active: Collection[Task]) -> bool:
         before = before and other is not task
         if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
             continue
-        if other.order.job_id in task.partners or GUEST in (task.role, other.role):
+        if other.order.job_id in task.partners or _runs_beside(other, task):
             continue
         if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
             continue
         if before or other.status is not Status.ACCEPTED:
             return True
     return False
+
+
+def _runs_beside(other: Task, task: Task) -> bool:
+    """Whether one of the two is a guest, and the other is to go on: the node's coordination divides the GPU.
+
+    A task that is to leave is waited for: placement has found that there is no room for both.
+    """
+    return GUEST in (task.role, other.role) and other.want is Want.RUN

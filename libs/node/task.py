@@ -100,7 +100,7 @@ class Task(msgspec.Struct, kw_only=True):
     """The node itself has it stand still, for the sake of an owner, and lets it go on."""
 
     def __post_init__(self) -> None:
-        """What it does not say is as its order has it: a journal of before tasks could change that says nothing of it."""
+        """What it does not say is as its order has it: a journal of before tasks could change that is silent."""
         if not self.gpu_indices:
             self.gpu_indices = self.wanted_gpus = self.order.gpu_indices
             self.partners = self.order.packed_with

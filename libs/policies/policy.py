@@ -45,5 +45,9 @@ class Policy:
     """Whether jobs may be moved to other nodes while they run."""
     moves_to_improve: bool = False
     """Whether running jobs are moved for no other reason than to be better off elsewhere."""
+    by_quota: bool = False
+    """Whether jobs go by how much of their tenants' quotas is in use, before priority and arrival."""
+    brings_guests: bool = False
+    """Whether opportunistic jobs run as guests beside those that it places, unless it is said that they do not."""
     packs_on_trial: bool = False
     """Whether jobs are put on the GPUs of others on trial; which ones follows from how busy their GPUs are."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class Failures(StrEnum):
+    """Where the failures of a run come from."""
+
+    NONE = "none"
+    """No job fails."""
+    TRACE = "trace"
+    """From the columns `status`, `attempts` and `duration_s` of the trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +25,16 @@ class Choice:
     cluster: str
     gpus_per_server: int = 4
     seed: int = 0
+    guests: str | None = None
+    """Whether opportunistic jobs run beside those that the policy places: `none` or `antman`; None: as it is made."""
     space_sharing: bool = False
     heterogeneity_agnostic: bool = False
     water_filling: bool = False
     round_s: float = 360.0
     slice_s: float = 60.0
     """Of the policies that let jobs take turns."""
+    max_height: float | None = None
+    """How many GPUs' worth of jobs may take turns on a GPU; None: the default of the setting."""
     start_delay_s: float = 0.0
     """From the order to the start of a task."""
     suspend_delay_s: float = 0.0
@@ -37,6 +51,7 @@ class Choice:
     estimated. None: all were measured."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
+    failures: Failures = Failures.NONE
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
 
@@ -55,8 +70,11 @@ class Choice:
             "checkpoint_overhead_s": self.checkpoint_overhead_s,
         }
         given = {
+            "failures": None if self.failures is Failures.NONE else self.failures.value,
+            "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,
+            "max_height": self.max_height,
             "restartable": None if self.restartable else False,
         }
         return named | {name: value for name, value in given.items() if value is not None}

@@ -30,8 +30,12 @@ class Server:
     gpus: int
     rack: str = "r0"
 
-    def joined(self, incarnation: int, tasks: list[TaskRef]) -> NodeJoined:
-        """What its agent says when it has started and found these tasks."""
+    def joined(self, incarnation: int, tasks: list[TaskRef], *, scales: bool = False) -> NodeJoined:
+        """What its agent says when it has started and found these tasks.
+
+        Args:
+            scales: whether guests can be made as small, and as slow, as need be.
+        """
         memory = MEMORY_BYTES.get(self.gpu_type, 16 * GIB)
         return NodeJoined(
             node_id=self.node_id,
@@ -47,6 +51,9 @@ class Server:
             cpus=CPUS_PER_GPU * self.gpus,
             memory_bytes=HOST_BYTES_PER_GPU * self.gpus,
             bounds_by="simulation",
+            scales_memory="all" if scales else "",
+            scales_compute=scales,
+            spill_bytes=HOST_BYTES_PER_GPU * self.gpus if scales else 0,
         )
 
 

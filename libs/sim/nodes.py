@@ -71,7 +71,7 @@ class Node:
         link.agent_up = True
         link.reconnect()
         tasks = [TaskRef(job_id=task.order.job_id, attempt=task.order.attempt) for task in self.tasks.values()]
-        link.tell(self.server.joined(self.incarnation, tasks))
+        link.tell(self.server.joined(self.incarnation, tasks, scales=self._options.scales))
         for index in self._unhealthy:
             link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
         link.tell_unseen()

@@ -44,6 +44,18 @@ class Doom:
     exit_code: int | None
     signal: int | None
     stderr_tail: str
+    after_s: float | None = None
+    """Seconds of work from its start, in the place of the part; not beyond its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a job ends, where that is known beforehand: it fails so many times, then succeeds or is cancelled."""
+
+    dooms: tuple[Doom, ...] = ()
+    """Of its failures, in order; attempts that end for other reasons use up none."""
+    is_killed: bool = False
+    """Its user cancels it where its work would be done."""
 
 
 WAYS_TO_FAIL = (
@@ -123,6 +135,8 @@ class Options:
     """From the order to fetch the state of a task elsewhere to its being loaded; None: tasks cannot move live."""
     checkpoint_overhead_s: float = 0.0
     """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
+    scales: bool = False
+    """Whether nodes make guests as small and as slow as need be, so that they may be beside owners."""
     detect_s: float = 30.0
     """How long a node is silent before introspection calls it lost."""
     profile_every_s: float | None = None
@@ -140,4 +154,6 @@ class Options:
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
     failures: FailureModel = field(default_factory=FailureModel)
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """{job id: how it ends}; `failures` draws how the attempts of other jobs fail."""
     faults: tuple[Fault, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from libs.contracts.read_models import STATUS_BY_STATE
 from libs.lifecycle import Life
 
 
@@ -14,6 +15,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     submit_s: float
     status: str = "UNFINISHED"
     """SUCCEEDED, FAILED, CANCELLED, REJECTED, or UNFINISHED when the run ended first."""
+    study_status: str = ""
+    """`passed`, `killed` or `unsuccessful` (`STATUS_BY_STATE`); empty for the others."""
+    retries: int = 0
+    """How often it was tried again after a failure."""
+    gpu_s_by_attempt: dict[int, float] = {}
+    """{number of the attempt: part of `gpu_s`}."""
     first_start_s: float | None = None
     """When all tasks of its gang ran for the first time."""
     finish_s: float | None = None
@@ -38,6 +45,9 @@ def outcome_of(life: Life) -> Outcome:
         job_id=life.job_id,
         submit_s=life.submitted_s,
         status=life.state.value if life.has_ended else "UNFINISHED",
+        study_status=STATUS_BY_STATE.get(life.state, ""),
+        retries=books.retries,
+        gpu_s_by_attempt=books.gpu_s_by_attempt,
         first_start_s=books.whole_gang_s,
         finish_s=life.finished_s,
         gpu_s=books.gpu_s,

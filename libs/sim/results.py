@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from libs.contracts.read_models import STATUS_BY_STATE
 from libs.sim.clusters import Cluster
 from libs.sim.outcomes import Outcome
 
@@ -57,6 +58,7 @@ def result(
         "jobs": [_row(job, early.get(job.job_id)) for job in jobs],
         "summary": {
             **_times(measured, early),
+            "by_status": _by_status(measured),
             "gpu_utilisation": _utilisation(measured, cluster),
             "cost": _cost(measured, cost_per_hour),
             "wall_s": wall_s,
@@ -78,6 +80,9 @@ def _row(job: Outcome, steps_100_s: float | None) -> dict[str, Any]:
         "preemptions": job.preemptions,
         "migrations": job.migrations,
         "status": job.status,
+        "study_status": job.study_status,
+        "retries": job.retries,
+        "gpu_s_by_attempt": {str(number): gpu_s for number, gpu_s in job.gpu_s_by_attempt.items()},
     }
 
 
@@ -98,6 +103,19 @@ def _times(jobs: Sequence[Outcome], early: Mapping[str, float | None]) -> dict[s
         "avg_time_to_100_steps_s": _mean(to_100),
         "fair_share_delay_s": _mean([job.fair_share_s for job in started]),
         "fragmentation_delay_s": _mean([job.fragmentation_s for job in started]),
+    }
+
+
+def _by_status(jobs: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """Jobs and GPU time of each status, as the Philly study's table 5 has them."""
+    found = {status: [job for job in jobs if job.study_status == status] for status in STATUS_BY_STATE.values()}
+    return {
+        status: {
+            "jobs": len(each),
+            "gpu_s": math.fsum(job.gpu_s for job in each),
+            "retries": sum(job.retries for job in each),
+        }
+        for status, each in found.items()
     }
 
 

@@ -55,9 +55,9 @@ class TraceJob:
     gpu_types: tuple[str, ...] = ()
     """Acceptable types, `v100|p100` in the file; empty: every type."""
     status: str = ""
-    """How the job ended where the trace was recorded. Not used to play it."""
+    """How the job ended where the trace was recorded. Played with `Failures.TRACE` alone (`failing.py`)."""
     attempts: int | None = None
-    """How often it was tried where the trace was recorded. Not used to play it."""
+    """How often it was tried where the trace was recorded. Played likewise."""
     elastic_min: int | None = None
     elastic_max: int | None = None
     max_retries: int = 0
@@ -263,4 +263,4 @@ def _class(row: _Row) -> JobClass:
     try:
         return JobClass(row.text("class") or JobClass.GUARANTEED)
     except ValueError:
-        raise row.wrong("class", "guaranteed or opportunistic") from None
+        raise row.wrong("class", "guaranteed, opportunistic or automatic") from None

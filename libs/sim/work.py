@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 from libs.contracts.jobs import JobSpec
+from libs.contracts.placement import Role
 from libs.sim.learning import LearningCurve
+from libs.sim.options import Doom, Ending
 from libs.sim.throughputs import Throughputs
 
 EARLY_STEPS = 100.0
@@ -21,6 +23,8 @@ class Job:
         "config",
         "curve",
         "done",
+        "doomed_at",
+        "failures",
         "gpus",
         "in_steps",
         "job_id",
@@ -58,8 +62,20 @@ class Job:
             self.total = work.duration_s
         self.done = 0.0
         """What earlier attempts have left behind as a checkpoint."""
+        self.failures = 0
+        """Of those that its `Ending` plans, so many have happened."""
+        self.doomed_at: float | None = None
+        """The next of them happens when so much is done; None: that is not fixed yet, or there is none."""
         self.steps_100_s: float | None = None
         """When the 100th step was done."""
+
+    def planned_doom(self, ending: Ending) -> Doom | None:
+        """How it fails next; None: it does not."""
+        return ending.dooms[self.failures] if self.failures < len(ending.dooms) else None
+
+    def has_failed(self) -> None:
+        """A planned failure has happened."""
+        self.failures, self.doomed_at = self.failures + 1, None
 
     def packed_ratio(self, others: Sequence[Job], gpu_type: str, throughputs: Throughputs) -> float:
         """What is left of its speed while it shares its GPUs: as measured for pairs, else an equal part."""
@@ -109,12 +125,13 @@ class Attempt:
         "nodes",
         "rate",
         "rate_alone",
+        "role",
         "turn",
         "width",
     )
 
-    def __init__(self, job: Job, attempt: int, width: int) -> None:
-        self.job, self.attempt, self.width = job, attempt, width
+    def __init__(self, job: Job, attempt: int, width: int, role: str = Role.OWNER) -> None:
+        self.job, self.attempt, self.width, self.role = job, attempt, width, role
         self.nodes: dict[str, bool] = {}
         """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
         self.rate = 0.0
@@ -171,6 +188,11 @@ class Attempt:
         self._going_since_s = now_s
         goal = min(goal for goal in (self.job.total, self.doomed_at, self.hangs_at) if goal is not None)
         return max(0.0, goal - self.done) / self.rate if self.rate > 0 else math.inf
+
+    def point_of(self, doom: Doom) -> float:
+        """How much is done when it fails so, if the attempt goes on from where it is now."""
+        left = self.job.total - self.done
+        return self.done + (doom.at_ratio * left if doom.after_s is None else min(left, doom.after_s * self.rate_alone))
 
     def halt(self, now_s: float) -> None:
         """Progress ends, for now or for good. Nothing happens when there was none."""

@@ -9,10 +9,11 @@ from collections import Counter
 from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import OWNER as GATEWAY
+from libs.contracts.gateway import JobArrived, JobCancelRequested
 from libs.contracts.introspection import OWNER as INTROSPECTION
 from libs.contracts.introspection import GpuIdle, JobProfiled, NodeLost
-from libs.contracts.placement import LaunchTask, RestoreTask
+from libs.contracts.placement import LaunchTask, RestoreTask, Role, SetClass
 from libs.kernel.ids import derived_id, request_id
 from libs.node.alarms import Alarm, Alarms, Limits, Watched
 from libs.node.fetching import Answer, source_of
@@ -73,6 +74,8 @@ class World:
         node = self.nodes.get(event.subject)
         if node is not None:
             self._agenda.after(0.0, node.carry_out, event)
+            if isinstance(event, SetClass):
+                self._agenda.after(0.0, self._set_role, event)
 
     # What nodes report about gangs (the `Gangs` protocol).
 
@@ -84,24 +87,35 @@ class World:
             self._on_gpu.setdefault(gpu, []).append(attempt)
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
-        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count)
-        self._doom(key, attempt)
+        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
+        self._doom(key, attempt)
         self._attempts[key] = attempt
         return attempt
 
     def _doom(self, key: Key, attempt: Attempt) -> None:
         """Plan at which point of the work that is left the attempt fails by itself or hangs, if it does."""
-        doom = self._options.failures.doom(self._seed, *key)
-        if doom is not None:
-            attempt.doomed_at = attempt.done + doom.at_ratio * (attempt.job.total - attempt.done)
+        doom = self._doom_of(key)
+        attempt.doomed_at = None if doom is None else attempt.point_of(doom)
+        if key[0] in self._options.endings:
+            # An attempt that goes on from a checkpoint, or elsewhere, fails where the one before would have.
+            job = attempt.job
+            job.doomed_at = attempt.doomed_at if job.doomed_at is None else job.doomed_at
+            attempt.doomed_at = job.doomed_at
         hang = self._options.failures.hang(self._seed, *key)
         if hang is not None:
             attempt.hangs_at = attempt.done + hang * (attempt.job.total - attempt.done)
+
+    def _doom_of(self, key: Key) -> Doom | None:
+        """How the attempt fails by itself, if it does."""
+        ending = self._options.endings.get(key[0])
+        if ending is not None:
+            return self.jobs[key[0]].planned_doom(ending)
+        return self._options.failures.doom(self._seed, *key)
 
     def withdrawn(self, key: Key, node_id: str) -> None:
         attempt = self._attempts.get(key)
@@ -179,6 +193,18 @@ class World:
                 self._on_gpu[gpu].remove(attempt)
         return attempt.steps
 
+    def _set_role(self, order: SetClass) -> None:
+        """The gang owns its GPUs from now on, or is a guest there: it and its neighbours are faster or slower."""
+        key = (order.job_id, order.attempt)
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.role == order.role:
+            return
+        attempt.role = order.role
+        if attempt.going:
+            attempt.halt(self._agenda.now_s)
+            self._go(key, attempt)
+            self._neighbours_feel(attempt)
+
     def _set_running(self, key: Key, node_id: str, running: bool) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
@@ -209,7 +235,10 @@ class World:
         if attempt.rate_alone <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return
-        others = [other.job for other in self._neighbours(attempt)]
+        # An owner is as fast as alone beside guests: these have what is left.
+        is_guest = attempt.role == Role.GUEST
+        sharing = [other for other in self._neighbours(attempt) if is_guest or other.role == Role.OWNER]
+        others = [other.job for other in sharing]
         attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
         left_s = attempt.go(self._agenda.now_s)
         if left_s < math.inf:
@@ -236,12 +265,22 @@ class World:
             self._watch_hanging(key, attempt)
             return
         if attempt.doomed_at is not None:
-            doom = self._options.failures.doom(self._seed, *key)
+            doom = self._doom_of(key)
             assert doom is not None
+            attempt.job.has_failed()
             self.nodes[next(reversed(attempt.nodes))].fail(key, doom)
+            return
+        ending = self._options.endings.get(key[0])
+        if ending is not None and ending.is_killed:
+            self._kill(key[0])
             return
         for node_id in list(attempt.nodes):
             self.nodes[node_id].finish(key)
+
+    def _kill(self, job_id: str) -> None:
+        """Its user cancels the job."""
+        request = JobCancelRequested(job_id=job_id, requested_by="simulated user", note="as its trace says")
+        self._report(request_id(GATEWAY, f"cancel/{job_id}"), GATEWAY, request)
 
     def _watch_hanging(self, key: Key, attempt: Attempt) -> None:
         # Not awaited, as its end: the job is.

@@ -6,17 +6,21 @@ lifted, and every fault is over some time. So every job can be asked to end exac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
 from libs.contracts.gateway import (
+    ANTMAN_GUESTS,
+    GUESTS,
     ColocatedRate,
     IsolatedRate,
     PolicyChanged,
     SettingChanged,
     ThroughputsProvided,
 )
+from libs.contracts.jobs import JobClass
 from libs.policies.table import POLICIES
 from libs.sim.clusters import CPUS_PER_GPU, HOST_BYTES_PER_GPU, Cluster, cluster_of
 from libs.sim.options import FailureModel, FaultKind
@@ -161,6 +165,41 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva", hosts: bool = Fal
         scenario.fault(
             draw(st.sampled_from(FaultKind)), draw(st.sampled_from(nodes)), at=draw(early), for_s=draw(spans)
         )
+    return scenario
+
+
+@st.composite
+def cells_with_guests(draw: st.DrawFn, *, policies: Sequence[str] = tuple(POLICIES), quiet: bool = False) -> Scenario:
+    """A small cell with jobs of all three classes, quotas, and guests that are switched on and off.
+
+    Args:
+        policies: one of them is in force from the start.
+        quiet: nothing goes wrong, and neither policy nor guests are switched.
+    """
+    scenario = Scenario(seed=draw(st.integers(0, 3))).options(**draw(options()), scales=draw(st.booleans()))
+    scenario.options(profile_every_s=20.0, utilisations={"resnet": 0.9, "lstm": 0.2})
+    per_server, servers = draw(st.sampled_from([1, 2, 4])), draw(st.integers(1, 3))
+    scenario.servers(per_server, v100=per_server * servers)
+    nodes = st.sampled_from([f"v100-{number:03}" for number in range(servers)])
+    early = st.integers(0, 300).map(float)
+    for tenant in ("research", "product"):
+        scenario.tenant(tenant, draw(st.integers(0, per_server * servers)), at=0.0)
+    for number in range(draw(st.integers(4, 12))):
+        job_class = draw(st.sampled_from(JobClass))
+        width = draw(st.sampled_from([1, 1, 2, min(3, per_server * servers)]))
+        spec = Spec(draw(st.sampled_from(["resnet", "lstm"]))).gpus(width).priority(draw(st.integers(0, 1)))
+        spec.tenant(draw(st.sampled_from(["research", "product"]))).runs(draw(spans)).retries(draw(st.integers(0, 1)))
+        spec.with_(job_class=job_class, restartable=draw(st.booleans()))
+        scenario.job(f"job-{number}", at=draw(st.integers(0, 60).map(float)), spec=spec)
+    for at in (0.0, *([] if quiet else draw(st.lists(early, max_size=3)))):
+        guests = ANTMAN_GUESTS if at == 0.0 else draw(st.sampled_from(GUESTS))
+        scenario.plan(at, PolicyChanged(policy=draw(st.sampled_from(policies)), requested_by="op", guests=guests))
+    for service, name, values in LONG_ENOUGH:
+        value = draw(st.sampled_from(values))
+        scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
+    scenario.tenant("research", None, at=400.0).tenant("product", None, at=400.0)
+    for _ in range(0 if quiet else draw(st.integers(0, 2))):
+        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(early), for_s=draw(spans))
     return scenario
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from libs.contracts.gateway import JobCancelRequested
 from libs.contracts.introspection import (
     OWNER,
     GpuIdle,
+    GpuLoadChanged,
+    HostProfiled,
     JobProfiled,
     JobRecovered,
     JobStalled,
@@ -21,6 +24,17 @@ SERVICE = Service(
     question="What is going on?",
     machine=machine,
     state_type=State,
-    observes=(JobProfiled, NodeLost, WindowClosed, JobStalled, GpuIdle, JobRecovered, LossDiverged),
+    requests=(JobCancelRequested,),
+    observes=(
+        JobProfiled,
+        GpuLoadChanged,
+        NodeLost,
+        WindowClosed,
+        JobStalled,
+        GpuIdle,
+        JobRecovered,
+        LossDiverged,
+        HostProfiled,
+    ),
     next_wakeup=next_wakeup,
 )

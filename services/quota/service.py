@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from libs.contracts.quota import OWNER
 from libs.kernel.service import Service
-from services.quota.core.machine import machine, next_wakeup
+from services.quota.core.claims import next_wakeup
+from services.quota.core.machine import machine
 from services.quota.core.state import State, check
 
 SERVICE = Service(

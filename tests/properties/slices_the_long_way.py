@@ -16,7 +16,7 @@ from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder
-from services.placement.core.lifecycle.suspending.changes import places_changed, slice_of
+from services.placement.core.lifecycle.suspending.deciding import places_changed, slice_of
 from services.placement.core.lifecycle.suspending.domains import Domain, grouped
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.slicing import shrinking

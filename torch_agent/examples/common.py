@@ -15,6 +15,7 @@ def arguments(description, steps=300, batch_size=32):
     parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest per mini-batch")
     parser.add_argument("--movable", action="store_true", help="hand the training over when the agent asks for it")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -64,6 +65,7 @@ def train(name, model, batches, loss_of, options):
         loss = loss_of(model, *batch)
         loss.backward()
         optimizer.step()
+        time.sleep(options.pause)
         step = job.batches_done + 1
         if step % 50 == 0 or step == options.steps:
             print(f"{name} step {step}/{options.steps} loss {loss.item():.4f}", flush=True)

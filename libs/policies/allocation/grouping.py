@@ -314,41 +314,36 @@ def _pair_classes(pairs: list[_Link], colours: list[int]) -> list[PairClass]:
 
 def _kind_classes(problem: Problem, members: list[list[int]], rates: Floats) -> list[PairClass]:
     """Pairs that are given by kinds: every member of a class packs alike with every member of another."""
+    known = _kinds_of_classes(problem, members)
+    if not known:
+        return []
+    a, b = np.array([(a, b) for a, b, _ in known]).T
     types = list(problem.cluster)
+    together = np.array([[row.throughputs.get(t, (0.0, 0.0)) for t in types] for _, _, row in known])
+    alike = np.array([row.kinds[0] == row.kinds[1] for _, _, row in known])
+    together[alike] = together[alike].sum(axis=2, keepdims=True) / 2
+    if not problem.options.heterogeneity_aware:
+        firsts = [problem.jobs[listed[0]].throughputs for listed in members]
+        alone = np.array([[own.get(t, 0.0) for t in types] for own in firsts])
+        alone = np.stack([alone[a], alone[b]], axis=2)
+        together = np.divide(together, alone, out=np.zeros_like(together), where=alone > 0)
+    helps = can_help_where(together[..., 0], together[..., 1], rates[a], rates[b])
+    rates_a, rates_b = np.where(helps, together[..., 0], 0.0), np.where(helps, together[..., 1], 0.0)
+    return [PairClass(known[k][0], known[k][1], rates_a[k], rates_b[k]) for k in np.flatnonzero(helps.any(axis=1))]
+
+
+def _kinds_of_classes(problem: Problem, members: list[list[int]]) -> list[tuple[int, int, KindPair]]:
+    """Pairs of classes of equal scale factor, each with the row that its kinds have."""
+    firsts = [problem.jobs[listed[0]] for listed in members]
     of_kind: dict[str, list[int]] = {}
-    for number, listed in enumerate(members):
-        of_kind.setdefault(problem.jobs[listed[0]].kind, []).append(number)
+    for number, job in enumerate(firsts):
+        of_kind.setdefault(job.kind, []).append(number)
     found = []
     for row in problem.kind_pairs:
         first, second = row.kinds
         for a in of_kind.get(first, ()):
             for b in of_kind.get(second, ()):
-                if (first != second or a <= b) and (a != b or len(members[a]) > 1):
-                    pair = _kind_pair(row, problem, types, (a, b), members, rates)
-                    if pair is not None:
-                        found.append(pair)
+                both_there = (first != second or a <= b) and (a != b or len(members[a]) > 1)
+                if both_there and firsts[a].scale_factor == firsts[b].scale_factor:
+                    found.append((a, b, row))
     return found
-
-
-def _kind_pair(
-    row: KindPair,
-    problem: Problem,
-    types: Sequence[str],
-    classes: tuple[int, int],
-    members: list[list[int]],
-    rates: Floats,
-) -> PairClass | None:
-    a, b = classes
-    job_a, job_b = problem.jobs[members[a][0]], problem.jobs[members[b][0]]
-    if job_a.scale_factor != job_b.scale_factor:
-        return None
-    rates_a, rates_b = np.zeros(len(types)), np.zeros(len(types))
-    for index, gpu_type in enumerate(types):
-        together = row.throughputs.get(gpu_type, (0.0, 0.0))
-        if row.kinds[0] == row.kinds[1]:
-            together = (sum(together) / 2, sum(together) / 2)
-        if not problem.options.heterogeneity_aware:
-            together = _relative(together, job_a, job_b, gpu_type)
-        if can_help(together, float(rates[a, index]), float(rates[b, index])):
-            rates_a[index], rates_b[index] = together
-    return PairClass(a, b, rates_a, rates_b) if rates_a.any() else None

@@ -22,5 +22,3 @@ class AllocationPolicy(Policy):
     """Whether the answer depends on how far each job is: then it is asked again at intervals."""
     sees_entities: bool = False
     """Whether jobs belong to entities."""
-    pairs_jobs: bool = False
-    """Whether pairs are given job by job, not by their configurations."""

@@ -105,7 +105,6 @@ _POLICIES = (
         name="gandiva_packing",
         describes="As isolated, with pairs of jobs tried at random (Gandiva's packing as the Gavel paper models it).",
         solve=gandiva_packing,
-        pairs_jobs=True,
     ),
 )
 ALLOCATION_POLICIES: dict[str, AllocationPolicy] = {policy.name: policy for policy in _POLICIES}

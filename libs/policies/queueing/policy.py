@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from libs.policies.policy import Kind, Policy
 
+EVERY_GANG = 1 << 30
+"""As `QueuePolicy.reservations`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueuePolicy(Policy):
@@ -15,4 +18,6 @@ class QueuePolicy(Policy):
     later_jobs_may_pass: bool
     """Whether the walk goes on behind a job that does not fit."""
     reservations: int
-    """How many gangs that do not fit may have GPUs reserved at a time, each after `reserve_after_s`."""
+    """How many gangs that do not fit may have GPUs reserved at a time."""
+    reserves_at_once: bool = False
+    """Whether a gang need not have waited for `reserve_after_s` before."""

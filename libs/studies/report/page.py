@@ -14,7 +14,12 @@ from libs.studies.report.verdicts import Row, Verdict
 STYLE = Path(__file__).with_name("page.css")
 FIGURES = "figures"
 """Folder beside the page for the figures as files."""
-MARKS = {Verdict.HOLDS: "✓ holds", Verdict.DIFFERS: "✗ differs", Verdict.NOT_MEASURED: "not measured"}
+MARKS = {
+    Verdict.HOLDS: "✓ holds",
+    Verdict.DIFFERS: "✗ differs",
+    Verdict.INCOMPLETE: "… incomplete",
+    Verdict.NOT_MEASURED: "not measured",
+}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     DIFFERS = "differs"
+    INCOMPLETE = "incomplete"
+    """Only some of the runs have been made: a value may be there, and is not judged."""
     NOT_MEASURED = "not measured"
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+import msgspec
+
+from libs.contracts.bad_input import BadInput
 from libs.studies.reproduce.comparing import Value
 from libs.studies.reproduce.study import Measured
 
@@ -21,12 +24,24 @@ def write_measured(measured: Measured, size: str, file: Path) -> None:
     file.write_text(head + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
 
-def read_measured(file: Path) -> Measured:
-    """What `write_measured` has written."""
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if document.get("format") != FORMAT:
-        raise ValueError(f"{file}: format {document.get('format')!r}; expected {FORMAT!r}")
-    return {
-        claim: {role: [Value(*value) for value in values] for role, values in arms.items()}
-        for claim, arms in document["claims"].items()
-    }
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """The document."""
+
+    format: Literal["measured/1"]
+    size: str
+    claims: dict[str, dict[str, list[Value]]]
+
+
+def read_measured(file: Path, size: str | None = None) -> Measured:
+    """What `write_measured` has written.
+
+    Raises:
+        BadInput: the file cannot be read, or has been measured at another size than `size` (None: any will do).
+    """
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadInput(str(file), str(error), f"a {FORMAT} document") from None
+    if size is not None and found.size != size:
+        raise BadInput(f"{file}: $.size", repr(found.size), repr(size))
+    return found.claims

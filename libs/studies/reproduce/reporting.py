@@ -42,11 +42,14 @@ def report_of(parts: Sequence[Part], made_by: str) -> Report:
 
 def _counted(rows: Sequence[Row]) -> str:
     number = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Verdict}
-    measured = len(rows) - number[Verdict.NOT_MEASURED]
-    return (
+    measured, unfinished = number[Verdict.HOLDS] + number[Verdict.DIFFERS], number[Verdict.INCOMPLETE]
+    sentences = (
         f"{len(rows)} claims. {measured} are measured: {number[Verdict.HOLDS]} of these hold, "
-        f"{number[Verdict.DIFFERS]} differ. {number[Verdict.NOT_MEASURED]} are not measured and say what they wait for."
+        f"{number[Verdict.DIFFERS]} differ.",
+        f"Of {unfinished} only some of the runs are made." if unfinished else "",
+        f"{number[Verdict.NOT_MEASURED]} are not measured and say what they wait for.",
     )
+    return " ".join(filter(None, sentences))
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from libs.kernel.words import counted, plural
 from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.report.drawing import Drawing
 from libs.studies.report.verdicts import Row, Verdict
@@ -14,6 +16,8 @@ from libs.studies.reproduce.comparing import COMPARISONS, Arms, Value, deviation
 from libs.studies.reproduce.metrics import METRICS
 from libs.studies.reproduce.stated import Accepted, Arm, Picture, Stated, Table
 
+JUDGED = ("base", "tested")
+"""Roles of the runs that a verdict needs."""
 Measured = Mapping[str, Arms]
 """{claim id: {role: values}}: all that is kept of the runs of a study."""
 
@@ -95,14 +99,30 @@ class Claim:
                     found.setdefault(role, []).append(Value(point.at, point.spec.seed, value))
         return found
 
+    def lacking(self, arms: Arms) -> list[Point]:
+        """The runs that have no value yet; with the runs of the isolated policy that these are divided by."""
+        made = {role: {(value.at, value.seed) for value in values} for role, values in arms.items()}
+        found = [
+            point
+            for role, points in self.points.items()
+            if role != "isolated"
+            for point in points
+            if (point.at, point.spec.seed) not in made.get(role, ())
+        ]
+        return [*found, *self.points.get("isolated", ())] if found else []
+
     def judge(self, arms: Arms) -> Row:
-        """Compare with the paper."""
-        value = self._value(arms)
+        """Compare with the paper. While runs are missing, the value is that of the seeds that have all of theirs."""
+        missing = self._missing(arms)
+        made = self._whole_seeds(arms) if missing else arms
+        value = self._value(made)
         show, spread = SHOWN[self.stated.show], None
         if value is not None:
-            spread = deviation(arms, self.stated.compare, self.stated.limit)
+            spread = deviation(made, self.stated.compare, self.stated.limit)
         measured = "–" if value is None else show(value)
         verdict = self._verdict(value)
+        if missing and any(arms.values()):
+            verdict = Verdict.INCOMPLETE
         return Row(
             claim_id=self.stated.id,
             number=self.stated.row,
@@ -115,38 +135,50 @@ class Claim:
             accepted="–" if self.accepted is None else said(self.accepted, show),
             reason="" if self.accepted is None else self.accepted.reason,
             verdict=verdict,
-            note=self._note(arms, verdict),
+            note=self._note(arms, made, verdict),
         )
 
     def turned(self, arms: Arms) -> Verdict:
         """The verdict when the tested policy and its baseline change places."""
-        return self._verdict(self._value(exchanged(arms)))
+        return self._verdict(None if self._missing(arms) else self._value(exchanged(arms)))
 
     def _value(self, arms: Arms) -> float | None:
-        if not arms.get("tested") or self._missing(arms):
+        if not arms.get("tested"):
             return None
         compare = COMPARISONS[self.stated.compare]
         value = compare(arms.get("base", ()), arms["tested"], self.stated.limit)
         return value if value is not None and math.isfinite(value) else None
 
+    def _needed(self) -> dict[str, Sequence[Point]]:
+        """The runs that the claim is judged by."""
+        return {role: points for role, points in self.points.items() if role in JUDGED}
+
     def _missing(self, arms: Arms) -> int:
         """Runs without a value that the claim is judged by."""
-        needed = {role: points for role, points in self.points.items() if role in ("base", "tested")}
-        return sum(len(points) for points in needed.values()) - sum(len(arms.get(role, ())) for role in needed)
+        return sum(len(points) - len(arms.get(role, ())) for role, points in self._needed().items())
+
+    def _whole_seeds(self, arms: Arms) -> Arms:
+        """The values of the seeds of which no run is missing."""
+        needed = Counter(point.spec.seed for points in self._needed().values() for point in points)
+        there = Counter(value.seed for role in self._needed() for value in arms.get(role, ()))
+        whole = [seed for seed, runs in needed.items() if there[seed] == runs]
+        return {role: [value for value in values if value.seed in whole] for role, values in arms.items()}
 
     def _verdict(self, value: float | None) -> Verdict:
         if value is None or self.accepted is None:
             return Verdict.NOT_MEASURED
         return Verdict.HOLDS if value in self.accepted else Verdict.DIFFERS
 
-    def _note(self, arms: Arms, verdict: Verdict) -> str:
+    def _note(self, arms: Arms, made: Arms, verdict: Verdict) -> str:
         if verdict is Verdict.DIFFERS:
             return self.stated.cause or "The cause is not known."
         if verdict is Verdict.HOLDS or not (self.points or self.computed):
             return self.stated.waits
-        missing = self._missing(arms)
+        missing, runs = self._missing(arms), sum(map(len, self._needed().values()))
         if missing:
-            return f"{missing} runs have no result."
+            seeds = sorted({value.seed for value in made.get("tested", ())})
+            of_seeds = f"; the value is of {plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}" if seeds else ""
+            return f"{runs - missing} of {counted(runs, 'run')} made{of_seeds}."
         if self.stated.compare == "sustained":
             return f"A curve does not rise through {(self.stated.limit or 0.0) / 3600:g} h between the loads looked at."
         return "Nothing that is measured has come to an end."
@@ -185,10 +217,15 @@ class Study:
     pictures: Sequence[Picture]
     chapters: Sequence[Chapter]
 
-    @property
-    def runs(self) -> tuple[RunSpec, ...]:
-        """Every run that is needed, once each, in order of first need."""
-        return tuple({point.spec.cell_id: point.spec for claim in self.claims for point in _points(claim)}.values())
+    def runs(self, known: Measured | None = None) -> tuple[RunSpec, ...]:
+        """Every run that is needed, once each: the first seed of all claims first, as a long study may be interrupted.
+
+        Args:
+            known: what was measured before; runs that all have their values in it are not needed.
+        """
+        lacking = (point for claim in self.claims for point in claim.lacking((known or {}).get(claim.claim_id, {})))
+        needed = {point.spec.cell_id: point.spec for point in lacking}
+        return tuple(sorted(needed.values(), key=lambda spec: spec.seed))
 
     def only(self, prefixes: Sequence[str]) -> Study:
         """The claims with ids that begin so, and what can be drawn of them."""
@@ -198,10 +235,13 @@ class Study:
         chapters = [each for each in self.chapters if chosen & set(each.claims)]
         return Study(self.paper, self.title, self.text, claims, pictures, chapters)
 
-    def measure(self, results: Iterable[Result]) -> Measured:
-        """What is kept of the results."""
-        known = {result.spec.cell_id: result for result in results}
-        return {claim.claim_id: arms for claim in self.claims if (arms := claim.measure(known))}
+    def measure(self, results: Iterable[Result], known: Measured | None = None) -> Measured:
+        """What is kept of the results, added to what was measured before (`known`)."""
+        by_id = {result.spec.cell_id: result for result in results}
+        measured = {claim.claim_id: claim.measure(by_id) for claim in self.claims}
+        if known is not None:
+            measured = {claim: _together(known.get(claim, {}), arms) for claim, arms in measured.items()}
+        return {claim: arms for claim, arms in measured.items() if arms}
 
     def judge(self, measured: Measured) -> list[Row]:
         """A row for every claim."""
@@ -211,6 +251,15 @@ class Study:
         """The runs of these claims, once each."""
         chosen = [claim for claim in self.claims if claim.claim_id in ids]
         return list({point.spec.cell_id: point.spec for claim in chosen for point in _points(claim)}.values())
+
+
+def _together(earlier: Arms, later: Arms) -> Arms:
+    """The values of both, by place and seed; of two for one run the later."""
+    joined: dict[str, list[Value]] = {}
+    for role in dict.fromkeys([*earlier, *later]):
+        values = {(each.at, each.seed): each for arms in (earlier, later) for each in arms.get(role, ())}
+        joined[role] = sorted(values.values(), key=lambda each: (each.at, each.seed))
+    return joined
 
 
 def sources(picture: Picture) -> list[tuple[str, str]]:

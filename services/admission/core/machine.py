@@ -15,6 +15,7 @@ from libs.contracts.gateway import (
     JobCancelRequested,
     JobPauseRequested,
     JobResumeRequested,
+    PolicyChanged,
     TenantConfigured,
 )
 from libs.contracts.placement import JobCancelled, JobSucceeded
@@ -45,6 +46,11 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
     state.limits.pop(event.tenant, None)
     if event.gpu_limit is not None:
         state.limits[event.tenant] = event.gpu_limit
+
+
+@machine.evolves(PolicyChanged)
+def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
+    state.guests = event.guests != "none"
 
 
 @machine.evolves(ArrayArrived)
@@ -172,7 +178,7 @@ def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> 
     Returns:
         The jobs for which that changes something.
     """
-    fit = judge(pending.spec, state.sizes_for(pending.spec), state.limits.get(pending.spec.tenant))
+    fit = judge(pending.spec, state.sizes_for(pending.spec), state.limit_of(pending.spec))
     touched: list[str] = []
     if isinstance(fit, NeverFits):
         touched = turn.emit(JobRejected(job_id=job_id, reason=fit.reason))

@@ -10,7 +10,7 @@ import msgspec
 
 from libs.contracts.features import missing
 from libs.contracts.groups import Condition, Dependency, GroupPlace
-from libs.contracts.jobs import JobSpec
+from libs.contracts.jobs import JobClass, JobSpec
 from libs.kernel.beside import gpus_beside
 from libs.kernel.service import InvariantViolated
 
@@ -69,6 +69,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{node id: what jobs may need of it beside GPUs}, of those of them that have any."""
     limits: dict[str, int] = {}
     """{tenant: most GPUs of its jobs together}, only where there is a limit."""
+    guests: bool = False
+    """Whether there may be guests: an automatic job that is larger than its tenant's limit can be one."""
     jobs: dict[str, str] = {}
     """{job id: its array or DAG, or ""} of the jobs that have not ended."""
     pending: dict[str, Pending] = {}
@@ -95,6 +97,13 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             return self.sizes
         able = (node_id for node_id in self.nodes if not missing(needs, self.features.get(node_id, ())))
         return _sizes(self._beside(node_id, spec) for node_id in able)
+
+    def limit_of(self, spec: JobSpec) -> int | None:
+        """Most GPUs that the job may ask for under its tenant's quota; None: any number, or it needs no quota."""
+        needs_quota = spec.job_class is JobClass.GUARANTEED or (
+            spec.job_class is JobClass.AUTOMATIC and not self.guests
+        )
+        return self.limits.get(spec.tenant) if needs_quota else None
 
     def _beside(self, node_id: str, spec: JobSpec) -> dict[str, int]:
         """{GPU type: GPUs of the node that have enough of what the job asks for beside them}."""

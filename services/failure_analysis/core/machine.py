@@ -65,6 +65,8 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
             retry_can_help=failure.retry_can_help,
             deciding_line=failure.deciding_line,
             where=failure.where,
+            cause=failure.cause,
+            confidence=failure.confidence,
         )
     )
     if failure.retry_can_help and _may_retry(event, history):

@@ -92,7 +92,7 @@ def _ends_once(counts: Counts) -> Iterable[str]:
 
 def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
     for gpu in gpus:
-        for job_id, attempt, _ in gpu.holders:
+        for job_id, attempt, _ in gpu.occupants:
             job = jobs.get(job_id)
             if job is None:
                 yield f"GPU {gpu.id} is held by {job_id}, which has ended or never was"
@@ -105,7 +105,7 @@ def _held(jobs: Mapping[str, JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
 def _given(live: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Iterable[str]:
     held: dict[str, list[str]] = {}
     for gpu in gpus:
-        for job_id, _, _ in gpu.holders:
+        for job_id, _, _ in gpu.occupants:
             held.setdefault(job_id, []).append(gpu.id)
     for job in live:
         has = sorted(held.get(job.id, []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from libs.contracts.placement import Role
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow
 
 
@@ -32,7 +33,8 @@ def memory_of(job: JobRow) -> int:
 def promised(asking: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Mapping[str, Promised]:
     """{node: what jobs are promised of it}, of the nodes where they are any.
 
-    Jobs that share a GPU share the CPUs beside it; what a job that moves is promised at its destination is left out.
+    Guests are promised nothing. Jobs that share a GPU share the CPUs beside it; what a job that moves is promised at
+    its destination is left out.
 
     Args:
         asking: jobs that have not ended and ask for CPUs or memory.
@@ -45,7 +47,7 @@ def promised(asking: Sequence[JobRow], gpus: Sequence[GpuRow]) -> Mapping[str, P
         most = max((cpus_of(jobs[job_id]) for job_id, _, _ in gpu.holders if job_id in jobs), default=0)
         cpus[gpu.node_id] = cpus.get(gpu.node_id, 0) + most
     for job in asking:
-        for task in job.seats:
+        for task in job.seats if job.role != Role.GUEST else ():
             node_id = task["node_id"]
             memory[node_id] = memory.get(node_id, 0) + memory_of(job) * len(task["gpu_indices"])
     return {node_id: Promised(cpus.get(node_id, 0), memory.get(node_id, 0)) for node_id in {**cpus, **memory}}

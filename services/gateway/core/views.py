@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts import settings as known_settings
+from libs.contracts.gateway import NO_GUESTS
 from libs.contracts.read_models import (
     GpuRow,
     JobRow,
@@ -74,6 +75,8 @@ def gpu(row: GpuRow, node: NodeRow | None, asking: Mapping[str, JobRow]) -> dict
         "job_id": row.job_id,
         "tenant": row.tenant,
         "jobs": [job_id for job_id, _, _ in row.holders],
+        "guests": [guest["job_id"] for guest in row.guests],
+        "load_ratio": row.load_ratio,
         "note": row.note,
         "cpus": max(map(cpus_of, holders), default=0),
         "host_memory_bytes": sum(map(memory_of, holders)),
@@ -99,7 +102,7 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any
         "free": states.count("free"),
         "unhealthy": sum(not gpu.healthy for gpu in gpus),
         "gpu_types": sorted({gpu.gpu_type for gpu in gpus}),
-        "jobs": sorted({job_id for gpu in gpus for job_id, _, _ in gpu.holders}),
+        "jobs": sorted({job_id for gpu in gpus for job_id, _, _ in gpu.occupants}),
         "address": row.address,
         "rack": row.rack,
         "cpus": row.cpus,
@@ -115,6 +118,10 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any
         "note": row.note,
         "errors": row.errors,
         "last_error": row.last_error,
+        "cpu_utilisation_ratio": row.cpu_utilisation_ratio,
+        "memory_used_bytes": row.memory_used_bytes,
+        "host_memory_bytes": row.host_memory_bytes,
+        "measured_until_s": row.measured_until_s,
         "joined_s": row.joined_s,
         "version": row.version,
     }
@@ -150,10 +157,12 @@ def tenants(
 
 def policy(rows: Sequence[SettingRow]) -> dict[str, Any]:
     """The fields of a `Policy` answer."""
-    changed = next((row for row in rows if (row.service, row.name) == ("placement", "policy")), None)
+    said = {row.name: row for row in rows if row.service == "placement"}
+    changed, guests = said.get("policy"), said.get("guests")
     return {
         "policy": str(changed.value) if changed else DEFAULT_POLICY,
         "available": list(POLICIES),
+        "guests": str(guests.value) if guests else NO_GUESTS,
         "changed_by": changed.changed_by if changed else None,
         "changed_s": changed.changed_s if changed else None,
         "note": changed.note if changed else "",

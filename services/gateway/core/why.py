@@ -18,7 +18,14 @@ from libs.contracts.agent import (
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobResumeRequested
-from libs.contracts.introspection import GpuIdle, InterferenceDetected, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import (
+    GpuIdle,
+    InterferenceDetected,
+    JobConverged,
+    JobRecovered,
+    JobStalled,
+    LossDiverged,
+)
 from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -34,6 +41,7 @@ from libs.contracts.placement import (
     JobSucceeded,
     MoveAbandoned,
     UpgradeOffered,
+    UpgradeWithdrawn,
 )
 from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaDeferred, QuotaGranted, UpgradeDeclined
 from libs.contracts.read_models import EventRow, JobRow, JobState
@@ -76,11 +84,12 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
             GangReserved,
             GangReleased,
             UpgradeOffered,
+            UpgradeWithdrawn,
             GuestExpelled,
         ),
     ),
     ("agent", (JobRanksApart, JobSettingUp, MemoryLimitChanged, ComputeShareChanged, MemoryBurst, GuestMisbehaved)),
-    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, InterferenceDetected)),
+    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, InterferenceDetected, JobConverged)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )

@@ -41,6 +41,8 @@ class Job(Answer):
     gpu_types: list[str]
     labels: dict[str, str]
     state: JobState
+    status: str
+    """`passed`, `killed` or `unsuccessful`, in the Philly study's words; empty while it has not ended."""
     reason: str
     """CamelCase token: why it is in this state."""
     message: str
@@ -64,6 +66,8 @@ class Job(Answer):
     failure: str | None
     failure_category: str | None
     deciding_line: str | None
+    role: str
+    """What it is on its GPUs, or was last: `owner` or `guest`; empty before the first."""
     failed_attempts: int
     max_retries: int
     preemptions: int
@@ -78,6 +82,13 @@ class Job(Answer):
     measured_until_s: float | None
     """Up to when mini-batches of the latest attempt were seen: a rate is that of this time."""
     memory_peak_bytes: int | None
+    best_loss: float | None
+    """When it was found to have converged: the lowest loss. Null where that was not found; so are the others."""
+    best_epoch: float | None
+    converged_epoch: float | None
+    """The first epoch with a loss as good as the lowest."""
+    gpu_s_since_converged: float | None
+    """GPU seconds from then until that was found."""
     group_id: str | None
     """Its array or DAG."""
     group_index: int | None
@@ -341,6 +352,12 @@ class Node(Answer):
     errors: int
     """That its agent has logged since its start."""
     last_error: str
+    cpu_utilisation_ratio: float | None
+    """Of the host, over the last minute that was measured; null: it was not yet. So are the others."""
+    memory_used_bytes: int | None
+    host_memory_bytes: int | None
+    """All memory of the host; `memory_bytes` of it is for jobs."""
+    measured_until_s: float | None
     joined_s: float | None
     version: int
 
@@ -366,6 +383,10 @@ class Gpu(Answer):
     tenant: str | None
     jobs: list[str]
     """Every job that holds it: `job_id`, and others where a policy packs jobs."""
+    guests: list[str]
+    """Opportunistic jobs that run on what its owner leaves, if it has one; it may be free besides."""
+    load_ratio: float | None
+    """How busy it has been over 10 s, as last said; null: it was not, which is so where there are no guests."""
     note: str
     cpus: int
     """That its jobs are promised beside it; 0: they share what no job is promised."""
@@ -426,6 +447,8 @@ class Policy(Answer):
 
     policy: str
     available: list[str]
+    guests: str
+    """`none`, or `antman`: opportunistic jobs run beside those that the policy places."""
     changed_by: str | None
     changed_s: float | None
     note: str

@@ -21,10 +21,13 @@ from pydantic import (
     model_validator,
 )
 
+from libs.contracts.bad_input import BadInput
 from libs.contracts.features import DATA_NAME, data_variable
 from libs.contracts.job_fields import JOB_FIELDS, type_of
 from libs.contracts.jobs import JobSpec
+from libs.datasets.schema import schema_of
 from libs.kernel.launchers import PER_GPU, PER_NODE, conflict, starts_ranks
+from libs.node.loss_lines import loss_line
 from services.gateway.models import forms
 
 MAX_GPUS = 65_536
@@ -155,10 +158,11 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")] | None = Field(
         None, description="Default: the name that the token stands for."
     )
-    job_class: Literal["guaranteed"] = Field(
-        "guaranteed",
+    job_class: Literal["automatic", "guaranteed", "opportunistic"] = Field(
+        "automatic",
         alias="class",
-        description="No other class is scheduled yet.",
+        description="`guaranteed` uses its tenant's quota and waits for it; `opportunistic` uses none, and runs on "
+        "what guaranteed jobs leave; `automatic` is guaranteed, or opportunistic where quota would be long in coming.",
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")], Word] = Field({}, max_length=1000)
     elastic: Annotated[Elastic, BeforeValidator(forms.elastic, json_schema_input_type=ElasticText | Elastic)] | None = (
@@ -209,6 +213,20 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
         ),
     ] = {}
 
+    data: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+        [], max_length=256, description="Files of the nodes with its data: paths and patterns, as `/data/*.parquet`."
+    )
+
+    @field_validator("data_schema")
+    @classmethod
+    def _a_schema(cls, value: str) -> str:
+        if value:
+            try:
+                schema_of(value, "data_schema")
+            except BadInput as error:
+                raise ValueError(str(error)) from None
+        return value
+
     @field_validator("python", "venv")
     @classmethod
     def _a_path_of_the_nodes(cls, value: str) -> str:
@@ -234,6 +252,13 @@ class JobRequest(_Plain):  # type: ignore[valid-type,misc]  # mypy does not foll
                 f"{named}:{value[named]}: without an image data stays where the node has it; "
                 f"expected {named} alone, which is found by {data_variable(named)}"
             )
+        return value
+
+    @field_validator("loss_line")
+    @classmethod
+    def _a_rule_names_both_numbers(cls, value: str) -> str:
+        if value:
+            loss_line(value)
         return value
 
     @field_validator("elastic")

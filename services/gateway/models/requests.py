@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
-from libs.policies.table import POLICIES
+from libs.contracts.gateway import GUESTS
+from libs.policies.table import POLICIES, guests_with
 from services.gateway.models.job_request import MAX_GPUS, GpuType, Seconds, Strict
 
 Note = Annotated[str, Field(max_length=1000)]
@@ -107,6 +108,14 @@ class PolicyRequest(Strict):
     heterogeneity_aware: bool = Field(True, description="False: decide as if all GPU types were equally fast.")
     water_filling: bool = Field(False, description="Until every job is bottlenecked (`max_min_fairness`).")
     cost_per_hour: dict[GpuType, Price] = Field({}, max_length=32, description="Of one GPU of each type.")
+    guests: Literal[GUESTS] | None = Field(  # type: ignore[valid-type]
+        None, description="Whether opportunistic jobs run beside those that it places; null: as the policy is made."
+    )
+
+    @model_validator(mode="after")
+    def _guests_are_said(self) -> Self:
+        self.guests = guests_with(self.policy, self.guests, space_sharing=self.space_sharing)
+        return self
 
 
 class Isolated(Strict):

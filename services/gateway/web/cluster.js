@@ -34,26 +34,33 @@ function card(node, gpus, byId, chosen, open) {
 // CPUs and memory of the host that jobs are promised, of what there is.
 function host(node) {
   if (!node.cpus) return "";
-  return `CPUs ${node.cpus_promised}/${node.cpus} · memory ${gib(node.memory_promised_bytes)}/${gib(node.memory_bytes)} GiB`;
+  return `CPUs ${node.cpus_promised}/${node.cpus} · memory ${gib(node.memory_promised_bytes)}/${gib(node.memory_bytes)} GiB${used(node)}`;
+}
+
+// What everything that runs there has used in the last minute that was measured.
+function used(node) {
+  if (node.cpu_utilisation_ratio === null) return "";
+  return ` · in use ${Math.round(100 * node.cpu_utilisation_ratio)} % and ${gib(node.memory_used_bytes)}/${gib(node.host_memory_bytes)} GiB`;
 }
 
 const gib = (bytes) => Math.round(bytes / 2 ** 30);
 
-// A GPU: one button per job that holds it, side by side where a policy packs jobs.
+// A GPU: one button per job that holds it or is a guest there, side by side where several do.
 function place(gpu, byId, chosen, open) {
-  const held = gpu.state === "busy" && gpu.jobs.length > 1;
-  if (!held) return cell(gpu, gpu.job_id, byId.get(gpu.job_id), chosen, open);
-  return el("div", { class: "packed" }, ...gpu.jobs.map((id) => cell(gpu, id, byId.get(id), chosen, open)));
+  const jobs = [...(gpu.state === "busy" ? gpu.jobs : []), ...gpu.guests];
+  if (jobs.length < 2) return cell(gpu, jobs[0] ?? null, byId.get(jobs[0]), chosen, open);
+  return el("div", { class: "packed" }, ...jobs.map((id) => cell(gpu, id, byId.get(id), chosen, open)));
 }
 
 function cell(gpu, id, job, chosen, open) {
-  if (gpu.state !== "busy") {
+  if (id === null) {
     return el("div", { class: `gpu ${gpu.state}`, title: `${gpu.id}: ${gpu.state}${gpu.note ? `, ${gpu.note}` : ""}` }, el("small", {}, gpu.index), gpu.state === "free" ? "" : gpu.state);
   }
   const more = SHOWN_STATE[job?.state] ?? "";
   const name = job?.name ?? id;
   const tenant = job?.tenant ?? gpu.tenant;
-  const title = `${gpu.id} · ${name} (${id}) · ${tenant}${job ? ` · ${job.state.toLowerCase()}` : ""}${gpu.jobs.length > 1 ? ` · shares the GPU with ${gpu.jobs.length - 1} more` : ""}`;
+  const more_jobs = gpu.jobs.length + gpu.guests.length - 1;
+  const title = `${gpu.id} · ${name} (${id}) · ${tenant}${job ? ` · ${job.state.toLowerCase()}` : ""}${gpu.guests.includes(id) ? " · guest" : ""}${more_jobs > 0 ? ` · shares the GPU with ${more_jobs} more` : ""}`;
   const marked = id === chosen ? " chosen" : "";
   return el("button", { class: `gpu busy ${colour(tenant)} ${more}${marked}`, title, onclick: () => open(id) },
     el("small", {}, gpu.index), el("span", {}, name));

@@ -1,7 +1,7 @@
 // One job: why, curves, attempts, story, output.
 
 import { get } from "/web/api.js";
-import { clock, count, el, lossOf, missing, pace, span, top } from "/web/dom.js";
+import { clock, count, el, figure, lossOf, missing, pace, span, top } from "/web/dom.js";
 import { chart } from "/web/chart.js";
 
 // Fill the drawer with what is known of a job.
@@ -55,6 +55,8 @@ function facts(job) {
     ["part of", job.group_id],
     ["where", job.where || "–"],
     ["progress", job.minibatches ? `${count(job.minibatches)} mini-batches, ${pace(job, Date.now() / 1000)}, loss ${lossOf(job)}` : null],
+    ["converged", job.converged_epoch === null ? null : `at epoch ${job.converged_epoch}; best loss ${figure(job.best_loss)} at epoch ${job.best_epoch}; ${job.gpu_s_since_converged.toFixed(1)} GPU seconds after that when it was found`],
+    ["status", job.status || null],
     ["folder on the node", job.folder],
     ["keeps", job.output_folder],
     ["attempt", `${job.attempt}, ${job.failed_attempts} failed of ${job.max_retries + 1} allowed, ${job.preemptions} times moved`],

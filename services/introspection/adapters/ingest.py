@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from libs.bus import codec
 from libs.bus.port import Bus, Message, Outgoing, Partition
-from libs.contracts.agent import TaskSampled
+from libs.contracts.agent import GpuSampled, NodeHeartbeat, TaskSampled
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import OWNER, JobStalled, WindowClosed
@@ -33,10 +33,12 @@ from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
 from services.introspection.adapters.control import Control
 from services.introspection.adapters.stacks import with_stacks
-from services.introspection.adapters.telemetry import HEARTBEAT, TASK, header, wire_type
-from services.introspection.core import liveness, profiles
+from services.introspection.adapters.telemetry import GPU, HEARTBEAT, TASK, header, wire_type
+from services.introspection.core import hosts, liveness, loads, profiles
 from services.introspection.core.held import Held
+from services.introspection.core.hosts import Hosts
 from services.introspection.core.liveness import Liveness
+from services.introspection.core.loads import Loads
 from services.introspection.core.profiles import Profiles
 from services.introspection.core.watching import WATCH
 
@@ -50,7 +52,7 @@ DEAF_AFTER_S = 5.0
 
 
 class Ingest:
-    """Appends JobProfiled, NodeLost and alarms to control."""
+    """Appends JobProfiled, HostProfiled, GpuLoadChanged, NodeLost and alarms to control."""
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class Ingest:
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)
         self._liveness = Liveness(node_timeout_s, clock.now_s())
+        self._hosts, self._loads = Hosts(), Loads()
         self._alarms, self._agents = Alarms(limits or Limits()), agents or Agents(None)
         self._unread: list[Outgoing] = []
         """Dead letters of the listener."""
@@ -185,13 +188,20 @@ class Ingest:
                     self._liveness.not_listening(now_s)
                 turned_s, interruptions = now_s, self._interruptions
                 alarms: list[tuple[Envelope, str, Alarm]] = []
+                profiled: list[Envelope] = []
                 for message in messages or []:
                     kind = wire_type(message)
                     if kind == HEARTBEAT:
                         self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
+                        profiled += self._host_of(message)
+                    elif kind == GPU and self._control.state.guests:
+                        profiled += self._load_of(message)
                     elif kind == TASK:
                         alarms += self._alarms_of(message)
                 await self._report_lost(now_s)
+                self._hosts.forget_all_but(self._control.state.nodes)
+                self._loads.forget_all_but(self._control.state.nodes)
+                await self._commit([codec.outgoing(envelope) for envelope in profiled], {})
                 await self._report_alarms(alarms)
         finally:
             await tail.close()
@@ -212,16 +222,42 @@ class Ingest:
         if lost:
             await self._commit([codec.outgoing(liveness.envelope(event, now_s)) for event in lost], {})
 
-    def _alarms_of(self, message: Message) -> list[tuple[Envelope, str, Alarm]]:
-        """What follows from a sample: the sample, and the key and the fact of each."""
+    def _read(self, message: Message) -> Envelope | None:
+        """A record of telemetry; None: it cannot be read, and goes to the dead letters."""
         try:
-            cause = codec.record(message).envelope
+            return codec.record(message).envelope
         except Undecodable as error:
             log.warning("telemetry record goes to the dead letters", extra=fields(error=error))
             self._unread.append(dead_letter(message, OWNER, error))
+            return None
+
+    def _host_of(self, message: Message) -> list[Envelope]:
+        """The profile of the node's host that is due with a heartbeat, if one is."""
+        cause = self._read(message)
+        if cause is None or not isinstance(beat := cause.event, NodeHeartbeat):
             return []
-        sample = cause.event
-        assert isinstance(sample, TaskSampled)
+        state = self._control.state
+        if state.nodes.get(beat.node_id) != beat.incarnation:
+            return []
+        profile = self._hosts.take(beat, cause.time_s, state.hosts)
+        return [hosts.envelope(profile, cause)] if profile is not None else []
+
+    def _load_of(self, message: Message) -> list[Envelope]:
+        """The change of a GPU's load that a sample brings about, if it does."""
+        cause = self._read(message)
+        if cause is None or not isinstance(sample := cause.event, GpuSampled):
+            return []
+        state = self._control.state
+        if sample.node_id not in state.nodes:
+            return []
+        change = self._loads.take(sample, cause.time_s, state.loads)
+        return [loads.envelope(change, cause)] if change is not None else []
+
+    def _alarms_of(self, message: Message) -> list[tuple[Envelope, str, Alarm]]:
+        """What follows from a sample: the sample, and the key and the fact of each."""
+        cause = self._read(message)
+        if cause is None or not isinstance(sample := cause.event, TaskSampled):
+            return []
         running = self._control.state.running.get(sample.job_id)
         found = self._alarms.take(sample, running.watched if running is not None else None)
         return [(cause, key, fact) for key, fact in found]

@@ -6,7 +6,7 @@ import logging
 
 from libs.bus import codec
 from libs.bus.port import Message, Outgoing
-from libs.contracts.agent import MinibatchProfiled, NodeHeartbeat, TaskSampled
+from libs.contracts.agent import GpuSampled, MinibatchProfiled, NodeHeartbeat, TaskSampled
 from libs.contracts.introspection import OWNER, WindowClosed
 from libs.contracts.wire import Undecodable
 from libs.runtime.deadletter import dead_letter
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 MINIBATCHES = MinibatchProfiled.wire_type.encode()
 HEARTBEAT = NodeHeartbeat.wire_type.encode()
+GPU = GpuSampled.wire_type.encode()
 TASK = TaskSampled.wire_type.encode()
 
 

@@ -1,8 +1,13 @@
-"""What the judging core knows: how fast jobs are alone, and which of them share GPUs."""
+"""What the judging core knows: how fast jobs are alone, which share GPUs, what guests cost owners, how losses fall."""
 
 from __future__ import annotations
 
 import msgspec
+
+from libs.contracts import settings
+from libs.contracts.introspection import OWNER
+from libs.lifecycle.curves import Curve
+from libs.lifecycle.life import Life
 
 
 class Pack(msgspec.Struct, kw_only=True):
@@ -19,6 +24,38 @@ class Pack(msgspec.Struct, kw_only=True):
     """PackFailed has been said; placement is about to part them."""
 
 
+class Resident(msgspec.Struct, kw_only=True):
+    """A job's attempt on its GPUs."""
+
+    gpus: list[str]
+    """`NODE:INDEX` of each."""
+    guest: bool
+    runs: bool = True
+    """It is not suspended."""
+    changed_s: float = 0.0
+    """Since when it has been on its GPUs with the guests that it has there now."""
+    alone_s: list[float] = []
+    """Of an owner: its mini-batch times without guests, one per profile, the latest ones."""
+    in_a_row: int = 0
+    """Profiles in a row, up to the newest, in which its guests slowed it down."""
+
+
+class Followed(msgspec.Struct, kw_only=True):
+    """A job that wants to know when its loss improves no more."""
+
+    life: Life
+    """For its GPU time."""
+    metric: str
+    stops: bool
+    """It wants to be stopped then."""
+    epochs: int | None = None
+    """As it asked; None: the setting counts. So does `ratio`."""
+    ratio: float | None = None
+    curve: Curve = msgspec.field(default_factory=Curve)
+    told: bool = False
+    """JobConverged has been said."""
+
+
 class State(msgspec.Struct, kw_only=True):
     """Initially empty."""
 
@@ -26,3 +63,9 @@ class State(msgspec.Struct, kw_only=True):
     """{job id: its rate while it had its GPUs to itself}."""
     packs: dict[str, Pack] = {}
     """{job id that the pack is called after: the pack}."""
+    residents: dict[str, Resident] = {}
+    """{job id: its attempt}, of jobs that have been placed and have not left."""
+    followed: dict[str, Followed] = {}
+    """{job id: its losses}, of jobs that asked for it and have not ended."""
+    converge_ratio: float = settings.default(OWNER, "converge_ratio")
+    converge_epochs: float = settings.default(OWNER, "converge_epochs")

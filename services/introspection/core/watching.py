@@ -6,9 +6,12 @@ import msgspec
 
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.gateway import PolicyChanged
 from libs.contracts.introspection import (
     OWNER,
     GpuIdle,
+    GpuLoadChanged,
+    HostProfiled,
     JobProfiled,
     JobRecovered,
     JobStalled,
@@ -28,6 +31,7 @@ from libs.kernel.machine import Machine
 from libs.kernel.service import Service
 from libs.node.alarms import Watched, alarm_of
 from libs.node.serving import Agent
+from services.introspection.core.loads import gpu_of
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -56,6 +60,12 @@ class Watch(msgspec.Struct, kw_only=True):
     """{job id: its attempt}, from placement until the attempt's end."""
     nodes: dict[str, int] = {}
     """{node id: incarnation of its agent}, for nodes that joined and neither left nor were lost since."""
+    hosts: dict[str, float] = {}
+    """{node id: end of its last HostProfiled}, of the same nodes."""
+    guests: bool = False
+    """Whether there may be guests: only for them does it matter how busy GPUs are."""
+    loads: dict[str, float] = {}
+    """{`NODE:INDEX`: load of the last GpuLoadChanged}, of the same nodes."""
     agents: dict[str, tuple[str, int]] = {}
     """{node id: address and port where its agent serves stacks}, of the same nodes."""
 
@@ -79,6 +89,8 @@ def node_joined(state: Watch, event: NodeJoined, now_s: float) -> None:
 def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
     if state.nodes.get(event.node_id, 0) <= event.incarnation:
         state.nodes.pop(event.node_id, None)
+        state.hosts.pop(event.node_id, None)
+        state.loads = {gpu: load for gpu, load in state.loads.items() if gpu.rpartition(":")[0] != event.node_id}
         state.agents.pop(event.node_id, None)
 
 
@@ -93,6 +105,25 @@ def job_profiled(state: Watch, event: JobProfiled, now_s: float) -> None:
     running = state.running.get(event.job_id)
     if running is not None and running.attempt == event.attempt:
         running.profiled_until_s = max(running.profiled_until_s or 0.0, event.window_start_s + event.window_s)
+
+
+@machine.evolves(PolicyChanged)
+def policy_changed(state: Watch, event: PolicyChanged, now_s: float) -> None:
+    state.guests = event.guests != "none"
+    if not state.guests:
+        state.loads = {}
+
+
+@machine.evolves(GpuLoadChanged)
+def load_changed(state: Watch, event: GpuLoadChanged, now_s: float) -> None:
+    if event.node_id in state.nodes:
+        state.loads[gpu_of(event)] = event.utilisation_ratio
+
+
+@machine.evolves(HostProfiled)
+def host_profiled(state: Watch, event: HostProfiled, now_s: float) -> None:
+    if event.node_id in state.nodes:
+        state.hosts[event.node_id] = event.window_start_s + event.window_s
 
 
 @machine.evolves(TimeSliceStarted)

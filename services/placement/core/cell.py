@@ -6,7 +6,7 @@ A mechanism that remembers more has a struct of its own beside this one (`state.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import msgspec
@@ -53,6 +53,9 @@ class Settings(msgspec.Struct, kw_only=True):
     start_limit_s: float = settings.default(OWNER, "start_limit_s")
     round_s: float = settings.default(OWNER, "round_s")
     recompute_s: float = settings.default(OWNER, "recompute_s")
+    guest_utilisation: float = settings.default(OWNER, "guest_utilisation")
+    max_guests: float = settings.default(OWNER, "max_guests")
+    yield_s: float = settings.default(OWNER, "yield_s")
     stop_grace_s: float = settings.default(OWNER, "stop_grace_s")
     pack_trial_s: float = settings.default(OWNER, "pack_trial_s")
     pack_utilisation: float = settings.default(OWNER, "pack_utilisation")
@@ -84,6 +87,10 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     jobs: dict[str, Job] = {}
     queue: dict[str, list[tuple[int, int, str]]] = {}
     """{shape: orders of the queued jobs that are not held, ascending}."""
+    guest_queue: list[tuple[int, int, str]] = []
+    """Orders of the opportunistic jobs that wait for seats as guests and are not held, ascending."""
+    offers: dict[str, int] = {}
+    """{guest: its attempt that could be the owner of its GPUs}, as said and not withdrawn since."""
     reservations: dict[str, Reservation] = {}
     """{waiting job: the GPUs that are kept for it}."""
     book: Book = msgspec.field(default_factory=Book)
@@ -96,9 +103,13 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{first server of a domain: its latest time slice}."""
     known: Knowledge = msgspec.field(default_factory=Knowledge)
     policy: str = DEFAULT_POLICY
+    takes_guests: bool = False
+    """Whether opportunistic jobs run as guests beside those that the policy places."""
     options: PolicyOptions = PolicyOptions()
     cost_per_hour: dict[str, float] = {}
     tenant_weights: dict[str, float] = {}
+    tenant_quotas: dict[str, int] = {}
+    """{tenant: GPUs that its guaranteed jobs may have at a time}, of those with such a limit."""
     responses: dict[str, dict[str, str]] = {}
     """{tenant: {alarm: what is done about it}}, as far as tenants have said it."""
     settings: Settings = msgspec.field(default_factory=Settings)
@@ -137,9 +148,10 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def residents(self) -> dict[str, dict[str, None]]:
-        """{node id: jobs with an attempt there, running or suspended}. Derived of `jobs`, as `index` is of `nodes`."""
+        """{node id: jobs but guests with an attempt there, running or suspended}. Derived of `jobs`, as `index` is of
+        `nodes`."""
         found: dict[str, dict[str, None]] = {}
-        for job in self.jobs.values():
+        for job in self.without_guests():
             for task in job.gang:
                 found.setdefault(task.node_id, {})[job.job_id] = None
         return found
@@ -155,13 +167,27 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def suspended(self) -> dict[str, None]:
-        """Jobs that stand still between two of their turns. Derived of `jobs`."""
-        return {job.job_id: None for job in self.jobs.values() if job.suspended}
+        """Jobs but guests that stand still between two of their turns. Derived of `jobs`."""
+        return {job.job_id: None for job in self.without_guests() if job.suspended}
+
+    @cached_property
+    def guests(self) -> dict[str, None]:
+        """Guests with an attempt, running or suspended. Derived of `jobs`."""
+        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest}
+
+    @cached_property
+    def owned(self) -> dict[str, int]:
+        """{tenant: GPUs that its jobs own}. Derived of `jobs`, and forgotten when any of them changes."""
+        found: dict[str, int] = {}
+        for job in self.without_guests():
+            if job.gang and not job.suspended:
+                found[job.spec.tenant] = found.get(job.spec.tenant, 0) + job.width
+        return found
 
     @cached_property
     def elastic(self) -> dict[str, None]:
-        """Jobs with an attempt that may have more or fewer GPUs. Derived of `jobs`."""
-        return {job.job_id: None for job in self.jobs.values() if job.gang and job.spec.elastic is not None}
+        """Jobs but guests with an attempt that may have more or fewer GPUs. Derived of `jobs`."""
+        return {job.job_id: None for job in self.without_guests() if job.gang and job.spec.elastic is not None}
 
     @cached_property
     def ends(self) -> list[tuple[float, str]]:
@@ -178,6 +204,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def affects(self, job: Job) -> None:
         """What the job may do on its servers is other than before."""
+        self.__dict__.pop("owned", None)
         for task in job.gang:
             self.touched[task.node_id] = None
 
@@ -189,13 +216,15 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     def give(self, job: Job, gang: list[TaskPlacement]) -> None:
         """The gang is where the job's attempt is from now on; an empty one ends it."""
         self.affects(job)
-        if "residents" in self.__dict__:
+        if "residents" in self.__dict__ and not job.guest:
             for task in job.gang:
                 del self.residents[task.node_id][job.job_id]
             for task in gang:
                 self.residents.setdefault(task.node_id, {})[job.job_id] = None
         if "elastic" in self.__dict__:
-            _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None)
+            _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None and not job.guest)
+        if "guests" in self.__dict__:
+            _keep(self.guests, job, member=bool(gang) and job.guest)
         for task in (*job.gang, *gang):
             self.promises.pop(task.node_id, None)
         job.gang = gang
@@ -205,7 +234,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """The job stands still from now on, or does not any more."""
         job.suspended = suspended
         if "suspended" in self.__dict__:
-            _keep(self.suspended, job, member=suspended)
+            _keep(self.suspended, job, member=suspended and not job.guest)
         self.affects(job)
 
     def begin_slice(self, server: str, latest: Slice) -> None:
@@ -218,12 +247,17 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.slices[server] = latest
         self.touched[server] = None
 
+    def without_guests(self) -> Iterator[Job]:
+        """The jobs about which mechanisms decide: all but guests, in order of arrival."""
+        return (job for job in self.jobs.values() if not job.guest)
+
     def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
-        """These GPUs are the job's from now on."""
+        """These GPUs are the job's from now on; those of a guest are only shared with it."""
         self.affects(job)
         for task in gang:
             for index in task.gpu_indices:
-                self.nodes[task.node_id].gpus[index].holders.append(job.job_id)
+                gpu = self.nodes[task.node_id].gpus[index]
+                (gpu.guests if job.guest else gpu.holders).append(job.job_id)
             self.changed(task.node_id)
 
     def release(self, job: Job, gang: list[TaskPlacement]) -> None:
@@ -231,10 +265,34 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.affects(job)
         for task in gang:
             node = self.nodes[task.node_id]
-            for index in task.gpu_indices:
-                if index < len(node.gpus) and job.job_id in node.gpus[index].holders:
-                    node.gpus[index].holders.remove(job.job_id)
+            for gpu in [node.gpus[index] for index in task.gpu_indices if index < len(node.gpus)]:
+                for jobs in (gpu.holders, gpu.guests):
+                    if job.job_id in jobs:
+                        jobs.remove(job.job_id)
+                        gpu.load_ratio = None
             self.changed(task.node_id)
+
+    def keep_for(self, job: Job, *, kept: bool) -> None:
+        """Nothing else gets the GPUs of a guest until it is known whether it becomes their owner, or it is known."""
+        job.offered = kept
+        for task in job.gang:
+            for gpu in [self.nodes[task.node_id].gpus[index] for index in task.gpu_indices]:
+                if kept:
+                    gpu.holders.append(job.job_id)
+                elif job.job_id in gpu.holders:
+                    gpu.holders.remove(job.job_id)
+            self.changed(task.node_id)
+
+    def make_owner(self, job: Job) -> None:
+        """The guest is an ordinary job from now on, and the owner of the GPUs that it has."""
+        gang, holds = job.gang, not job.suspended
+        self.release(job, gang)
+        self.give(job, [])
+        job.guest = job.opportunistic = job.offered = False
+        self.give(job, gang)
+        self.suspend(job, suspended=not holds)
+        if holds:
+            self.hold(job, gang)
 
 
 def _keep(jobs: dict[str, None], job: Job, *, member: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.kernel.service import InvariantViolated
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Phase
+from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.reservations import overbooked
 from services.placement.core.lifecycle.suspending.domains import domains, grouped
 from services.placement.core.mechanisms.rounds.memory import of
@@ -15,6 +15,7 @@ from services.placement.core.promises import promised
 def check(cell: Cell) -> None:
     """Raises InvariantViolated with both sides of the contradiction."""
     _holders(cell)
+    _guests(cell)
     _hosts(cell)
     _derived(cell)
     _queue(cell)
@@ -29,7 +30,7 @@ def _holders(cell: Cell) -> None:
         if gpu.holders
     }
     given: dict[str, list[str]] = {}
-    for job in cell.jobs.values():
+    for job in _with_gpus(cell):
         gang = job.gang if job.phase is Phase.ACTIVE and not job.suspended else []
         for task in [*gang, *(job.move.gang if job.move is not None else [])]:
             for gpu_id in [f"{task.node_id}:{index}" for index in task.gpu_indices]:
@@ -44,11 +45,37 @@ def _holders(cell: Cell) -> None:
             raise InvariantViolated(f"job {job.job_id} may have {job.spec.widths} GPUs and holds {job.width}")
 
 
+def _with_gpus(cell: Cell) -> list[Job]:
+    """The jobs that hold GPUs, if they have any: not guests, but for those that are asked to become owners."""
+    return [job for job in cell.jobs.values() if not job.guest or job.offered]
+
+
+def _guests(cell: Cell) -> None:
+    """Every seat is a guest's, every guest is whole, and no GPU has two owners beside guests, or too many of these."""
+    seated = [
+        (f"{node.node_id}:{index}", guest)
+        for node in cell.nodes.values()
+        for index, gpu in enumerate(node.gpus)
+        for guest in gpu.guests
+    ]
+    given = [
+        (f"{task.node_id}:{index}", job.job_id)
+        for job in cell.jobs.values()
+        for task in (job.gang if job.guest and not job.suspended else ())
+        for index in task.gpu_indices
+    ]
+    if sorted(seated) != sorted(given):
+        raise InvariantViolated(f"guests have the seats {sorted(seated)}, and were given {sorted(given)}")
+    for job in cell.jobs.values():
+        if job.offered and not (job.guest and job.gang and not job.suspended):
+            raise InvariantViolated(f"GPUs are kept for {job.job_id}, which is no guest on any")
+
+
 def _hosts(cell: Cell) -> None:
     """No server has promised more CPUs or memory than it has; counted from the jobs, not from what servers say."""
     cpus: dict[str, dict[int, int]] = {}
     memory: dict[tuple[str, str], int] = {}
-    for job in cell.jobs.values():
+    for job in _with_gpus(cell):
         places = [job.gang] if job.phase is Phase.ACTIVE else []
         places += [job.move.gang] if job.move is not None else []
         for gang in places:
@@ -81,7 +108,7 @@ def _derived(cell: Cell) -> None:
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
     if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
         raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
-    for name in ("told", "suspended", "elastic"):
+    for name in ("told", "suspended", "elastic", "guests"):
         if getattr(cell, name) != getattr(fresh, name):
             raise InvariantViolated(f"{name}: indexed are {getattr(cell, name)}, but there are {getattr(fresh, name)}")
     if cell.ends != Cell(slices=cell.slices).ends:
@@ -89,7 +116,7 @@ def _derived(cell: Cell) -> None:
 
 
 def _queue(cell: Cell) -> None:
-    listed = [job_id for orders in cell.queue.values() for _, _, job_id in orders]
+    listed = [job_id for orders in (*cell.queue.values(), cell.guest_queue) for _, _, job_id in orders]
     waiting = [j.job_id for j in cell.jobs.values() if j.phase is Phase.QUEUED and not j.held]
     if sorted(listed) != sorted(waiting):
         raise InvariantViolated(f"the queue lists {sorted(listed)}, but {sorted(waiting)} wait")

@@ -16,6 +16,7 @@ import msgspec
 
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.placement import Role
 from libs.contracts.reasons import Reason
 
 
@@ -36,6 +37,10 @@ class Phase(StrEnum):
 
 ACTIVE = Phase.ACTIVE
 """Looked at for every job in every round: Python 3.11 runs a descriptor for each look at a member of an enum."""
+
+
+BEHIND = 1 << 40
+"""More than any two priorities differ by."""
 
 
 class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +176,16 @@ class Job(msgspec.Struct, kw_only=True):
     """Most that its user lets it have; None: as its range says."""
     held: bool = False
     """Paused by its user."""
+    opportunistic: bool = False
+    """Its attempt has been granted the use of what guaranteed jobs leave, and no quota."""
+    guest: bool = False
+    """It is, or waits to be, a guest on GPUs that it does not hold. No mechanism sees it."""
+    offered: bool = False
+    """It could be the owner of its GPUs, and quota has not answered yet: nothing else gets them until then."""
+    expelled_by: dict[str, None] = {}
+    """Owners that it has slowed down: it does not go beside them again."""
+    since_s: float = 0.0
+    """When its attempt was given the GPUs that it has, or gave them up."""
     cancellation: Cancellation | None = None
     wait_code: str = ""
     """Code of the last JobQueued of this attempt since it last had GPUs; empty before the first."""
@@ -217,8 +232,17 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Its place in the queue: higher priority first, then in order of arrival."""
-        return (-self.priority, self.seq, self.job_id)
+        """Its place in the queue: higher priority first, then in order of arrival.
+
+        An opportunistic one that no guest's seat is looked for stands behind all others.
+        """
+        behind = BEHIND if self.opportunistic and not self.guest else 0
+        return (behind - self.priority, self.seq, self.job_id)
+
+    @property
+    def role(self) -> Role:
+        """What it is on its GPUs."""
+        return Role.GUEST if self.guest else Role.OWNER
 
     @property
     def shape(self) -> str:

@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
 
 class Mechanism(Listener):
-    """Has no state: what it remembers is its part of the service's state, or the cell's."""
+    """Has no state: what it remembers is its part of the service's state, or the cell's. It does not know guests."""
 
     kind: str
     """Policies of this kind are realised by it."""
@@ -40,6 +40,10 @@ class Mechanism(Listener):
     def realises(self, policy: str) -> bool:
         """Whether it is the one that is in force under this policy."""
         return POLICIES[policy].kind == self.kind
+
+    def upgraded(self, cell: Cell, job: Job, now_s: float) -> None:
+        """Until now it did not know of the job."""
+        self.placed(cell, job, now_s)
 
     def step(self, cell: Cell, moment: Moment) -> Plan:
         """What may be given away now, and what the other jobs are told about why they wait."""

@@ -203,7 +203,9 @@ def _with(cell: Cell, node: Node, before: Amount, coming: Coming, leaving: Colle
         for task in gang:
             for index in task.gpu_indices if task.node_id == node.node_id else ():
                 beside[index] = max(beside[index], job.spec.cpus or 0)
-        more = _gpus_on(job, node.node_id, gang) - _gpus_on(job, node.node_id)
+        # A guest was promised nothing for the GPUs that it has.
+        had = 0 if job.guest and not job.offered else _gpus_on(job, node.node_id)
+        more = _gpus_on(job, node.node_id, gang) - had
         memory += more * (job.spec.memory_bytes or 0)
     return Amount(sum(beside), memory)
 

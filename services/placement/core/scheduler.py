@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 from libs.contracts.base import Event
 from libs.contracts.runtime import TimerFired
@@ -16,6 +17,7 @@ from services.placement.core.lifecycle.plan import carry_out
 from services.placement.core.lifecycle.table import Look, Reaction, machine, reacts
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.table import MECHANISMS
+from services.placement.core.sharing.guests import layer as guests
 
 
 def decide_with(reactions: Mapping[type[Event], Reaction]) -> None:
@@ -56,7 +58,8 @@ def next_wakeup(cell: Cell) -> float | None:
     Every moment at which one may is a candidate; those that have been looked at are over. A timer too many costs one
     pass, and none has to be remembered.
     """
-    moments = [moment_s for moment_s in _in_force(cell).moments(cell) if moment_s > cell.looked_s]
+    candidates = chain(_in_force(cell).moments(cell), guests.moments(cell))
+    moments = [moment_s for moment_s in candidates if moment_s > cell.looked_s]
     # A pass does not look at attempts that take long to begin: the timer alone does, and forgets them then.
     if (limit_s := next_limit_s(cell)) is not None:
         moments.append(limit_s)
@@ -64,10 +67,17 @@ def next_wakeup(cell: Cell) -> float | None:
 
 
 def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
-    """Carry out what the policy lets start now, and tell the others why they wait."""
+    """Carry out what the policy lets start now, then what that leaves for guests; tell the others why they wait."""
     in_force = _in_force(cell)
     if look.gpus_kept and not in_force.reassigns_paused:
         return
+    if not look.guests_alone:
+        _mechanism_decides(cell, in_force, look, turn)
+    # Guests last: they get what owners leave.
+    carry_out(cell, guests.step(cell, turn.now_s), turn)
+
+
+def _mechanism_decides(cell: Cell, in_force: Mechanism, look: Look, turn: Turn[Cell]) -> None:
     moment = Moment(turn.now_s, turn.cause_id)
     # 1. What another mechanism has left behind goes first, because the one in force does not know of it, and would
     #    find GPUs taken that nothing uses any more.
@@ -78,7 +88,7 @@ def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
     carry_out(cell, in_force.step(cell, moment), turn)
     # 3. A job that has just come, and that the step had no reason to look at, is told why it waits, after it is
     #    clear that it does.
-    if look.newcomer is not None:
+    if look.newcomer is not None and not look.newcomer.guest:
         carry_out(cell, in_force.newcomer(cell, look.newcomer), turn)
 
 

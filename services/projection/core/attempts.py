@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from libs import lifecycle
 from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettingUp, JobStarted, JobSuspended
-from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import GpuIdle, JobConverged, JobProfiled, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
-from libs.contracts.placement import JobMoved, JobPlaced, JobPreempted, TimeSliceStarted
+from libs.contracts.placement import (
+    JobMoved,
+    JobPlaced,
+    JobPreempted,
+    Role,
+    TimeSliceStarted,
+    UpgradeOffered,
+    UpgradeWithdrawn,
+)
+from libs.contracts.quota import JobUpgraded
 from libs.contracts.read_models import AttemptRow, JobRow, ProfileRow
 from libs.contracts.reasons import Reason
 from libs.node.alarms import IDLE, STALLED
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import end_attempt, keep, live_job, take
+from services.projection.core.states import change_role, end_attempt, grant, keep, live_job, take, withdraw_grant
 
 _NOTICES = {STALLED: JobStalled.__name__, IDLE: GpuIdle.__name__}
 """{alarm that may be over: the code of its reason}."""
@@ -28,6 +37,36 @@ def placed(rows: Rows, event: JobPlaced, at: At) -> None:
     job.minibatches, job.loss_nonfinite, job.notices = 0, "", {}
     explain(job, event.reason, at)
     rows.put(_attempt_row(job, event.reason, at))
+
+
+@on(UpgradeOffered)
+def offered(rows: Rows, event: UpgradeOffered, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is not None and job.attempt == event.attempt:
+        job.offered = True
+        keep(rows, job, at)
+
+
+@on(JobUpgraded)
+def upgraded(rows: Rows, event: JobUpgraded, at: At) -> None:
+    """Nothing, if the offer has been withdrawn before."""
+    job = live_job(rows, event.job_id)
+    if job is not None and job.attempt == event.attempt and job.offered:
+        change_role(rows, job, Role.OWNER, at)
+        grant(rows, job, event.gpus, at)
+        keep(rows, job, at)
+
+
+@on(UpgradeWithdrawn)
+def withdrawn(rows: Rows, event: UpgradeWithdrawn, at: At) -> None:
+    """Also an upgrade of which placement had not heard."""
+    job = live_job(rows, event.job_id)
+    if job is not None and job.offered:
+        if job.role == Role.OWNER:
+            change_role(rows, job, Role.GUEST, at)
+            withdraw_grant(rows, job, at)
+        job.offered = False
+        keep(rows, job, at)
 
 
 @on(JobMoved)
@@ -97,6 +136,16 @@ def alarm(rows: Rows, event: JobStalled | GpuIdle | LossDiverged | JobRecovered,
         job.notices[event.reason.code] = event.reason.message
     if not job.cancel_requested:
         explain(job, event.reason, at)
+    keep(rows, job, at)
+
+
+@on(JobConverged)
+def converged(rows: Rows, event: JobConverged, at: At) -> None:
+    job = live_job(rows, event.job_id)
+    if job is None:
+        return
+    job.best_loss, job.best_epoch = event.best, event.best_epoch
+    job.converged_epoch, job.gpu_s_since_converged = event.converged_epoch, event.gpu_s_since
     keep(rows, job, at)
 
 

@@ -11,7 +11,7 @@ from libs.contracts.gateway import (
     SettingChanged,
     TenantConfigured,
 )
-from libs.contracts.introspection import NodeLost
+from libs.contracts.introspection import GpuLoadChanged, HostProfiled, NodeLost
 from libs.contracts.migration import NodeDrained
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
 from services.projection.core.fold import At, on
@@ -76,7 +76,7 @@ def _tell_holders(rows: Rows, node: NodeRow, event: NodeJoined | NodeLost | Node
     A job that holds none there, because it is suspended between time slices, keeps the last report of its tasks:
     placement says of it in the next moment that it has been preempted.
     """
-    holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.holders}
+    holders = {job_id: attempt for gpu in _gpus(rows, node) for job_id, attempt, _ in gpu.occupants}
     for job_id, attempt in holders.items():
         job = live_job(rows, job_id)
         if job is not None and attempt == job.attempt:
@@ -89,6 +89,17 @@ def errors_logged(rows: Rows, event: NodeErrorsLogged, at: At) -> None:
     if node is not None and event.incarnation == node.incarnation:
         node.errors, node.last_error = event.errors, event.last
         _save_node(rows, node, at)
+
+
+@on(HostProfiled)
+def host_profiled(rows: Rows, event: HostProfiled, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is None or event.incarnation != node.incarnation:
+        return
+    node.cpu_utilisation_ratio, node.memory_used_bytes = event.cpu_utilisation_ratio, event.memory_used_mean_bytes
+    node.host_memory_bytes, node.measured_until_s = event.memory_bytes, event.window_start_s + event.window_s
+    node.version = at.offset
+    rows.put(node)
 
 
 @on(NodeLost, NodeLeft)
@@ -155,17 +166,26 @@ def tenant_configured(rows: Rows, event: TenantConfigured, at: At) -> None:
 
 @on(PolicyChanged)
 def policy_changed(rows: Rows, event: PolicyChanged, at: At) -> None:
-    rows.put(
-        SettingRow(
-            service="placement",
-            name="policy",
-            value=event.policy,
-            changed_by=event.requested_by,
-            changed_s=at.time_s,
-            note=event.note,
-            version=at.offset,
+    for name, value in (("policy", event.policy), ("guests", event.guests)):
+        rows.put(
+            SettingRow(
+                service="placement",
+                name=name,
+                value=value,
+                changed_by=event.requested_by,
+                changed_s=at.time_s,
+                note=event.note,
+                version=at.offset,
+            )
         )
-    )
+
+
+@on(GpuLoadChanged)
+def gpu_load_changed(rows: Rows, event: GpuLoadChanged, at: At) -> None:
+    gpu = rows.get(GpuRow, f"{event.node_id}:{event.index}")
+    if gpu is not None:
+        gpu.load_ratio, gpu.version = event.utilisation_ratio, at.offset
+        rows.put(gpu)
 
 
 @on(SettingChanged)

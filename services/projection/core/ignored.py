@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.agent import (
     ComputeShareChanged,
+    DataChecked,
     GuestMisbehaved,
     JobMovable,
     JobReady,
@@ -22,7 +23,7 @@ from libs.contracts.gateway import (
     LimitsRequested,
     ThroughputsProvided,
 )
-from libs.contracts.introspection import GpuLoadChanged, InterferenceDetected, PackFailed, PackSucceeded
+from libs.contracts.introspection import InterferenceDetected, PackFailed, PackSucceeded
 from libs.contracts.migration import MigrationAssessed
 from libs.contracts.placement import (
     AllocationComputed,
@@ -35,9 +36,8 @@ from libs.contracts.placement import (
     MoveAbandoned,
     RoundStarted,
     ThroughputEstimated,
-    UpgradeOffered,
 )
-from libs.contracts.quota import JobUpgraded, UpgradeDeclined
+from libs.contracts.quota import UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 
 _COORDINATION = "is about jobs that share GPUs, which no column tells yet"
@@ -48,9 +48,9 @@ IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
     ComputeShareChanged: _COORDINATION,
+    DataChecked: "names places in files, which no column has",
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
-    GpuLoadChanged: _COORDINATION,
     GroupChangeRequested: "asks for what the requests to its jobs tell",
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _COORDINATION,
@@ -63,7 +63,6 @@ IGNORED: dict[type[Event], str] = {
     JobSessionClosed: "ends what JobSessionOpened has begun",
     JobSessionOpened: "is about a user's processes beside the job's own, which no column has",
     JobUnpacked: _BOOKS_OF_PLACEMENT,
-    JobUpgraded: _COORDINATION,
     LimitsRequested: _COORDINATION,
     MemoryBurst: _COORDINATION,
     MemoryLimitChanged: _COORDINATION,
@@ -79,6 +78,5 @@ IGNORED: dict[type[Event], str] = {
     ThroughputsProvided: "is an operators' table; placement reads it",
     TimerFired: "is about no job, node, tenant or sweep; its count is a row",
     UpgradeDeclined: _COORDINATION,
-    UpgradeOffered: _COORDINATION,
 }
 """{event type: why}. A type that has neither a handler nor a line here fails a test."""

@@ -9,8 +9,10 @@ import msgspec
 from libs import lifecycle
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import JobPlaced, Role
 from libs.contracts.read_models import (
     FINAL_STATES,
+    STATUS_BY_STATE,
     AttemptRow,
     GpuRow,
     HoldingRow,
@@ -56,23 +58,26 @@ def take(rows: Rows, job: JobRow, event: Event, at: At) -> bool:
         Whether the event concerns the job as it stands; if not, nothing has changed.
     """
     life = life_of(job)
-    gang = life.gang
+    gang, number = life.gang, life.attempt
     if not lifecycle.fold(life, event, lifecycle.At(time_s=at.time_s)):
         return False
     if life.state is JobState.QUEUED and job.state is not JobState.QUEUED:
         job.queued_s = at.time_s
     job.state, job.attempt, job.tasks = life.state, life.attempt, life.tasks
+    job.status = STATUS_BY_STATE.get(life.state, "")
     job.cancel_requested, job.held, job.preempted = life.is_cancelled, life.is_paused, life.is_preempted
     job.migration_id, job.started_s = life.migration_id, life.started_s
     job.preemptions, job.finished_s = life.preemptions, life.finished_s
+    if isinstance(event, JobPlaced):
+        job.role, job.offered = event.role, False
     if life.gang is not gang:
         # The old GPUs first: the new gang may have some of them, and holders stand in the order in which they came.
-        _release(rows, job, at)
+        _release(rows, job, number, at)
         job.placement = [msgspec.to_builtins(task) for task in life.gang]
         job.seats = job.placement or job.seats
         _hold(rows, job, at)
     if not life.holds_gpus:
-        _release(rows, job, at)
+        _release(rows, job, number, at)
         if life.state is not JobState.SUSPENDED:
             job.seats = []
     keep(rows, job, at)
@@ -95,7 +100,7 @@ def _hold(rows: Rows, job: JobRow, at: At) -> None:
     """The job holds the GPUs of its placement, if it has one."""
     gpus = _gpus(rows, job)
     for gpu in gpus:
-        gpu.hold([*gpu.holders, (job.id, job.attempt, job.tenant)])
+        gpu.admit((job.id, job.attempt, job.tenant), as_guest=job.role == Role.GUEST)
         gpu.version = at.offset
         rows.put(gpu)
     job.holds_gpus = bool(job.placement)
@@ -104,22 +109,36 @@ def _hold(rows: Rows, job: JobRow, at: At) -> None:
         rows.put(HoldingRow(job_id=job.id, begin_offset=at.offset, gpu_type=gpu_type, gpus=number, begin_s=at.time_s))
 
 
-def _release(rows: Rows, job: JobRow, at: At) -> None:
-    """Give the job's GPUs back, if it holds any."""
+def _release(rows: Rows, job: JobRow, number: int, at: At) -> None:
+    """Give the GPUs of the job's attempt `number` back, if it holds any."""
     if not job.holds_gpus:
         return
     for gpu in _gpus(rows, job):
-        others = [holder for holder in gpu.holders if holder[0] != job.id]
-        if others != gpu.holders:
-            gpu.hold(others)
+        if gpu.dismiss(job.id):
             gpu.version = at.offset
             rows.put(gpu)
     job.holds_gpus = False
+    attempt = rows.get(AttemptRow, job.id, number)
     for holding in rows.fetch(HoldingRow, [(job.id, job.holding_offset, of) for of in job.holding_gpus]):
         holding.end_s = max(at.time_s, holding.begin_s)
-        job.gpu_s += holding.gpus * (holding.end_s - holding.begin_s)
+        gpu_s = holding.gpus * (holding.end_s - holding.begin_s)
+        job.gpu_s += gpu_s
         rows.put(holding)
+        if attempt is not None:
+            attempt.gpu_s += gpu_s
+            attempt.version = at.offset
+            rows.put(attempt)
     job.holding_offset, job.holding_gpus = None, {}
+
+
+def change_role(rows: Rows, job: JobRow, role: Role, at: At) -> None:
+    """The job is something else on the GPUs that it has."""
+    for gpu in _gpus(rows, job) if job.holds_gpus else ():
+        gpu.dismiss(job.id)
+        gpu.admit((job.id, job.attempt, job.tenant), as_guest=role is Role.GUEST)
+        gpu.version = at.offset
+        rows.put(gpu)
+    job.role = role
 
 
 def end_attempt(rows: Rows, job: JobRow, number: int, event: Event, at: At) -> None:

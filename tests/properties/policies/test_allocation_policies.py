@@ -164,8 +164,9 @@ def test_the_example_of_section_4_3():
     assert [share.time for share in solve(problem).allocation] == [{"v100": pytest.approx(1.0)}] * 4
 
 
-@pytest.mark.parametrize("policy", ["max_min_fairness", "min_makespan", "fifo"])
-def test_pairs_by_kinds_are_pairs_of_jobs(policy: str):
+@pytest.mark.parametrize("aware", [True, False])
+@pytest.mark.parametrize("policy", ["max_min_fairness", "min_makespan", "fifo", "gandiva_packing"])
+def test_pairs_by_kinds_are_pairs_of_jobs(policy: str, aware: bool):
     rates = {"small": {"v100": 2.0, "k80": 1.0}, "large": {"v100": 5.0, "k80": 1.0}}
     together = {("small", "small"): (1.4, 1.4), ("small", "large"): (1.6, 3.0)}
     kinds = ["small", "large", "small", "small", "large"]
@@ -182,7 +183,7 @@ def test_pairs_by_kinds_are_pairs_of_jobs(policy: str):
         cluster={"v100": GpuPool(gpus=1), "k80": GpuPool(gpus=2)},
         jobs=jobs,
         pairs=by_job,
-        options=PolicyOptions(space_sharing=True),
+        options=PolicyOptions(space_sharing=True, heterogeneity_aware=aware),
     )
     by_kind = [KindPair(kinds=kinds, throughputs={"v100": row}) for kinds, row in together.items()]
     found = solve(structs.replace(asked, pairs=[], kind_pairs=by_kind))

@@ -1,10 +1,12 @@
 """What can never run is refused at once."""
 
+import pytest
+
 from libs.contracts.admission import JobAdmitted, JobRejected
 from libs.contracts.agent import NodeLeft
-from libs.contracts.gateway import TenantConfigured
+from libs.contracts.gateway import PolicyChanged, TenantConfigured
 from libs.contracts.introspection import NodeLost
-from libs.contracts.jobs import GpuRequest
+from libs.contracts.jobs import GpuRequest, JobClass
 from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import CoreCase, arrival, node, only
 from services.admission.service import SERVICE
@@ -118,3 +120,22 @@ def test_a_job_must_fit_the_nodes_that_have_what_else_it_needs():
     assert (rejected.reason.code, rejected.reason.message) == (PendingReason.NEVER_FITS, "no node has data coco")
     case.give(NodeLeft(node_id="n2", incarnation=1, note=""))
     assert only(case.give(arrival("d", 1, image="ubuntu")), JobRejected).reason.code == PendingReason.NEVER_FITS
+
+
+@pytest.mark.parametrize(
+    ("job_class", "guests", "admitted"),
+    [
+        (JobClass.GUARANTEED, "antman", False),
+        (JobClass.AUTOMATIC, "antman", True),
+        (JobClass.AUTOMATIC, "none", False),
+        (JobClass.OPPORTUNISTIC, "none", True),
+    ],
+)
+def test_a_limit_binds_jobs_that_need_quota(job_class, guests, admitted):
+    case = case_with(
+        node("n1", 8),
+        TenantConfigured(tenant="default", gpu_limit=2, requested_by="op"),
+        PolicyChanged(policy="backfill", requested_by="op", guests=guests),
+    )
+    said = case.give(arrival("j", 4, job_class=job_class))
+    only(said, JobAdmitted if admitted else JobRejected)

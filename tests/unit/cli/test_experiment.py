@@ -86,6 +86,8 @@ def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
             ["reproduce", "gandiva", "--throughputs", "t.json"],
             "the study of gandiva has inputs of its own",
         ),
+        (["reproduce", "all", "--known", "m.json"], "--known: a file has the values of one paper"),
+        (["reproduce", "gavel", "--known", "none.json"], "expected a measured/1 document"),
         (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig1-resnet50"),
     ],
 )

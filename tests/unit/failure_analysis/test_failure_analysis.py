@@ -113,9 +113,9 @@ def test_an_error_names_the_line_of_the_script_that_it_comes_from(error: str):
     assert (verdict.deciding_line, verdict.where) == (error, "model.py:17")
 
 
-def test_only_frames_of_the_last_traceback_are_looked_at():
-    elsewhere = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nValueError: twice'
-    tail = TRACEBACK.format(error="ValueError: once") + elsewhere
+def test_only_frames_of_the_traceback_that_decided_are_looked_at():
+    elsewhere = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nValueError: twice\n'
+    tail = elsewhere + TRACEBACK.format(error="ValueError: once")
     verdict = classify(exit_code=1, signal=None, outcome="exited", stderr_tail=tail)
     assert (verdict.deciding_line, verdict.where) == ("ValueError: twice", "")
 

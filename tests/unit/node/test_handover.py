@@ -62,3 +62,12 @@ def test_a_task_gets_ready_to_take_over_beside_the_earlier_one_of_its_job():
     assert not gpus_taken(destination, [source, destination])
     destination.status, destination.want = Status.SUSPENDED, Want.RUN
     assert gpus_taken(destination, [source, destination])
+
+
+@pytest.mark.parametrize("guest", ["other", "new"])
+@pytest.mark.parametrize("want", [Want.RUN, Want.SUSPEND])
+def test_a_guest_and_an_owner_do_not_wait_for_each_other_but_for_one_that_is_to_leave(guest: str, want: Want):
+    roles = {name: "guest" if name == guest else "owner" for name in ("other", "new")}
+    other = task("a", Status.RUNNING, 0, want=want, role=roles["other"])
+    new = task("b", Status.ACCEPTED, 0, role=roles["new"])
+    assert gpus_taken(new, [other, new]) is (want is Want.SUSPEND)

@@ -93,6 +93,7 @@ def test_settings_and_the_policy_are_kept_with_their_author() -> None:
     )
     assert [(row.name, row.value, row.changed_by) for row in story.rows.all(SettingRow)] == [
         ("policy", "strict_fifo", "op"),
+        ("guests", "none", "op"),
         ("locality_relax_s", 9.0, "op"),
     ]
 

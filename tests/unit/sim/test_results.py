@@ -34,6 +34,9 @@ def test_the_document_has_all_fields_of_the_format():
             "preemptions": 0,
             "migrations": 0,
             "status": "SUCCEEDED",
+            "study_status": "passed",
+            "retries": 0,
+            "gpu_s_by_attempt": {"1": 200},
         }
     ]
     assert list(result["summary"]) == [
@@ -47,6 +50,7 @@ def test_the_document_has_all_fields_of_the_format():
         "avg_time_to_100_steps_s",
         "fair_share_delay_s",
         "fragmentation_delay_s",
+        "by_status",
         "gpu_utilisation",
         "cost",
         "wall_s",

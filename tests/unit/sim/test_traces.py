@@ -64,7 +64,8 @@ def test_a_wrong_cell_is_named(row, where, expected):
 
 
 def test_a_class_must_exist():
-    with pytest.raises(BadInput, match=r"t\.csv:2, column class: 'vip'; expected guaranteed or opportunistic"):
+    expected = "guaranteed, opportunistic or automatic"
+    with pytest.raises(BadInput, match=rf"t\.csv:2, column class: 'vip'; expected {expected}"):
         parse(f"{HEADER},class\na,0,t,m,1,1,10,,vip\n")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from libs.cli.executing import execute
+from libs.contracts.bad_input import BadInput
 from libs.policies.table import POLICIES
 from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.gavel import GavelWorkload
@@ -23,6 +24,7 @@ from libs.studies.reproduce.stated import Accepted, Arm, Stated, table_of
 from libs.studies.reproduce.study import Claim, Study, percent, said, sources, times
 
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
+SEEDED = gavel.Size(gpus_of_each_type=2, seeds=(0, 1, 2), full=True, shrink=20.0)
 STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study}
 GAVEL_ROWS = (
     "V-0 V-1a V-1b V-2 V-31 V-41 V-43 V-44 V-T3a V-T3b V-T3c V-8a V-8b V-8c V-8d V-8e V-8f V-9a V-9b V-9c V-10a V-10b "
@@ -94,10 +96,36 @@ def test_the_cause_of_a_difference_is_said_to_be_unknown_where_it_is():
     assert (row.verdict, row.note) == (Verdict.DIFFERS, "The cause is not known.")
 
 
-def test_a_claim_without_all_of_its_results_is_not_measured():
-    found = next(each for each in gavel.study(SMALL).claims if each.claim_id == "fig8-sharing")
-    row = found.judge({"tested": values(1.0)})
-    assert (row.verdict, row.measured, row.note) == (Verdict.NOT_MEASURED, "–", "1 runs have no result.")
+def test_while_runs_are_missing_whole_seeds_are_shown_and_nothing_is_judged():
+    found = next(each for each in gavel.study(SEEDED).claims if each.claim_id == "fig8-jct")
+    load = found.points["tested"][0].at
+    row = found.judge({"tested": values(1.0, 1.0, at=load), "base": values(3.0, at=load)})
+    assert (row.verdict, row.measured) == (Verdict.INCOMPLETE, "3.00×")
+    assert row.note == "3 of 6 runs made; the value is of seed 0."
+    row = found.judge({"tested": values(1.0, at=load)})
+    assert (row.verdict, row.measured, row.note) == (Verdict.INCOMPLETE, "–", "1 of 6 runs made.")
+    assert found.judge({}).verdict is Verdict.NOT_MEASURED
+    assert found.turned({"tested": values(1.0, at=load)}) is Verdict.NOT_MEASURED
+
+
+def test_a_study_goes_on_from_what_was_measured_before():
+    some = gavel.study(SEEDED).only(["fig10-rho", "fig8-jct-moderate"])
+    assert [spec.seed for spec in some.runs()] == sorted(spec.seed for spec in some.runs())
+    everything = {
+        each.claim_id: {
+            role: [Value(point.at, point.spec.seed, 1.0) for point in points]
+            for role, points in each.points.items()
+            if role != "isolated"
+        }
+        for each in some.claims
+    }
+    assert some.runs(everything) == ()
+    first = everything["fig10-rho"]["base"].pop(0)
+    missing = some.runs(everything)
+    assert {spec.policy for spec in missing} == {"finish_time_fairness", "isolated"}
+    assert some.measure([], everything) == everything
+    again = some.measure([], {**everything, "fig10-rho": {"base": [first]}})
+    assert again["fig10-rho"] == {"base": [first]}, "a value that is known stays, and none is made up"
 
 
 def test_what_is_accepted_in_words():
@@ -144,8 +172,8 @@ def test_pictures_show_what_claims_measure(paper: str):
     "whole", [gavel.study(), gavel.study(gavel.FULL), gandiva.study(), gandiva.study(gandiva.FULL)]
 )
 def test_every_run_can_be_written_down(whole: Study):
-    assert all(spec.policy in POLICIES for spec in whole.runs)
-    assert len({spec.cell_id for spec in whole.runs}) == len(whole.runs) > 40
+    assert all(spec.policy in POLICIES for spec in whole.runs())
+    assert len({spec.cell_id for spec in whole.runs()}) == len(whole.runs()) > 40
     for chapter in whole.chapters:
         assert whole.runs_of(chapter.claims), chapter.title
 
@@ -169,7 +197,7 @@ def test_no_range_would_pass_the_baseline_in_place_of_the_policy(paper: str):
     rows = {row.claim_id: row for row in study.judge(measured)}
     for each in study.claims:
         if each.accepted is not None:
-            assert rows[each.claim_id].verdict is not Verdict.NOT_MEASURED, each.claim_id
+            assert rows[each.claim_id].verdict in (Verdict.HOLDS, Verdict.DIFFERS), each.claim_id
             turned = each.turned(measured[each.claim_id])
             assert turned is not Verdict.HOLDS, f"{each.claim_id}: the baseline passes as well"
 
@@ -177,9 +205,11 @@ def test_no_range_would_pass_the_baseline_in_place_of_the_policy(paper: str):
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
     measured = {"c": {"base": values(1.0, None), "tested": values(2.5)}}
     write_measured(measured, "24 GPUs", tmp_path / "m.json")
-    assert read_measured(tmp_path / "m.json") == measured
-    (tmp_path / "m.json").write_text('{"format": "other/1"}')
-    with pytest.raises(ValueError, match="expected 'measured/1'"):
+    assert read_measured(tmp_path / "m.json", "24 GPUs") == measured
+    with pytest.raises(BadInput, match=r"m.json: \$.size: '24 GPUs'; expected '108 GPUs'"):
+        read_measured(tmp_path / "m.json", "108 GPUs")
+    (tmp_path / "m.json").write_text('{"format": "other/1", "size": "", "claims": {}}')
+    with pytest.raises(BadInput, match="expected a measured/1 document"):
         read_measured(tmp_path / "m.json")
 
 
@@ -232,13 +262,13 @@ def test_a_part_of_a_study():
     some = gavel.study(SMALL).only(["fig10"])
     assert [each.claim_id for each in some.claims] == ["fig10-jct", "fig10-rho"]
     assert [picture.name for picture in some.pictures] == ["fig10"]
-    assert {spec.policy for spec in some.runs} == {"finish_time_fairness", "isolated"}
-    assert gavel.study(SMALL).only(["nothing"]).runs == ()
+    assert {spec.policy for spec in some.runs()} == {"finish_time_fairness", "isolated"}
+    assert gavel.study(SMALL).only(["nothing"]).runs() == ()
 
 
 def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):
     some = gavel.study(SMALL).only(["fig10", "fig11-shares", "fig13b", "makespan-fifo", "table3"])
-    results = [Result(spec, execute(spec)) for spec in some.runs]
+    results = [Result(spec, execute(spec)) for spec in some.runs()]
     measured = some.measure(results)
     rows = some.judge(measured)
     assert [row.claim_id for row in rows if row.measured == "–"] == ["table3-fidelity"]

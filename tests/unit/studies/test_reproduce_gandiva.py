@@ -70,7 +70,7 @@ def test_the_good_trial_is_where_it_is_asked_for():
 
 def test_claims_are_measured_or_said_not_to_be():
     found = study(Size(mixed_gpus=8, trace_gpus=8, shared_gpus=16, shrink=40.0))
-    results = [Result(spec, execute(spec)) for spec in found.runs]
+    results = [Result(spec, execute(spec)) for spec in found.runs()]
     measured = found.measure(results)
     rows = found.judge(measured)
     by_id = {row.claim_id: row for row in rows}

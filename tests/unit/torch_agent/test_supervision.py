@@ -18,6 +18,7 @@ from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.options import parse
 from torch_agent.processes import machine_start
+from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 
 from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeLeaving
@@ -56,9 +57,13 @@ class Node:
         if machine_start:
             self._journal.machine_start = machine_start
         launcher = Launcher(
-            parse(["--bus", "sqlite:///none", "--state-dir", str(self._state_dir)]), [], lambda order: []
+            parse(["--bus", "sqlite:///none", "--state-dir", str(self._state_dir)]),
+            [],
+            lambda order: [],
+            lambda order, pages: None,
         )
-        self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None)
+        sharing = Sharing(self._state_dir / "gpus", [0], virtual=True)
+        self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None, sharing)
 
     def kill_agent(self) -> None:
         self._journal.close()

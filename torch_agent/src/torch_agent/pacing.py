@@ -1,4 +1,4 @@
-"""Stops and continues a guest from outside, in the pace that its gates would keep to: `python -m torch_agent.pacing TASK`.
+"""Stops and continues a guest from outside, at its gates' pace: `python -m torch_agent.pacing TASK`.
 
 For tasks without gates (no harness, or too old a one), with gates that are too far apart, or that pass closed ones. The
 whole task is stopped, never one rank of it. Groups of operations that a device has queued already run to their end.

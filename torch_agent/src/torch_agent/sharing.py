@@ -1,4 +1,4 @@
-"""How tasks share the time of the node's GPUs: their pages, their roles and shares, and what paces guests from outside."""
+"""How tasks share the time of the node's GPUs: their pages, their roles and shares, and what paces guests."""
 
 from __future__ import annotations
 

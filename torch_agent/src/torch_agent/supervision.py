@@ -17,8 +17,9 @@ from libs.contracts.agent import LogLine, NodeLeaving
 from libs.contracts.base import Event
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.handover import gpus_taken
-from libs.node.reports import report_due
-from libs.node.seen import Ended, Seen
+from libs.node.loss_lines import told_by_lines
+from libs.node.reports import passed_on, report_due
+from libs.node.seen import Ended, Report, Seen
 from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
 from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.driver.interface import Driver
@@ -92,6 +93,8 @@ class Supervision:
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
+        self._loss_told: dict[str, Report] = {}
+        """{task key: what its lines have told of its loss, and is not due}."""
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
         self._machine_start = machine_start()
@@ -208,7 +211,8 @@ class Supervision:
         if seen.pid is not None and seen.ended is None:
             self._watch(task, folder)
         now_s = time.time()
-        seen, report_tails = self._with_report(seen, task, folder, now_s)
+        due = report_due(task, ended=seen.ended is not None, now_s=now_s)
+        seen, report_tails = self._with_report(seen, task, folder, due=due)
         step = advance(task, seen, now_s)
         # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
         # harmless. The other way round processes would seem to have done what they were never told.
@@ -219,6 +223,7 @@ class Supervision:
         lines, output_tails = self._output(task, folder)
         tails = {**report_tails, **output_tails}
         facts: list[Event] = [logged(task.order, lines)] if lines else []
+        facts += self._loss_in(task, lines, now_s, due=due)
         facts += step.facts
         if facts or tails or task.status is not before or _begun(task) != begun:
             self._journal.record([task], facts, time_s=now_s, tails=tails)
@@ -271,16 +276,22 @@ class Supervision:
         active = self.active()
         return not gpus_taken(task, active) and self._admits(task, active)
 
-    def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, now_s: float) -> tuple[Seen, dict[str, int]]:
+    def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, *, due: bool) -> tuple[Seen, dict[str, int]]:
         """What was seen, the script's last report where it is due, and the place behind it in its file."""
         ended, path = seen.ended is not None, folder.reports
-        if not report_due(task, ended=ended, now_s=now_s) or (self._journal.backlog > BACKLOG_LIMIT and not ended):
+        if not due or (self._journal.backlog > BACKLOG_LIMIT and not ended):
             return seen, {}
         offset = self._journal.tail(str(path))
         report, new_offset = last_report(path, offset)
         if new_offset == offset:
             return seen, {}
         return msgspec.structs.replace(seen, report=report), {str(path): new_offset}
+
+    def _loss_in(self, task: Task, lines: list[LogLine], now_s: float, *, due: bool) -> list[Event]:
+        """The last loss that lines of the task tell, as a report, where that is due; until then it waits."""
+        if (found := told_by_lines(task.order, lines)) is not None:
+            self._loss_told[task.key] = found
+        return passed_on(task, self._loss_told.pop(task.key, None), now_s) if due else []
 
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
         if action is Action.LAUNCH:
@@ -355,6 +366,7 @@ class Supervision:
         self._launching.pop(task.key, None)
         self._launcher.doing.pop(task.key, None)
         self._launcher.setting_up.pop(task.key, None)
+        self._loss_told.pop(task.key, None)
         self._fetches.forget(task.key)
         if self._by_driver is not None:
             self._by_driver.forget(task.key)

@@ -32,6 +32,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import GpuFacts, GpuReading
+from torch_agent.probes.host import HostProbe
 from torch_agent.processes import lives
 from torch_agent.watching import Watching
 
@@ -121,6 +122,7 @@ class Telemetry:
         self._heard_at_s = time.time()
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
+        self._host = HostProbe()
         self._watching = Watching(cpu_s, virtual=gpus.virtual)
         self._faults: dict[int, str] = {}
         self._utilisations: dict[int, float] = {}
@@ -162,7 +164,12 @@ class Telemetry:
         self._holders = holders
         for sample in samples:
             self._note_health(sample)
-        beat = NodeHeartbeat(node_id=self._node_id, incarnation=self._incarnation, running_tasks=len(active))
+        beat = NodeHeartbeat(
+            node_id=self._node_id,
+            incarnation=self._incarnation,
+            running_tasks=len(active),
+            host=self._host.look(),
+        )
         living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
         used = {sample.index: sample.utilisation_ratio for sample in samples}
         tasks = self._watching.look(active, living, used, time.monotonic())

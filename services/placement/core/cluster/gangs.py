@@ -24,6 +24,8 @@ class Fit:
     gpu_type: str
     gang: list[TaskPlacement]
     racks: int
+    guests: int = 0
+    """Seats of guests on its GPUs."""
 
     @property
     def nodes(self) -> int:
@@ -50,7 +52,7 @@ def accepted_types(request: GpuRequest, servers: Servers) -> list[str]:
 def best_fit(request: GpuRequest, servers: Servers) -> Fit | None:
     """The best place among the free GPUs of these servers, or None.
 
-    Best: fewest servers, then fewest racks, then the type named first.
+    Best: fewest servers, then fewest racks, then fewest guests disturbed, then the type named first.
     """
     fits: list[Fit] = []
     for gpu_type in accepted_types(request, servers):
@@ -159,14 +161,15 @@ def over_several(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | 
 
 
 def _best(fits: Iterable[Fit]) -> Fit | None:
-    return min(fits, key=lambda fit: (fit.nodes, fit.racks), default=None)
+    return min(fits, key=lambda fit: (fit.nodes, fit.racks, fit.guests), default=None)
 
 
 def on_one(request: GpuRequest, gpu_type: str, free: Free) -> Fit:
     """The place on a server that has so many GPUs."""
     node, indices = free
-    task = TaskPlacement(node_id=node.node_id, gpu_indices=indices[: request.count], first_rank=0)
-    return Fit(gpu_type=gpu_type, gang=[task], racks=1)
+    taken = node.least_shared(indices, request.count)
+    task = TaskPlacement(node_id=node.node_id, gpu_indices=taken, first_rank=0)
+    return Fit(gpu_type=gpu_type, gang=[task], racks=1, guests=node.guests_on(taken))
 
 
 def _over_servers(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | None:
@@ -174,14 +177,16 @@ def _over_servers(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit |
     left = sorted(free, key=lambda pair: (-len(pair[1]), pair[0].node_id))
     gang: list[TaskPlacement] = []
     racks: list[str] = []
-    rank = 0
+    rank = guests = 0
     while left and rank < request.count:
         missing = request.count - rank
         node, indices = fullest_of(left, missing) or left[0]
         left = [pair for pair in left if pair[0] is not node]
-        gang.append(TaskPlacement(node_id=node.node_id, gpu_indices=indices[:missing], first_rank=rank))
+        taken = node.least_shared(indices, missing)
+        gang.append(TaskPlacement(node_id=node.node_id, gpu_indices=taken, first_rank=rank))
         racks.append(node.rack)
-        rank += len(indices[:missing])
+        rank += len(taken)
+        guests += node.guests_on(taken)
     if rank < request.count or (request.max_nodes is not None and len(gang) > request.max_nodes):
         return None
-    return Fit(gpu_type=gpu_type, gang=gang, racks=len(dict.fromkeys(racks)))
+    return Fit(gpu_type=gpu_type, gang=gang, racks=len(dict.fromkeys(racks)), guests=guests)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from services.placement.core.cluster.nodes import Node
-from services.placement.core.cluster.servers import Free, Servers, tie
+from services.placement.core.cluster.servers import Free, Servers, fullness, tie
 
 
 class Amount(NamedTuple):
@@ -113,7 +113,7 @@ class Limited:
         if first is None or self._rooms.now(first[0], count) == count:
             return self._free(first) if first is not None else None
         fitting = (pair for pair in self.whole.with_free(gpu_type) if len(self._free(pair)[1]) >= count)
-        found = min(fitting, key=lambda pair: (len(pair[1]), tie(pair[0].node_id)), default=None)
+        found = min(fitting, key=lambda pair: fullness(pair, count), default=None)
         return self._free(found) if found is not None else None
 
     def emptiest(self, gpu_type: str, capacity: int) -> Node | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,7 +16,15 @@ class Gpu(msgspec.Struct, kw_only=True):
     gpu_type: str
     memory_bytes: int = 0
     holders: list[str] = []
-    """Ids of the jobs that hold it; several only where a policy packs them."""
+    """Ids of the jobs that hold it; several only where a policy packs them. A guest that has been offered to become
+    its owner is one of them: nothing else gets the GPU until the answer."""
+    guests: list[str] = []
+    """Ids of the opportunistic jobs that run on what its owner leaves, in the order in which they came. To all others
+    the GPU is as free as if they were not there (AntMan, section 3.3)."""
+    load_ratio: float | None = None
+    """How busy the jobs that are there have kept it, as last measured; None: not measured since one of them left."""
+    load_s: float = 0.0
+    """When that was said, in seconds since the epoch."""
 
 
 class Node(msgspec.Struct, kw_only=True):
@@ -46,6 +54,12 @@ class Node(msgspec.Struct, kw_only=True):
     """It has had more of them, and jobs may have been promised that."""
     features: list[str] = []
     """What jobs may need of it beside GPUs, however many."""
+    scales_memory: str = ""
+    """What of a running task's GPU memory can be moved to the host: `all`, `activations`; empty: nothing."""
+    scales_compute: bool = False
+    """Whether a running task's share of the GPU's time can be changed."""
+    spill_bytes: int = 0
+    """Memory of the host for what guests have to take off the GPUs."""
 
     @property
     def usable(self) -> bool:
@@ -55,6 +69,16 @@ class Node(msgspec.Struct, kw_only=True):
     def free(self, gpu_type: str) -> list[int]:
         """Indices of the healthy free GPUs of a type, ascending."""
         return [index for index in self.healthy.get(gpu_type, ()) if not self.gpus[index].holders]
+
+    def guests_on(self, indices: Iterable[int]) -> int:
+        """Seats of guests on these GPUs."""
+        return sum(len(self.gpus[index].guests) for index in indices)
+
+    def least_shared(self, indices: Sequence[int], count: int) -> list[int]:
+        """So many of these GPUs, ascending: those with the fewest guests, then the first."""
+        if not any(self.gpus[index].guests for index in indices):
+            return list(indices[:count])
+        return sorted(sorted(indices, key=lambda index: (len(self.gpus[index].guests), index))[:count])
 
     def capacity(self, gpu_type: str) -> int:
         """Healthy GPUs of a type, held or free."""

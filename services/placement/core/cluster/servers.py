@@ -34,7 +34,7 @@ class Servers(Protocol):
         """Those with free GPUs of the type, in any order."""
 
     def fullest(self, gpu_type: str, count: int) -> Free | None:
-        """Of those with so many free GPUs of the type, the one with the fewest."""
+        """Of those with so many free GPUs of the type, the one that `fullness` puts first."""
 
     def emptiest(self, gpu_type: str, capacity: int) -> Node | None:
         """Of those with so many healthy GPUs of the type, held or free, the one with the most free."""
@@ -94,10 +94,15 @@ def entry(node_id: str) -> Entry:
     return tie(node_id), node_id
 
 
+def fullness(pair: Free, count: int) -> tuple[int, int, str]:
+    """Where so many GPUs are taken first: where the fewest guests are disturbed, then where the fewest are free."""
+    node, indices = pair
+    return node.guests_on(node.least_shared(indices, count)), len(indices), tie(node.node_id)
+
+
 def fullest_of(free: Iterable[Free], count: int) -> Free | None:
-    """Of servers with so many GPUs to give away, the one with the fewest."""
-    fitting = (pair for pair in free if len(pair[1]) >= count)
-    return min(fitting, key=lambda pair: (len(pair[1]), tie(pair[0].node_id)), default=None)
+    """Of servers with so many GPUs to give away, the one that `fullness` puts first."""
+    return min((pair for pair in free if len(pair[1]) >= count), key=lambda pair: fullness(pair, count), default=None)
 
 
 def _most_free(node: Node, gpu_types: Sequence[str]) -> tuple[int, str]:
@@ -174,6 +179,8 @@ class Index:
         self.in_order: list[Entry] = []
         """The usable servers, ascending."""
         self.types: dict[str, _OfType] = {}
+        self.shared: dict[str, None] = {}
+        """The usable servers with guests."""
         self._stale = dict.fromkeys(nodes)
 
     def refresh(self, node_id: str) -> None:
@@ -186,6 +193,7 @@ class Index:
     def _look_at(self, node_id: str) -> None:
         node, server = self.nodes.get(node_id), entry(node_id)
         before = self.usable.pop(node_id, None)
+        self.shared.pop(node_id, None)
         if before is not None:
             del self.in_order[bisect_left(self.in_order, server)]
             for gpu_type, part in before.items():
@@ -196,6 +204,8 @@ class Index:
             insort(self.in_order, server)
             for gpu_type, part in parts.items():
                 self.types.setdefault(gpu_type, _OfType()).add(server, *part)
+            if any(gpu.guests for gpu in node.gpus):
+                self.shared[node_id] = None
 
     def without(self, closed: Iterable[str]) -> Servers:
         """The usable servers but for these, as long as none changes."""
@@ -209,7 +219,8 @@ class Index:
         fresh = Index(self.nodes)
         self.without(()), fresh.without(())
         known = {gpu_type: of_type for gpu_type, of_type in self.types.items() if of_type.by_free}
-        return (self.usable, self.in_order, known) == (fresh.usable, fresh.in_order, fresh.types)
+        found = (self.usable, self.in_order, known, self.shared.keys())
+        return found == (fresh.usable, fresh.in_order, fresh.types, fresh.shared.keys())
 
 
 class _Open:
@@ -245,6 +256,8 @@ class _Open:
         return [self._pair(gpu_type, node_id) for node_id in self._by_free(gpu_type, 1)]
 
     def fullest(self, gpu_type: str, count: int) -> Free | None:
+        if self._index.shared:
+            return fullest_of(self.with_free(gpu_type), count)
         return next((self._pair(gpu_type, node_id) for node_id in self._by_free(gpu_type, count)), None)
 
     def emptiest(self, gpu_type: str, capacity: int) -> Node | None:

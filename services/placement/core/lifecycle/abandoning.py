@@ -36,7 +36,7 @@ def abandon(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: 
     if frees_gpus(job):
         carry_out(cell, given_up(cell, job, turn.now_s), turn)
     elif move.halted and not job.held:
-        for resume in resume_orders(job):
+        for resume in resume_orders(cell, job):
             turn.emit(resume)
 
 

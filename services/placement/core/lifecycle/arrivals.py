@@ -6,7 +6,7 @@ from libs.contracts.admission import JobAdmitted, JobRejected
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived
 from libs.contracts.placement import JobCancelled, JobQueued
-from libs.contracts.quota import QuotaGranted
+from libs.contracts.quota import OpportunityGranted, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
@@ -48,18 +48,19 @@ def cancel_if_asked(cell: Cell, event: JobAdmitted | RetryScheduled, turn: Turn[
         turn.emit(cancelled(job))
 
 
-@machine.evolves(QuotaGranted)
-def quota_granted(cell: Cell, event: QuotaGranted, now_s: float) -> None:
+@machine.evolves(QuotaGranted, OpportunityGranted)
+def granted(cell: Cell, event: QuotaGranted | OpportunityGranted, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.WAITING or event.attempt <= job.attempt:
         return
     job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
+    job.opportunistic = isinstance(event, OpportunityGranted)
     if not job.held:
         enqueue(cell, job)
 
 
-@reacts(QuotaGranted)
-def place_or_queue(cell: Cell, event: QuotaGranted, turn: Turn[Cell]) -> Look | None:
+@reacts(QuotaGranted, OpportunityGranted)
+def place_or_queue(cell: Cell, event: QuotaGranted | OpportunityGranted, turn: Turn[Cell]) -> Look | None:
     job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.QUEUED or event.attempt != job.attempt:
         return None

@@ -11,7 +11,7 @@ from services.placement.core.jobs import Alarm, Job, Phase, TaskExit
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.current import active, expects
-from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.moving.handing_over import (
     HandOver,
     advance,
@@ -23,6 +23,7 @@ from services.placement.core.lifecycle.moving.handing_over import (
 from services.placement.core.lifecycle.placing import clear_attempt, forget, leave_queue, stop_all, withdraw
 from services.placement.core.lifecycle.plan import carry_out
 from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
+from services.placement.core.lifecycle.suspending.yielding import stays_in_the_way
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 
@@ -33,7 +34,7 @@ def task_started(cell: Cell, event: JobStarted, now_s: float) -> None:
         job.tasks.started[event.node_id] = None
         if all(task.node_id in job.tasks.started for task in job.gang):
             cell.begun(job.job_id)
-            for listener in listeners:
+            for listener in heard_by(job):
                 listener.begun(cell, job, now_s)
     destination_started(cell, event)
 
@@ -57,15 +58,16 @@ def task_suspended(cell: Cell, event: JobSuspended, now_s: float) -> HandOver:
         else:
             job.tasks.on_gpu[event.node_id] = None
         if job.suspended:
-            for listener in listeners:
+            for listener in heard_by(job):
                 listener.stands_still(cell, job, now_s)
     return advance(cell, event.job_id)
 
 
 @reacts(JobSuspended)
 def hand_over_or_give_up(cell: Cell, event: JobSuspended, turn: Turn[Cell]) -> Look | None:
-    """A job that moves hands its state over; a paused one gives its GPUs up."""
+    """A job that moves hands its state over; a paused one gives its GPUs up; a guest has left them, or is ended."""
     hand_over(cell, event, turn)
+    carry_out(cell, stays_in_the_way(cell, event), turn)
     job = active(cell, event.job_id, event.attempt)
     if job is None or not frees_gpus(job):
         return None
@@ -79,7 +81,7 @@ def task_resumed(cell: Cell, event: JobResumed, now_s: float) -> None:
     if job is not None:
         job.tasks.still.pop(event.node_id, None)
         job.tasks.on_gpu.pop(event.node_id, None)
-        for listener in listeners:
+        for listener in heard_by(job):
             listener.begun(cell, job, now_s)
 
 

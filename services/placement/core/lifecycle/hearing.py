@@ -14,6 +14,9 @@ from services.placement.core.lifecycle.plan import Plan
 class Listener:
     """Does nothing about anything; a subclass overrides what it wants to hear. `now_s` is the time of the event."""
 
+    hears_of_guests = False
+    """Whether it is told of guests, too: mechanisms do not know that there are any."""
+
     def placed(self, cell: Cell, job: Job, now_s: float) -> None:
         """The attempt has just been given its GPUs."""
 
@@ -57,9 +60,17 @@ class Listener:
     def time_passed(self, cell: Cell, now_s: float) -> None:
         """A timer has fired."""
 
+    def upgraded(self, cell: Cell, job: Job, now_s: float) -> None:
+        """The job, a guest until now, is an ordinary one, and the owner of the GPUs that it has."""
+
     def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         """Another policy, or the same with other options, is about to be in force."""
 
 
 listeners: list[Listener] = []
 """Filled once, by `machine.py`."""
+
+
+def heard_by(job: Job) -> list[Listener]:
+    """Those that are told of the job."""
+    return [listener for listener in listeners if listener.hears_of_guests] if job.guest else listeners

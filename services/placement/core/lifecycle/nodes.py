@@ -30,9 +30,9 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
     gpus = [Gpu(gpu_type=info.gpu_type, memory_bytes=info.memory_bytes) for info in event.gpus]
     for index, old in enumerate(known.gpus if known is not None else ()):
         if index < len(gpus):
-            gpus[index].holders = old.holders
+            gpus[index].holders, gpus[index].guests = old.holders, old.guests
         else:
-            gpus.append(Gpu(gpu_type=old.gpu_type, holders=old.holders))
+            gpus.append(Gpu(gpu_type=old.gpu_type, holders=old.holders, guests=old.guests))
     healthy: dict[str, list[int]] = {}
     for index, info in enumerate(event.gpus):
         healthy.setdefault(info.gpu_type, []).append(index)
@@ -53,6 +53,9 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         shrunk=known is not None
         and (known.shrunk or event.cpus < known.cpus or event.memory_bytes < known.memory_bytes),
         features=event.features,
+        scales_memory=event.scales_memory,
+        scales_compute=event.scales_compute,
+        spill_bytes=event.spill_bytes,
     )
     cell.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]

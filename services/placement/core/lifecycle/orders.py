@@ -8,7 +8,7 @@ from typing import Any
 
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.jobs import JobSpec
-from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
+from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, SetClass, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
@@ -50,6 +50,7 @@ def launch_orders(
             rendezvous_port=first.next_port if spread else None,
             packed_with=list(packed_with),
             restores=restores,
+            role=job.role,
             **as_described,
             virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
         )
@@ -65,15 +66,36 @@ def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:
     ]
 
 
+def class_orders(job: Job) -> list[SetClass]:
+    """One order per task that has not ended: what the job is on its GPUs from now on."""
+    return [
+        SetClass(node_id=node_id, job_id=job.job_id, attempt=job.attempt, role=job.role) for node_id in job.live_nodes()
+    ]
+
+
+def beside(cell: Cell, job: Job, task: TaskPlacement) -> list[str]:
+    """The jobs that may use the task's GPUs beside it because one of them is a guest there."""
+    gpus = [cell.nodes[task.node_id].gpus[index] for index in task.gpu_indices]
+    others = [other for gpu in gpus for other in (*(gpu.holders if job.guest else ()), *gpu.guests)]
+    return [other for other in dict.fromkeys(others) if other != job.job_id and cell.jobs[other].stays]
+
+
 def suspend_orders(job: Job) -> list[SuspendTask]:
     """One order per task that has not ended: stand still."""
     return [SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt) for node_id in job.live_nodes()]
 
 
-def resume_orders(job: Job) -> list[ResumeTask]:
+def resume_orders(cell: Cell, job: Job) -> list[ResumeTask]:
     """One order per task that has not ended: go on where you are."""
     return [
-        ResumeTask(node_id=task.node_id, job_id=job.job_id, attempt=job.attempt, gpu_indices=task.gpu_indices)
+        ResumeTask(
+            node_id=task.node_id,
+            job_id=job.job_id,
+            attempt=job.attempt,
+            gpu_indices=task.gpu_indices,
+            packed_with=beside(cell, job, task),
+            role=job.role,
+        )
         for task in job.gang
         if task.node_id not in job.tasks.exits
     ]

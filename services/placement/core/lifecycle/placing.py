@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
-from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued
+from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued, Role
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
 from services.placement.core.lifecycle.abandoning import abandon
-from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
 from services.placement.core.lifecycle.plan import Plan, carries_out, carry_out, occupied, tries
 from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
+from services.placement.core.lifecycle.suspending.yielding import beside_guests, no_seat
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import shortage
 
@@ -31,8 +34,14 @@ def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Seq
 
 @tries(JobPlaced)
 def no_room(cell: Cell, event: JobPlaced) -> str | None:
-    """The GPUs must be free but for the jobs that it is packed with, healthy, and on nodes that take new jobs."""
-    why_not = occupied(cell, event.gang, event.packed_with)
+    """The GPUs must be free but for the jobs that it is packed with, healthy, and on nodes that take new jobs.
+
+    A guest needs no free GPUs, but seats.
+    """
+    if event.role == Role.GUEST:
+        why_not = no_seat(cell, cell.jobs[event.job_id], event.gang)
+    else:
+        why_not = occupied(cell, event.gang, event.packed_with)
     if why_not is not None:
         return why_not
     for task in event.gang:
@@ -49,8 +58,11 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
 
 @carries_out(JobPlaced)
 def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
-    """Have its tasks launched."""
-    orders = launch_orders(cell, cell.jobs[event.job_id], event.gang, event.attempt, event.packed_with)
+    """Have its tasks launched; guests make room for an owner."""
+    job = cell.jobs[event.job_id]
+    if event.role == Role.OWNER and (staying := beside_guests(cell, job, event.gang, turn)):
+        event = replace(event, packed_with=[*event.packed_with, *staying])
+    orders = launch_orders(cell, job, event.gang, event.attempt, event.packed_with)
     turn.emit(event)
     for order in orders:
         turn.emit(order)
@@ -64,7 +76,7 @@ def told(job: Job, reason: Reason) -> Plan:
 
 def leave_queue(cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
     """Say what follows when the job does not wait for GPUs any more, and gets none; `code` says why."""
-    for listener in listeners:
+    for listener in heard_by(job):
         carry_out(cell, listener.unqueued(cell, job, code), turn)
 
 
@@ -81,7 +93,9 @@ def preempt(cell: Cell, event: JobPreempted, turn: Turn[Cell]) -> None:
     stopping = job.stopping
     turn.emit(event)
     if not stopping:
-        stop_all(cell, job, cell.settings.stop_grace_s, event.reason, turn)
+        # A guest that stands still in an owner's way, or on its way out of it, has had its time.
+        grace_s = 0.0 if job.guest and job.suspended else cell.settings.stop_grace_s
+        stop_all(cell, job, grace_s, event.reason, turn)
 
 
 def stop_all(cell: Cell, job: Job, grace_s: float, reason: Reason, turn: Turn[Cell]) -> None:
@@ -107,11 +121,12 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     cell.looked_s = now_s
     dequeue(cell, job)
-    job.phase, job.wait_code = Phase.ACTIVE, ""
+    job.phase, job.wait_code, job.since_s = Phase.ACTIVE, "", now_s
+    job.guest = event.role == Role.GUEST
     cell.give(job, event.gang)
     cell.hold(job, job.gang)
     cell.starting[job.job_id] = now_s
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.placed(cell, job, now_s)
     use_port(cell, event.gang)
 
@@ -125,7 +140,7 @@ def use_port(cell: Cell, gang: list[TaskPlacement]) -> None:
 
 def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     """The job's GPUs are free again and nothing of the attempt is left but what the next one can go on from."""
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.leaving(cell, job, now_s)
     cell.release(job, job.gang)
     if not job.spec.restartable:
@@ -135,6 +150,8 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     cell.begun(job.job_id)
     job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""
+    job.guest = job.offered = False
+    job.expelled_by = {}
 
 
 def forget(cell: Cell, job: Job, now_s: float) -> None:
@@ -142,12 +159,12 @@ def forget(cell: Cell, job: Job, now_s: float) -> None:
     dequeue(cell, job)
     withdraw(cell, job)
     clear_attempt(cell, job, now_s)
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.ended(cell, job)
     del cell.jobs[job.job_id]
 
 
 def withdraw(cell: Cell, job: Job) -> None:
     """The job does not want a place that may have been kept for it."""
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.withdrawn(cell, job)

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 
+from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.hearing import heard_by
 
 
 def enqueue(cell: Cell, job: Job) -> None:
-    """Put a job on the queue."""
+    """Put a job on the queue, or on that of the jobs that wait for seats as guests."""
+    job.guest = job.opportunistic and cell.takes_guests
+    if job.guest:
+        insort(cell.guest_queue, job.order)
+        return
     insort(cell.queue.setdefault(job.shape, []), job.order)
     if "told" in cell.__dict__:
         cell.told.setdefault(job.shape, {}).setdefault(job.wait_code, {})[job.job_id] = None
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.queued(cell, job)
 
 
 def dequeue(cell: Cell, job: Job) -> None:
-    """Take a job off the queue; nothing happens when it is not there."""
+    """Take a job off its queue; nothing happens when it is not there."""
     shape, order = job.shape, job.order
-    orders = cell.queue.get(shape)
+    orders = cell.guest_queue if job.guest else cell.queue.get(shape)
     if orders is None:
         return
     place = bisect_left(orders, order)
     if place < len(orders) and orders[place] == order:
         del orders[place]
+        if job.guest:
+            return
         if not orders:
             del cell.queue[shape]
         if "told" in cell.__dict__:
             _drop(cell, job, shape)
-        for listener in listeners:
+        for listener in heard_by(job):
             listener.dequeued(cell, job)
 
 
@@ -45,6 +54,25 @@ def knows(cell: Cell, job: Job, cause: str) -> None:
         _drop(cell, job, shape)
         cell.told.setdefault(shape, {}).setdefault(cause, {})[job.job_id] = None
     job.wait_code = cause
+
+
+Standing = tuple[float, tuple[int, int, str]]
+"""A job's place among all that wait, ascending."""
+
+
+def place_of(cell: Cell, job: Job) -> Standing:
+    """Its place; where the policy goes by quota, what its tenant uses of its quota comes first.
+
+    The quota of a tenant without a limit are all GPUs.
+    """
+    if not POLICIES[cell.policy].by_quota:
+        return 0.0, job.order
+    tenant = job.spec.tenant
+    quota = cell.tenant_quotas.get(tenant)
+    if quota is None:
+        quota = sum(len(node.gpus) for node in cell.nodes.values())
+    used = cell.owned.get(tenant, 0)
+    return (used / quota if quota else float(used)), job.order
 
 
 def untold(cell: Cell) -> list[Job]:
@@ -140,3 +168,38 @@ class AllInOrder:
         self._heads = [(queue[shape][at], shape, at) for shape, at in places.items() if at < len(queue[shape])]
         heapify(self._heads)
         self._next = None
+
+
+class TenantsInTurn:
+    """Walks over queued and suspended jobs, the next one being that of the tenant which uses least of its quota then.
+
+    What is placed counts at once. As in `HeadsInOrder`, the shape of a queued job that was not placed is left out for
+    the rest of the walk, unless `go_on` is called.
+    """
+
+    def __init__(self, cell: Cell, suspended: Iterable[Job]) -> None:
+        self._cell = cell
+        self._left_out: dict[str, None] = {}
+        self._goes_on = False
+        queued = (cell.jobs[job_id] for orders in cell.queue.values() for _, _, job_id in orders)
+        self._of_tenant: dict[str, deque[Job]] = {}
+        for job in sorted([*queued, *suspended], key=attrgetter("order")):
+            self._of_tenant.setdefault(job.spec.tenant, deque()).append(job)
+
+    def __iter__(self) -> Iterator[Job]:
+        while heads := [head for jobs in self._of_tenant.values() if (head := self._head(jobs)) is not None]:
+            job = min(heads, key=lambda head: place_of(self._cell, head))
+            self._of_tenant[job.spec.tenant].popleft()
+            self._goes_on = False
+            yield job
+            if job.phase is Phase.QUEUED and not self._goes_on:
+                self._left_out[job.shape] = None
+
+    def _head(self, jobs: deque[Job]) -> Job | None:
+        while jobs and jobs[0].phase is Phase.QUEUED and jobs[0].shape in self._left_out:
+            jobs.popleft()
+        return jobs[0] if jobs else None
+
+    def go_on(self) -> None:
+        """The next job of the same shape is walked to in its turn, although this one has not been placed."""
+        self._goes_on = True

@@ -6,6 +6,7 @@ import msgspec
 
 from libs.contracts import settings
 from libs.contracts.gateway import (
+    NO_GUESTS,
     JobCancelRequested,
     JobCodeChanged,
     JobMaxGpusChanged,
@@ -121,7 +122,7 @@ def resume(cell: Cell, event: JobResumeRequested, turn: Turn[Cell]) -> Look | No
     if job.phase is Phase.QUEUED or job.suspended:
         return Look(newcomer=job)
     if _goes_on_at_once(job):
-        for order in resume_orders(job):
+        for order in resume_orders(cell, job):
             turn.emit(order)
     return None
 
@@ -168,6 +169,7 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
     for listener in listeners:
         listener.policy_changing(cell, event.policy, now_s)
     cell.policy = event.policy
+    _take_guests(cell, event.guests != NO_GUESTS)
     cell.options = PolicyOptions(
         space_sharing=event.space_sharing,
         heterogeneity_aware=event.heterogeneity_aware,
@@ -176,9 +178,26 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
     cell.cost_per_hour = event.cost_per_hour
 
 
+def _take_guests(cell: Cell, takes_guests: bool) -> None:
+    """Opportunistic jobs that wait, wait from now on for seats, or behind all others for GPUs; none that runs stops."""
+    if takes_guests == cell.takes_guests:
+        return
+    waiting = [job for job in cell.jobs.values() if job.opportunistic and _on_queue(job)]
+    for job in waiting:
+        dequeue(cell, job)
+    cell.takes_guests = takes_guests
+    for job in waiting:
+        job.wait_code = ""
+        enqueue(cell, job)
+
+
 @machine.evolves(TenantConfigured)
 def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None:
     cell.tenant_weights[event.tenant] = event.weight
+    if event.gpu_limit is None:
+        cell.tenant_quotas.pop(event.tenant, None)
+    else:
+        cell.tenant_quotas[event.tenant] = event.gpu_limit
     said = {STALLED: event.on_stall, DIVERGED: event.on_divergence, IDLE: event.on_idle}
     cell.responses.setdefault(event.tenant, {}).update({alarm: word for alarm, word in said.items() if word})
 

@@ -21,6 +21,7 @@ from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.cluster.together import Together, without
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.queue import place_of
 from services.placement.core.lifecycle.suspending.returning import type_of
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import open_to, reserved_by, rooms_for
@@ -30,12 +31,13 @@ def in_order(cell: Cell) -> list[Reservation]:
     """The reservations in queue order of their gangs: what is free is kept for the first of them first."""
     if not cell.reservations:
         return []
-    return sorted(cell.reservations.values(), key=lambda reservation: cell.jobs[reservation.job_id].order)
+    return sorted(cell.reservations.values(), key=lambda reservation: place_of(cell, cell.jobs[reservation.job_id]))
 
 
 def before(cell: Cell, job: Job) -> list[Reservation]:
     """Those of gangs that go before the job, in queue order."""
-    return [reservation for reservation in in_order(cell) if cell.jobs[reservation.job_id].order < job.order]
+    place = place_of(cell, job)
+    return [reservation for reservation in in_order(cell) if place_of(cell, cell.jobs[reservation.job_id]) < place]
 
 
 def servers_besides(cell: Cell, job: Job, reservations: Iterable[Reservation]) -> Servers:

@@ -23,6 +23,8 @@ class Look:
     """A job that is to be told why it waits, if it does."""
     gpus_kept: bool = False
     """A job was paused and has its GPUs still: nothing has changed unless others may have them already."""
+    guests_alone: bool = False
+    """Nothing has changed but where guests may be."""
 
 
 Reaction = Callable[[Cell, Any, Turn[Cell]], Look | None]

@@ -26,13 +26,22 @@ from libs.contracts.gateway import (
     JobPriorityChanged,
     JobResumeRequested,
 )
-from libs.contracts.introspection import GpuIdle, JobProfiled, JobStalled, LossDiverged, PackFailed, PackSucceeded
+from libs.contracts.introspection import (
+    GpuIdle,
+    InterferenceDetected,
+    JobProfiled,
+    JobStalled,
+    LossDiverged,
+    PackFailed,
+    PackSucceeded,
+)
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
     DestinationReserved,
     GangReleased,
     GangReserved,
+    GuestExpelled,
     JobCancelled,
     JobMoved,
     JobPacked,
@@ -42,8 +51,10 @@ from libs.contracts.placement import (
     JobSucceeded,
     MoveAbandoned,
     TimeSliceStarted,
+    UpgradeOffered,
+    UpgradeWithdrawn,
 )
-from libs.contracts.quota import QuotaGranted
+from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaGranted, UpgradeDeclined
 from libs.contracts.runtime import TimerFired
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE as HOLDS
@@ -90,6 +101,7 @@ EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
 ATTEMPTED = (*NOT_PLACED, *ACTIVE)
 FACTS = (JobStarted, JobMovable, JobSuspended, JobResumed, JobReady, JobRestored, JobExited)
 ALARMS = (JobStalled, GpuIdle, LossDiverged)
+MEASURED = (JobProfiled, InterferenceDetected, *ALARMS)
 REQUESTS = (
     JobCancelRequested,
     JobPauseRequested,
@@ -99,6 +111,7 @@ REQUESTS = (
     JobCodeChanged,
 )
 _ENDED = "it has ended meanwhile"
+_ATTEMPT_ENDED = "the attempt has ended meanwhile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +130,25 @@ TABLE = (
     Row(events=(JobAdmitted,), at=(Standing.ARRIVED,), because="admission accepts it"),
     Row(events=(JobRejected,), at=(Standing.ARRIVED,), because="admission rejects it"),
     Row(
-        events=(QuotaGranted,),
+        events=(QuotaGranted, OpportunityGranted),
         at=(Standing.WAITING,),
         of=(Attempt.NEWER,),
-        because="its tenant's share has room for it",
+        because="its tenant's share has room for it, or it may use what others leave",
     ),
-    Row(events=(QuotaGranted,), at=(Standing.UNKNOWN,), because="it was cancelled while quota decided"),
+    Row(
+        events=(QuotaGranted, OpportunityGranted),
+        at=(Standing.UNKNOWN,),
+        because="it was cancelled while quota decided",
+    ),
+    Row(
+        events=(JobUpgraded, UpgradeDeclined),
+        at=ACTIVE,
+        of=(Attempt.THIS,),
+        because="quota answers an offer to become an owner",
+    ),
+    Row(events=(JobUpgraded, UpgradeDeclined), at=ATTEMPTED, of=(Attempt.OLDER,), because=_ATTEMPT_ENDED),
+    Row(events=(JobUpgraded, UpgradeDeclined), at=NOT_PLACED, of=(Attempt.THIS,), because=_ATTEMPT_ENDED),
+    Row(events=(JobUpgraded, UpgradeDeclined), at=(Standing.UNKNOWN,), because=_ENDED),
     Row(
         events=(RetryScheduled,),
         at=(Standing.FAILED,),
@@ -153,21 +179,26 @@ TABLE = (
     ),
     Row(events=FACTS, at=ATTEMPTED, of=(Attempt.OLDER,), because="a node reports on an attempt that is over"),
     Row(events=FACTS, at=(Standing.UNKNOWN,), because=_ENDED),
-    Row(events=(JobProfiled,), at=ACTIVE, of=(Attempt.THIS,), because="introspection has measured it"),
+    Row(
+        events=(JobProfiled, InterferenceDetected),
+        at=ACTIVE,
+        of=(Attempt.THIS,),
+        because="introspection has measured it",
+    ),
     Row(events=ALARMS, at=ACTIVE, of=(Attempt.THIS,), because="introspection sees that it does not get on"),
     Row(
-        events=(JobProfiled, MigrationStarted, *ALARMS),
+        events=(*MEASURED, MigrationStarted),
         at=NOT_PLACED,
         of=(Attempt.THIS,),
-        because="the attempt has ended meanwhile",
+        because=_ATTEMPT_ENDED,
     ),
     Row(
-        events=(JobProfiled, MigrationStarted, *ALARMS),
+        events=(*MEASURED, MigrationStarted),
         at=ATTEMPTED,
         of=(Attempt.OLDER,),
-        because="the attempt has ended meanwhile",
+        because=_ATTEMPT_ENDED,
     ),
-    Row(events=(JobProfiled, MigrationStarted, *ALARMS), at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=(*MEASURED, MigrationStarted), at=(Standing.UNKNOWN,), because=_ENDED),
     Row(events=(MigrationStarted,), at=ACTIVE, of=(Attempt.THIS,), because="migration wants it elsewhere"),
     Row(events=(PackSucceeded, PackFailed), at=EVERYWHERE, because="a verdict on jobs that may have been parted"),
     # What placement itself decides: a plan is held against these rows before anything of it is said.
@@ -197,6 +228,18 @@ TABLE = (
         of=(Attempt.NEWER,),
         because="it is to move, or to have more or fewer GPUs",
     ),
+    Row(
+        events=(UpgradeOffered, GuestExpelled),
+        at=(Standing.RUNNING,),
+        of=(Attempt.THIS,),
+        because="it is a guest that might be an owner, or has slowed one down",
+    ),
+    Row(
+        events=(UpgradeWithdrawn,),
+        at=ATTEMPTED,
+        of=(Attempt.THIS, Attempt.OLDER),
+        because="it cannot be the owner of the GPUs that it has, or had, any more",
+    ),
     Row(events=(MoveAbandoned,), at=(Standing.MOVING,), because="its move is given up"),
 )
 
@@ -214,7 +257,7 @@ CHANGES = (
     Change((JobArrived,), Standing.UNKNOWN, Standing.ARRIVED),
     Change((JobRejected,), Standing.ARRIVED, Standing.UNKNOWN),
     Change((JobAdmitted,), Standing.ARRIVED, Standing.WAITING),
-    Change((QuotaGranted,), Standing.WAITING, Standing.QUEUED),
+    Change((QuotaGranted, OpportunityGranted), Standing.WAITING, Standing.QUEUED),
     Change((JobCancelled,), Standing.WAITING, Standing.UNKNOWN),
     Change((JobPlaced,), Standing.QUEUED, Standing.RUNNING),
     Change((JobCancelled,), Standing.QUEUED, Standing.UNKNOWN),

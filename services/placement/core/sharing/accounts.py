@@ -38,6 +38,8 @@ def settle(cell: Cell, job: Job) -> None:
 class Accounts(Listener):
     """Charges jobs whatever is about to change what they hold."""
 
+    hears_of_guests = True
+
     def placed(self, cell: Cell, job: Job, now_s: float) -> None:
         job.account.charged_s = now_s
         settle(cell, job)

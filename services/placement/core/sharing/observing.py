@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.gateway import ThroughputsProvided
 from libs.contracts.introspection import JobProfiled
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Phase
+from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.sharing.estimates import saw_beside
 from services.placement.core.sharing.pairs import partner_of
@@ -36,9 +36,18 @@ def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
         return
     if cell.book.packed(job.job_id) is not None:
         return
+    if _beside_guests(cell, job):
+        job.profile.memory_peak_bytes = event.memory_peak_bytes
+        return
     job.profile.utilisation, job.profile.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
     if event.rate_per_s > 0 and not job.spec.throughputs:
         before = job.profile.rates.get(job.gpu_type, 0.0)
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:
             job.profile.rates[job.gpu_type] = event.rate_per_s
             cell.known.version += 1
+
+
+def _beside_guests(cell: Cell, job: Job) -> bool:
+    """Whether its GPUs have been busy, and it has been as fast, not by itself alone."""
+    gpus = (cell.nodes[task.node_id].gpus[index] for task in job.gang for index in task.gpu_indices)
+    return any(gpu.guests and len(dict.fromkeys([*gpu.holders, *gpu.guests])) > 1 for gpu in gpus)

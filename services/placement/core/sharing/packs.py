@@ -25,8 +25,11 @@ JOIN = " + "
 
 
 def two_packed(cell: Cell, domain: Domain, now_s: float) -> Plan:
-    """The decision to begin a trial, unless one is under way here: two at a time could not be told apart."""
-    if any(cell.book.on_trial(job.job_id) for job in domain.residents):
+    """The decision to begin a trial, unless one is under way here: two at a time could not be told apart.
+
+    Where guests use what owners leave, no owners are packed.
+    """
+    if cell.takes_guests or any(cell.book.on_trial(job.job_id) for job in domain.residents):
         return
     single = [job for job in domain.residents if _may_share(cell, job)]
     for a, b in combinations(sorted(single, key=lambda job: (job.profile.utilisation, job.seq)), 2):
@@ -47,7 +50,10 @@ def all_parted(cell: Cell) -> Plan:
     """The decision to part all packs, as the policy in force does not pack in this way."""
     if not cell.book.companions:
         return
-    reason = Reason(code="PolicyChanged", message=f"{cell.policy} gives each GPU to one job, or packs otherwise")
+    message = f"{cell.policy} gives each GPU to one job, or packs otherwise"
+    if cell.takes_guests:
+        message = "what its owner leaves of a GPU is for guests"
+    reason = Reason(code="PolicyChanged", message=message)
     for host, guest in list(cell.book.packs()):
         yield JobUnpacked(job_id=host, with_job=guest, reason=reason)
 

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .counting import Counter
+from .epochs import EpochLosses, followed
 from .gate.compute import Compute
 from .gradients import Gradients
 from .leaving import Leaving
-from .listening import listen_to_loaders, listen_to_saves, listen_to_training
+from .listening import UNSCALED, listen_to_loaders, listen_to_saves, listen_to_training
 from .memory.device import DeviceMemory
 from .memory.limiting import Limiter, device_memory
 from .mover import RESTORES, Movable, Mover
@@ -53,6 +54,8 @@ class Harness:
         self._ending = False
         self._training_thread = 0
         self.gradients = Gradients()
+        self.epochs = followed()
+        """None where the losses of epochs are not asked for."""
         self._has_job = False
         self._off = False
 
@@ -173,19 +176,23 @@ class Harness:
         if self._compute is not None and self._on_training_thread():
             self._compute.waits(workers)
 
-    def batch_drawn(self) -> None:
+    def batch_drawn(self, loader: object) -> None:
         """On return from it with a batch."""
         self._recorder.sign()
         if self._on_training_thread():
             self._counter.batch_drawn()
+            if self.epochs is not None:
+                self.epochs.drawn(loader)
             if self._compute is not None:
                 self._compute.computes()
 
-    def exhausted(self) -> None:
+    def exhausted(self, loader: object) -> None:
         """On return from it without one."""
         self._recorder.sign()
         if self._on_training_thread():
             self._counter.exhausted()
+            if self.epochs is not None:
+                self.epochs.exhausted(loader)
             if self._compute is not None:
                 self._compute.computes()
 
@@ -198,7 +205,19 @@ class Harness:
         if self._compute is not None:
             self._compute.goes_on()
         if loss.numel() == 1:
-            self._recorder.last_loss = loss.detach()
+            self._recorder.last_loss = detached = getattr(loss, UNSCALED, loss).detach()
+            if self.epochs is not None and not self._capturing():
+                self._note_epoch(lambda epochs: epochs.backward(detached))
+
+    def _note_epoch(self, note: Callable[[EpochLosses], None]) -> None:
+        """An error of ours ends the losses of epochs, not the training."""
+        if self.epochs is None:
+            return
+        try:
+            note(self.epochs)
+        except Exception as error:
+            self.epochs = None
+            print(f"sanjaya: the losses of epochs are no longer followed: {error!r}", file=sys.stderr)
 
     def saving(self) -> None:
         """Before and after `torch.save`."""
@@ -209,6 +228,7 @@ class Harness:
         self._ending = True
         self._guarded(self._counter.finished)
         self._guarded(self._recorder.finish)
+        self._note_epoch(EpochLosses.tell)
         if self._compute is not None:
             self._compute.ends()
         self._guarded(self._let_communication_end)

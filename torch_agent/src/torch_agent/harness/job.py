@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 import torch
 
 from . import hooks
+from .best import BestCheckpoint
 from .elastic.shards import Shards
 from .elastic.virtual import virtual_ranks
+from .epochs import followed
 from .gang import barrier, from_the_first, group, meet_in_the_store, place
 from .gradients import Gradients
 from .leaving import Leaving
@@ -80,6 +82,11 @@ class Job:
         self._gradients = self._harness.gradients if self._harness is not None else _listen()
         folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR")
         self._checkpoints = Checkpoints(folder, place()[0], barrier, alike=elastic) if folder else None
+        self._epochs = self._harness.epochs if self._harness is not None else followed()
+        self._best = None
+        """Of a job whose losses are followed."""
+        if folder and self._epochs is not None:
+            self._best = BestCheckpoint(folder, place()[0], barrier, alike=elastic)
         self._checkpoint_every = checkpoint_every
         self._leaving = Leaving()
         self._begin()
@@ -223,6 +230,8 @@ class Job:
     def _begin_epoch(self) -> None:
         """The script may draw random numbers, e.g. an order, before it asks for batches: the same ones again."""
         position = self._position
+        if self._epochs is not None:
+            self._epochs.done = position.epochs_done
         if self._resumes_with is not None and position.epoch_began_with is not None:
             self._randomness.restore(position.epoch_began_with)
         else:
@@ -231,6 +240,8 @@ class Job:
     def _end_epoch(self) -> None:
         self._position = Position(epochs_done=self._position.epochs_done + 1, batches_done=self.batches_done)
         self._resumes_with, self._in_batches = None, False
+        if self._best is not None and self._epochs is not None:
+            self._best.keep(self.state, self.batches_done, self._epochs.latest())
 
     def _drawing(self, batches: Iterable[B]) -> Drawing[B]:
         """At the batch after those that are done."""

@@ -6,6 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
+UNSCALED = "_sanjaya_unscaled"
+"""Attribute of a loss that a gradient scaler has scaled: what it was."""
+
 
 class TrainingListener(Protocol):
     """Hears of what trains."""
@@ -30,10 +33,10 @@ class LoaderListener(Protocol):
     def waits(self, workers: int) -> None:
         """After that, and before the batch is there; so many processes load it, 0: none but this one."""
 
-    def batch_drawn(self) -> None:
-        """On return from it with a batch."""
+    def batch_drawn(self, loader: object) -> None:
+        """On return from it with a batch; `loader` is the iterator over the DataLoader."""
 
-    def exhausted(self) -> None:
+    def exhausted(self, loader: object) -> None:
         """On return from it without one."""
 
 
@@ -57,9 +60,9 @@ def listen_to_loaders(listener: LoaderListener) -> None:
         try:
             batch = original(self)
         except StopIteration:
-            listener.exhausted()
+            listener.exhausted(self)
             raise
-        listener.batch_drawn()
+        listener.batch_drawn(self)
         return batch
 
     setattr(_BaseDataLoaderIter, original.__name__, counted_next)
@@ -97,9 +100,20 @@ def _hook_backward(torch: Any, listener: TrainingListener) -> None:
 
 
 def _hook_scalers(torch: Any, listener: TrainingListener) -> None:
-    """A step that a gradient scaler skips (inf or NaN gradients) is an iteration all the same."""
+    """A step that a gradient scaler skips (inf or NaN gradients) is an iteration all the same.
+
+    The loss that it has scaled remembers what it was: the scale changes while the script trains.
+    """
     scaler = torch.amp.GradScaler
     original = scaler.step
+    original_scale = scaler.scale
+
+    @functools.wraps(original_scale)
+    def noted_scale(self: Any, outputs: Any) -> Any:
+        result = original_scale(self, outputs)
+        if result is not outputs and isinstance(outputs, torch.Tensor):
+            setattr(result, UNSCALED, outputs.detach())
+        return result
 
     @functools.wraps(original)
     def counted_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -110,3 +124,4 @@ def _hook_scalers(torch: Any, listener: TrainingListener) -> None:
         return result
 
     setattr(scaler, original.__name__, counted_step)
+    setattr(scaler, original_scale.__name__, noted_scale)

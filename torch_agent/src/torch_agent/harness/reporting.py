@@ -28,8 +28,14 @@ class Reporter:
         self._step = -math.inf
         self._values: dict[str, float] = {}
         """Reported of that step so far."""
+        self._latest: dict[str, float] = {}
+        """{metric: the last value of it that was reported}"""
         self._left_out: set[str] = set()
         """Metrics of which was said that they are not finite."""
+
+    def latest(self, metric: str) -> float | None:
+        """The last finite value of a metric that was reported here; None: there was none."""
+        return self._latest.get(metric)
 
     def report(self, /, step: float, **metrics: float) -> None:
         """Say how good the training is at this step. Takes some 30 microseconds, and 100 bytes of disk for a while.
@@ -61,12 +67,17 @@ class Reporter:
         values = {name: _number(f"{where}: metric {name!r}", value) for name, value in metrics.items()}
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         self._step, self._values = at, {**before, **finite}
+        self._latest |= finite
         for name, value in values.items():
             if name not in finite and name not in self._left_out:
                 self._left_out.add(name)
                 _warn(f"{where}: {name} is {value} and left out, as it will be whenever it is not finite")
         if finite:
             _append(where, {"step": at, "values": self._values})
+
+
+REPORTER = Reporter()
+"""The script's."""
 
 
 def parameters() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move, Tasks
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
-from services.placement.core.lifecycle.hearing import listeners
+from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import restore_orders, resume_orders, stop_orders, suspend_orders
 from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.table import Look, machine, reacts
@@ -145,7 +145,7 @@ def switch_over(cell: Cell, event: JobRestored, turn: Turn[Cell]) -> Look | None
     for stop in stops:
         turn.emit(stop)
     if not job.held:
-        for resume in resume_orders(job):
+        for resume in resume_orders(cell, job):
             turn.emit(resume)
     return Look()
 
@@ -154,7 +154,7 @@ def switch_over(cell: Cell, event: JobRestored, turn: Turn[Cell]) -> Look | None
 def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
     """The destination's GPUs are the job's since they were reserved; the source's are free."""
     job = cell.jobs[event.job_id]
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.moving(cell, job, now_s)
     if not job.suspended:
         cell.release(job, job.gang)
@@ -169,6 +169,7 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
     cell.give(job, event.gang)
     cell.suspend(job, suspended=False)
     cell.begun(job.job_id)
+    job.since_s = now_s
     job.attempt, job.move, job.must_leave = event.attempt, None, None
-    for listener in listeners:
+    for listener in heard_by(job):
         listener.moved(cell, job, now_s)

@@ -12,6 +12,7 @@ from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import launch_orders
 from services.placement.core.lifecycle.placing import use_port
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
+from services.placement.core.lifecycle.suspending.yielding import beside_guests
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import shortage
 
@@ -45,7 +46,9 @@ def no_room(cell: Cell, event: DestinationReserved) -> str | None:
 @carries_out(DestinationReserved)
 def reserve(cell: Cell, event: DestinationReserved, turn: Turn[Cell]) -> None:
     """Have the processes that are to take over launched."""
-    orders = launch_orders(cell, cell.jobs[event.job_id], event.gang, event.attempt, restores=True)
+    job = cell.jobs[event.job_id]
+    staying = beside_guests(cell, job, event.gang, turn)
+    orders = launch_orders(cell, job, event.gang, event.attempt, staying, restores=True)
     turn.emit(event)
     for order in orders:
         turn.emit(order)

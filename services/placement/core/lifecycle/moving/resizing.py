@@ -51,7 +51,7 @@ def _waiting_job(cell: Cell, job: Job) -> str:
     server = job.gang[0].node_id
     suspended = (
         other.job_id
-        for other in cell.jobs.values()
+        for other in cell.without_guests()
         if other.suspended and other.lasts and not other.held and other.gang[0].node_id == server
     )
     return next(suspended, "")

@@ -46,6 +46,8 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> No
 
 def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
     """Why the job cannot be moved live, wherever to."""
+    if job.guest:
+        return Reason(code="Guest", message="a guest is not moved: it has no GPUs of its own")
     if job.move is not None:
         return Reason(code="BeingResized", message=f"it is about to have {counted(job.move.width, 'GPU')}")
     if not POLICIES[cell.policy].moves_live:

@@ -198,7 +198,7 @@ def domain_of(cell: Cell, job: Job) -> Domain:
 
 def grouped(cell: Cell) -> list[Domain]:
     """The same, all grouped now: what the domains that are kept up to date are checked against."""
-    residents = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
+    residents = [job for job in cell.without_guests() if job.phase is Phase.ACTIVE]
     leaders = _leaders(job for job in residents if len(job.gang) > 1)
     found: dict[str, Domain] = {}
     for node in cell.nodes.values():

@@ -10,7 +10,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.suspending.changes import slice_of, suspended
+from services.placement.core.lifecycle.suspending.deciding import slice_of, suspended
 from services.placement.core.lifecycle.suspending.domains import domain_of
 
 

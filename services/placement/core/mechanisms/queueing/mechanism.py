@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from libs.contracts.base import Event
@@ -11,6 +11,7 @@ from libs.contracts.placement import GangReserved
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.beside import beside
 from libs.policies.policy import Kind
+from libs.policies.queueing.policy import QueuePolicy
 from libs.policies.queueing.table import QUEUE_POLICIES
 from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
@@ -18,7 +19,7 @@ from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.queue import HeadsInOrder
+from services.placement.core.lifecycle.queue import HeadsInOrder, TenantsInTurn, place_of
 from services.placement.core.lifecycle.reservations import (
     before,
     free_where_it_was,
@@ -30,7 +31,7 @@ from services.placement.core.lifecycle.reservations import (
     servers_open_to,
     width_kept,
 )
-from services.placement.core.lifecycle.suspending.changes import resumed
+from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanism import Mechanism, Moment
@@ -62,8 +63,8 @@ class QueueingMechanism(Mechanism):
         # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
         #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
         refused: dict[str, None] = {}
-        heads = HeadsInOrder(cell)
-        for job in in_order_of_queue(heads, waiting_to_return(cell)):
+        heads, jobs = _walk(cell, policy)
+        for job in jobs:
             if job.suspended:
                 free = free_where_it_was(cell, job)
                 gang = place_again(cell.nodes, job, free)
@@ -83,7 +84,7 @@ class QueueingMechanism(Mechanism):
                 refused[job.shape] = None
                 if not policy.later_jobs_may_pass:
                     break
-            yield from _reserved_if_due(cell, job, policy.reservations, now_s)
+            yield from _reserved_if_due(cell, job, policy, now_s)
             if job.job_id in cell.reservations and not job.suspended:
                 heads.go_on()
 
@@ -94,10 +95,10 @@ class QueueingMechanism(Mechanism):
             job = cell.jobs[orders[0][2]]
             if job.spec.gpus.count > 1 or job.spec.is_host_bound:
                 yield job.queued_since_s + cell.settings.locality_relax_s
-                if policy.reservations:
+                if policy.reservations and not policy.reserves_at_once:
                     rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
                     yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
-        if policy.reservations:
+        if policy.reservations and not policy.reserves_at_once:
             for job in waiting_to_return(cell):
                 if (job.width > 1 or job.spec.is_host_bound) and job.job_id not in cell.reservations:
                     yield job.queued_since_s + cell.settings.reserve_after_s
@@ -129,7 +130,8 @@ def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
 def _given(cell: Cell, job: Job, gang: list[TaskPlacement], decision: Event) -> Plan:
     """Let the gang start, or go on; a gang behind it that loses GPUs by that looks for others in its turn."""
     nodes = [task.node_id for task in gang]
-    behind = [other for other in in_order(cell) if cell.jobs[other.job_id].order > job.order]
+    place = place_of(cell, job)
+    behind = [other for other in in_order(cell) if place_of(cell, cell.jobs[other.job_id]) > place]
     near = [(other, width_kept(cell, other)) for other in behind if any(node_id in other.parts for node_id in nodes)]
     yield from released(cell, job.job_id, Reason(code="Placed", message="the gang starts"))
     yield decision
@@ -155,14 +157,25 @@ def _why_here(job: Job, fit: gangs.Fit, now_s: float) -> Reason:
     )
 
 
-def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
-    """Keep GPUs for a gang that does not fit, once it has waited long enough.
+def _walk(cell: Cell, policy: QueuePolicy) -> tuple[HeadsInOrder | TenantsInTurn, Iterable[Job]]:
+    """What is walked over, and so in which order."""
+    returning = waiting_to_return(cell)
+    if policy.by_quota:
+        tenants = TenantsInTurn(cell, returning)
+        return tenants, tenants
+    heads = HeadsInOrder(cell)
+    return heads, in_order_of_queue(heads, returning)
+
+
+def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) -> Plan:
+    """Keep GPUs for a gang that does not fit, at once or when it has waited long enough, as the policy says.
 
     A job on one GPU needs none: it is offered every GPU that becomes free before those that are behind it. It does need
     one where it asks for CPUs or memory, which may become free piece by piece as GPUs do. At most so many gangs have
     one, the first of the queue that have waited long enough.
     """
-    has_waited = now_s >= job.queued_since_s + cell.settings.reserve_after_s
+    most = policy.reservations
+    has_waited = policy.reserves_at_once or now_s >= job.queued_since_s + cell.settings.reserve_after_s
     alone = job.width == 1 and not job.spec.is_host_bound
     if job.job_id in cell.reservations or alone or not has_waited:
         return
@@ -175,7 +188,7 @@ def _reserved_if_due(cell: Cell, job: Job, most: int, now_s: float) -> Plan:
         attempt=job.attempt,
         node_ids=[part.node_id for part in chosen.parts],
         gpus_held=sum(len(part.kept) for part in chosen.parts),
-        reason=_why_reserved(cell, job, chosen, now_s),
+        reason=_why_reserved(cell, job, policy, chosen, now_s),
         gpu_type=chosen.gpu_type,
         parts=chosen.parts,
         gpus_missing=sum(part.gpus - len(part.kept) for part in chosen.parts),
@@ -197,10 +210,17 @@ def _to_collect(cell: Cell, job: Job, first: list[Reservation]) -> gangs.Collect
     return where_it_was(cell, job, left) if job.suspended else gangs.to_collect(job.spec.gpus, left)
 
 
-def _why_reserved(cell: Cell, job: Job, chosen: gangs.Collection, now_s: float) -> Reason:
+def _why_reserved(cell: Cell, job: Job, policy: QueuePolicy, chosen: gangs.Collection, now_s: float) -> Reason:
     waited_s, count = now_s - job.queued_since_s, sum(part.gpus for part in chosen.parts)
     where = ", ".join(f"{part.gpus} of {part.node_id}" for part in chosen.parts)
-    now = f"{sum(len(part.kept) for part in chosen.parts)} of {count} now"
+    kept_now = sum(len(part.kept) for part in chosen.parts)
+    now = f"{kept_now} of {count} now"
+    if policy.reserves_at_once:
+        return Reason(
+            code="GangIncomplete",
+            message=f"GPUs are kept for it at once, more as they become free ({where}), {now}",
+            numbers={"gpus": count, "kept": kept_now},
+        )
     return Reason(
         code="WaitedLongEnough",
         message=f"has waited for {waited_s:.0f} s: GPUs are kept for it as they become free ({where}), {now}",

@@ -9,7 +9,7 @@ from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.giving_way import way_of
 from services.placement.core.lifecycle.placing import preempted
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.suspending.changes import suspended
+from services.placement.core.lifecycle.suspending.deciding import suspended
 from services.placement.core.lifecycle.suspending.domains import domains
 from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.mechanisms.rounds.memory import Rounds
@@ -22,7 +22,7 @@ def way_made(cell: Cell, rounds: Rounds, present: Present, places: Places) -> Pl
     """Free the GPUs of all jobs without a renewed lease, and end the processes of those that go on elsewhere."""
     renewed = dict.fromkeys(places.renewed)
     leases = {lease.job_id: lease for lease in places.leases}
-    standing = {job.job_id: job for job in cell.jobs.values() if job.held and gives_way(cell, job)}
+    standing = {job.job_id: job for job in cell.without_guests() if job.held and gives_way(cell, job)}
     for job_id, job in present.running.items():
         if job_id in renewed:
             continue

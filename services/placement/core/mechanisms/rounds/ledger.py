@@ -54,7 +54,7 @@ def book(cell: Cell, memory: Memory, now_s: float) -> None:
 
 
 def _active(cell: Cell) -> list[Job]:
-    return [job for job in cell.jobs.values() if job.phase is ACTIVE]
+    return [job for job in cell.without_guests() if job.phase is ACTIVE]
 
 
 def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:

@@ -65,7 +65,7 @@ def resting(cell: Cell) -> list[Job]:
     """Suspended jobs that would go on if they had GPUs."""
     if not cell.slices:
         return []
-    return [job for job in cell.jobs.values() if job.suspended and takes_part(job)]
+    return [job for job in cell.without_guests() if job.suspended and takes_part(job)]
 
 
 def gives_way(cell: Cell, job: Job) -> bool:
@@ -111,7 +111,7 @@ def crowded(cell: Cell, rounds: Rounds) -> dict[str, float]:
     The policy knows GPU types, not servers. What no job could be given is no deficit either: else deficits would grow
     for as long as it is crowded, and be collected from others afterwards.
     """
-    jobs = [cell.jobs[job_id] for job_id in pinned_ones(cell, cell.jobs.values()) if job_id in rounds.rows]
+    jobs = [cell.jobs[job_id] for job_id in pinned_ones(cell, cell.without_guests()) if job_id in rounds.rows]
     pinned = {job.job_id: needs(cell, job, job.gpu_type, pinned=True) for job in jobs}
     promised: dict[Room, float] = {}
     for job_id, needed in pinned.items():
@@ -134,7 +134,7 @@ def _size(cell: Cell, room: Room) -> int:
 
 def host_rooms(cell: Cell, plan: Mapping[str, Lease]) -> HostRooms:
     """Of all servers; empty when no job is of the kind that is pinned."""
-    pinnable = [job for job in cell.jobs.values() if not job.spec.restartable]
+    pinnable = [job for job in cell.without_guests() if not job.spec.restartable]
     return rooms_on(cell, plan, cell.nodes) if pinnable else {}
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import combinations
 
 from libs.policies.allocation.policy import AllocationPolicy
 from libs.policies.allocation.table import ALLOCATION_POLICIES
-from libs.policies.problem import Entity, GpuPool, KindPair, Pair, Problem
+from libs.policies.problem import Entity, GpuPool, KindPair, Problem
 from libs.policies.problem import Job as ProblemJob
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
@@ -26,12 +25,12 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 
 def competitors(cell: Cell) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that are cancelled or paused."""
-    return [job for job in cell.jobs.values() if job.phase in COMPETING and not job.held and not job.cancellation]
+    return [job for job in cell.without_guests() if job.phase in COMPETING and not job.held and not job.cancellation]
 
 
 def offered(cell: Cell) -> Offered:
     """The healthy GPUs that no paused job keeps, on usable nodes."""
-    paused = {job.job_id: None for job in cell.jobs.values() if job.held and job.gang and not gives_way(cell, job)}
+    paused = {job.job_id: None for job in cell.without_guests() if job.held and job.gang and not gives_way(cell, job)}
     found: Offered = {}
     for node_id, node in cell.nodes.items():
         if node.usable:
@@ -66,14 +65,12 @@ def question(cell: Cell, jobs: list[Job], gpus: dict[str, int], now_s: float) ->
     types = list(gpus)
     policy = ALLOCATION_POLICIES[cell.policy]
     listed = [_job(cell, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
-    by_kind = _kind_pairs(cell, jobs, types) if cell.options.space_sharing else []
     return Problem(
         policy=cell.policy,
         options=cell.options,
         cluster={t: GpuPool(gpus=n, cost_per_hour=cell.cost_per_hour.get(t, 0.0)) for t, n in gpus.items()},
         jobs=listed,
-        pairs=_job_pairs(listed, by_kind) if policy.pairs_jobs else [],
-        kind_pairs=[] if policy.pairs_jobs else by_kind,
+        kind_pairs=_kind_pairs(cell, jobs, types) if cell.options.space_sharing else [],
         entities=_entities(cell, jobs) if policy.sees_entities else {},
     )
 
@@ -144,20 +141,6 @@ def _kind_pairs(cell: Cell, jobs: list[Job], types: list[str]) -> list[KindPair]
                 known = together(cell, job_a, job_b, types)
                 if known:
                     found.append(KindPair(kinds=(a, b), throughputs=known))
-    return found
-
-
-def _job_pairs(jobs: list[ProblemJob], by_kind: list[KindPair]) -> list[Pair]:
-    """The same, job by job, for a baseline that tries pairs of jobs."""
-    known = {frozenset(row.kinds): row for row in by_kind}
-    found = []
-    for a, b in combinations(jobs, 2):
-        row = known.get(frozenset((a.kind, b.kind)))
-        if row is not None and a.scale_factor == b.scale_factor:
-            first, second = (a, b) if row.kinds[0] == a.kind else (b, a)
-            both = [t for t in row.throughputs if t in a.throughputs and t in b.throughputs]
-            if both:
-                found.append(Pair(jobs=(first.id, second.id), throughputs={t: row.throughputs[t] for t in both}))
     return found
 
 

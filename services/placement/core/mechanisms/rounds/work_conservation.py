@@ -14,7 +14,7 @@ from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import untold
-from services.placement.core.lifecycle.suspending.changes import resumed
+from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.lifecycle.waiting import why_no_server

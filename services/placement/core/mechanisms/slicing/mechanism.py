@@ -19,7 +19,7 @@ from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder
-from services.placement.core.lifecycle.suspending.changes import Assignment, places_changed, slice_of
+from services.placement.core.lifecycle.suspending.deciding import Assignment, places_changed, slice_of
 from services.placement.core.lifecycle.suspending.domains import Domain, domain_of, up_to_date
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.slicing.attention import Attention
@@ -50,6 +50,8 @@ class SlicingMechanism(Mechanism):
 
     def step(self, cell: Cell, moment: Moment) -> Plan:
         now_s = moment.now_s
+        if cell.takes_guests:
+            yield from all_parted(cell)
         # 1. Suspended jobs first: what has become free on their servers needs no turn, and may be theirs alone.
         yield from _gone_on_where_possible(cell, now_s)
         # 2. Free GPUs next, because a job that gets some need not share a server's turns.

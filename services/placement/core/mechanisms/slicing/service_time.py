@@ -41,7 +41,7 @@ def ends(memory: Memory, job: Job, now_s: float) -> None:
 
 def begin_anew(cell: Cell, memory: Memory, now_s: float) -> None:
     """A policy with slices begins: what jobs have had under another is not counted."""
-    running = [job.job_id for job in cell.jobs.values() if job.phase is ACTIVE and not job.suspended]
+    running = [job.job_id for job in cell.without_guests() if job.phase is ACTIVE and not job.suspended]
     memory.times = {job_id: ServiceTime(running_since_s=now_s) for job_id in running}
 
 

@@ -10,7 +10,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import has
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.suspending.changes import Assignment
+from services.placement.core.lifecycle.suspending.deciding import Assignment
 from services.placement.core.lifecycle.suspending.domains import Domain, takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanisms.slicing.memory import Memory

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..control import GUEST, ControlReader
-from ..gpu_page import GpuPage, own_pages
-from ..page import PageWriter
+from torch_agent.harness.control import GUEST, ControlReader
+from torch_agent.harness.gpu_page import GpuPage, own_pages
+from torch_agent.harness.page import PageWriter
+
 from .depth import GroupsInFlight
 from .entering import Gates
 from .gate import Gate

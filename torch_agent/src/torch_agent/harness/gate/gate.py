@@ -15,8 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..control import ControlReader
-from ..gpu_page import GpuPage
+from torch_agent.harness.control import ControlReader
+from torch_agent.harness.gpu_page import GpuPage
+
 from .depth import GroupsInFlight
 from .pace import Pace
 from .spacing import Spacing

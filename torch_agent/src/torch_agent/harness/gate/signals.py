@@ -11,7 +11,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from ..gpu_page import IDLE_S, GpuPage
+from torch_agent.harness.gpu_page import IDLE_S, GpuPage
+
 from .waits import Waits
 
 SMOOTHING = 0.1

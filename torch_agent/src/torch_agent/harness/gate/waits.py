@@ -22,7 +22,7 @@ class Waits:
         self._at = 0
 
     def pattern(self, length: int) -> None:
-        """The loader has so many workers; 0 or 1: its waits have no pattern. What was learned of another number is dropped."""
+        """The loader has so many workers; 0 or 1: its waits have no pattern. What was learned of another is lost."""
         if max(1, length) != len(self._places):
             self._places = [[] for _ in range(max(1, length))]
             self._at = 0

@@ -40,7 +40,7 @@ from sanjaya_harness import part
 
 _reporting = part("reporting")
 parameters = _reporting.parameters
-report = _reporting.Reporter().report
+report = _reporting.REPORTER.report
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,60 @@
+"""How the jobs of a trace end: as the trace says, or all of them well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from libs.sim.choice import Failures
+from libs.sim.options import WAYS_TO_FAIL, Doom, Ending
+from libs.sim.traces import TraceJob
+
+PASSED, KILLED, UNSUCCESSFUL = "passed", "killed", "unsuccessful"
+STATUS_WORDS = {
+    PASSED: ("passed", "pass", "succeeded", "success", "completed"),
+    KILLED: ("killed", "cancelled", "canceled"),
+    UNSUCCESSFUL: ("unsuccessful", "failed", "fail", "failure"),
+}
+"""{status: words for it in traces, in small letters}. Any other word, and none, says that the end is not known."""
+_STATUS = {word: status for status, words in STATUS_WORDS.items() for word in words}
+
+
+def planned_ends(jobs: Iterable[TraceJob], failures: Failures) -> tuple[list[TraceJob], dict[str, Ending]]:
+    """What is to be submitted, and how it ends.
+
+    A job that was tried n times fails n times if it was unsuccessful, else n - 1 times. Its work is spread evenly over
+    its attempts, each of which begins anew: together they take as long as the trace says.
+
+    Args:
+        jobs: of the trace.
+        failures: `NONE` leaves them as they are.
+
+    Returns:
+        The jobs as they are to be played, and {job id: how it ends}.
+    """
+    if failures is Failures.NONE:
+        return list(jobs), {}
+    played, endings = [], {}
+    for job in jobs:
+        status, attempts = status_of(job), job.attempts or 1
+        failed = attempts if status == UNSUCCESSFUL else attempts - 1
+        endings[job.job_id] = Ending(dooms=(_AT_THE_END,) * failed, is_killed=status == KILLED)
+        played.append(
+            replace(
+                job,
+                max_retries=max(job.max_retries, attempts - 1) if status != UNSUCCESSFUL else attempts - 1,
+                duration_s=None if job.duration_s is None else job.duration_s / attempts,
+                total_steps=None if job.total_steps is None else job.total_steps / attempts,
+            )
+        )
+    return played, endings
+
+
+def status_of(job: TraceJob) -> str:
+    """`passed`, `killed` or `unsuccessful`, as the trace says; empty where it does not say."""
+    return _STATUS.get(job.status.lower(), "")
+
+
+_EXIT_CODE, _SIGNAL, _STDERR = WAYS_TO_FAIL[0]
+_AT_THE_END = Doom(at_ratio=1.0, exit_code=_EXIT_CODE, signal=_SIGNAL, stderr_tail=_STDERR)
+"""A failure that another attempt may help against: a trace says nothing of its reason."""

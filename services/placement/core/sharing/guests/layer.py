@@ -1,0 +1,152 @@
+"""The guests' layer: what follows for opportunistic jobs from what the mechanism in force has given to owners.
+
+It runs after each step of whichever mechanism is in force, and plans as one does (`lifecycle/plan.py`). Mechanisms do
+not know that there are guests: to them the GPUs of guests are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from operator import attrgetter
+
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import JobPlaced, Role, TimeSliceStarted
+from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
+from libs.kernel.words import counted
+from services.placement.core.cell import Cell
+from services.placement.core.cluster import gangs
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import waiting
+from services.placement.core.lifecycle.orders import beside
+from services.placement.core.lifecycle.placing import told
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.suspending.deciding import resumed, slice_of
+from services.placement.core.lifecycle.suspending.domains import domain_of, takes_part
+from services.placement.core.lifecycle.suspending.yielding import next_limit_s, too_slow
+from services.placement.core.sharing.guests.seats import Choice, Seats
+from services.placement.core.sharing.guests.upgrading import offers, withdrawals
+
+SHOWN = 5
+"""GPUs that a reason names."""
+
+
+def step(cell: Cell, now_s: float) -> Plan:
+    """What is decided about guests now."""
+    # 1. Guests that were to have left for an owner, and have not.
+    yield from too_slow(cell, now_s)
+    # 2. Offers that the mechanism's step has overtaken.
+    yield from withdrawals(cell)
+    # 3. Seats, in queue order; suspended guests stand in the same order.
+    yield from _seated(cell, now_s)
+    # 4. Offers last: what has been given to a guest just now may be without an owner.
+    yield from offers(cell, now_s)
+
+
+def moments(cell: Cell) -> Iterator[float]:
+    """When the passing of time alone may change what the layer decides."""
+    limit_s = next_limit_s(cell)
+    if limit_s is not None:
+        yield limit_s
+
+
+def _seated(cell: Cell, now_s: float) -> Plan:
+    """Guests get seats, or go on in theirs; the others are told why they wait."""
+    resting = sorted((job for job in map(cell.jobs.__getitem__, cell.guests) if _rests(job)), key=attrgetter("order"))
+    queued = [cell.jobs[job_id] for _, _, job_id in cell.guest_queue]
+    if not resting and not queued:
+        return
+    seats, refused = Seats(cell), dict[str, None]()
+    for job in merge(resting, queued, key=attrgetter("order")):
+        # What is taken only becomes more: where one job of a shape finds no seat, none of its shape does.
+        choice = None
+        if job.suspended:
+            choice = seats.return_of(job)
+        elif job.shape not in refused:
+            choice = seats.choice(job)
+        if choice is None:
+            if not job.suspended:
+                refused[job.shape] = None
+            yield from _told_why(cell, job, seats)
+            continue
+        yield _goes_on(cell, job, choice, now_s) if job.suspended else _placed(cell, job, choice, seats)
+        seats.changed(choice.gang)
+
+
+def _rests(job: Job) -> bool:
+    return job.suspended and takes_part(job)
+
+
+def _beside(cell: Cell, job: Job, gang: list[TaskPlacement]) -> list[str]:
+    return list(dict.fromkeys(other for task in gang for other in beside(cell, job, task)))
+
+
+def _placed(cell: Cell, job: Job, choice: Choice, seats: Seats) -> JobPlaced:
+    where = ", ".join(task.node_id for task in choice.gang)
+    gpus, mean = job.spec.gpus.count, choice.load / job.spec.gpus.count
+    bound = cell.settings.guest_utilisation
+    numbers: dict[str, Number] = {"gpus": gpus, "nodes": len(choice.gang), "load": round(mean, 4), "bound": bound}
+    message = f"a guest on {counted(gpus, 'GPU')} of {where}, {mean:.0%} busy: the least of those that take guests"
+    taken = {(task.node_id, index): None for task in choice.gang for index in task.gpu_indices}
+    return JobPlaced(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        gang=choice.gang,
+        packed_with=_beside(cell, job, choice.gang),
+        role=Role.GUEST,
+        reason=Reason(
+            code="LeastLoaded", message=message, numbers=numbers, rejected=_rejected(cell, job, seats, taken)
+        ),
+    )
+
+
+def _goes_on(cell: Cell, job: Job, choice: Choice, now_s: float) -> TimeSliceStarted:
+    where, mean = ", ".join(task.node_id for task in choice.gang), choice.load / job.width
+    message = f"goes on as a guest on {where}, {mean:.0%} busy, where its memory is parked"
+    reason = Reason(code="SeatBecameFree", message=message, numbers={"gpus": job.width, "load": round(mean, 4)})
+    ends_s = max(slice_of(cell, domain_of(cell, job)).ends_s, now_s)
+    return resumed(cell, job, choice.gang, _beside(cell, job, choice.gang), ends_s=ends_s, reason=reason)
+
+
+def _told_why(cell: Cell, job: Job, seats: Seats) -> Plan:
+    """The decision to tell the job why it has no seat, if that is another cause than before."""
+    servers = cell.servers_for(job)
+    never = gangs.capacity(job.spec.gpus, servers) < job.spec.gpus.count
+    if never:
+        yield from waiting.told_why(cell, job, servers, None, 0.0)
+    elif job.wait_code != PendingReason.NO_GUEST_SEAT:
+        yield from told(job, _no_seat(cell, job, seats))
+
+
+def _no_seat(cell: Cell, job: Job, seats: Seats) -> Reason:
+    """With the loads of the GPUs that came closest."""
+    bound = cell.settings.guest_utilisation
+    nodes = [cell.nodes[task.node_id] for task in job.gang] if job.suspended else list(cell.servers_for(job).nodes())
+    types = dict.fromkeys(gpu_type for node in nodes for gpu_type in node.healthy)
+    found = sum(len(seats.open_on(job, node, gpu_type)) for node in nodes for gpu_type in types)
+    where = " of the servers where its memory is parked" if job.suspended else ""
+    message = (
+        f"needs {counted(job.width, 'GPU')}{where} that have been less than {bound:.0%} busy over 10 s and have room "
+        f"for a guest; {counted(found, 'has', 'have')}"
+    )
+    numbers: dict[str, Number] = {"gpus": job.width, "open_gpus": found, "bound": bound}
+    rejected = _rejected(cell, job, seats, {})
+    return Reason(code=PendingReason.NO_GUEST_SEAT, message=message, numbers=numbers, rejected=rejected)
+
+
+def _rejected(cell: Cell, job: Job, seats: Seats, taken: dict[tuple[str, int], None]) -> list[Rejected]:
+    """The least loaded of the GPUs that were not taken, and why not."""
+    ranked = sorted(
+        (seats.loads(node)[index], node.node_id, index)
+        for node in cell.servers_for(job).nodes()
+        for index in range(len(node.gpus))
+        if (node.node_id, index) not in taken
+    )
+    return [
+        Rejected(
+            what=f"{node_id}:{index}",
+            code=seats.why_not(job, cell.nodes[node_id], index) or "MoreLoaded",
+            numbers={"load": round(load, 4)},
+        )
+        for load, node_id, index in ranked[:SHOWN]
+    ]

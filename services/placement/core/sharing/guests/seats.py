@@ -1,0 +1,158 @@
+"""Where an opportunistic job may be a guest, and where it goes: `minLoadNodes` of algorithm 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from libs.contracts.cluster import TaskPlacement
+from services.placement.core.cell import Cell
+from services.placement.core.cluster import gangs
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.servers import tie
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.lifecycle.suspending.yielding import may_share, owners_on
+from services.placement.core.promises import rooms_for
+from services.placement.core.sharing.guests.loads import load_of
+
+
+class Seat(NamedTuple):
+    """A GPU, by which the least loaded is the first."""
+
+    load: float
+    gpu: int
+    """Its index."""
+
+
+Open = tuple[Node, list[Seat]]
+"""A server, and its GPUs of one type that a job may be a guest on, the least loaded first."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A place for a gang of guests."""
+
+    gang: list[TaskPlacement]
+    load: float
+    """Sum over its GPUs."""
+
+
+class Seats:
+    """The GPUs of a cell as guests see them, for as long as the caller says what has changed."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._loads: dict[str, list[float]] = {}
+
+    def loads(self, node: Node) -> list[float]:
+        """Of the server's GPUs."""
+        known = self._loads.get(node.node_id)
+        if known is None:
+            known = self._loads[node.node_id] = [load_of(self._cell, node, index) for index in range(len(node.gpus))]
+        return known
+
+    def changed(self, gang: Iterable[TaskPlacement]) -> None:
+        """A guest has come to these GPUs."""
+        for task in gang:
+            self._loads.pop(task.node_id, None)
+
+    def why_not(self, job: Job, node: Node, index: int) -> str | None:
+        """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there.
+
+        Candidates have been less than M busy, and have a seat; a server needs memory of its host for what its guests
+        may have to take off its GPUs.
+        """
+        cell, gpu = self._cell, node.gpus[index]
+        if not node.is_healthy(index):
+            return "Unhealthy"
+        if self.loads(node)[index] >= cell.settings.guest_utilisation:
+            return "TooBusy"
+        owners = owners_on(cell, node, index)
+        if len(owners) < len(gpu.holders):
+            return "IsBeingOffered"
+        if owners and not (cell.takes_guests and node.scales_compute):
+            return "HasOwner"
+        guests = [cell.jobs[other] for other in gpu.guests if other != job.job_id]
+        if not may_share(cell, node, index, [*guests, job], owners):
+            return "NoSeat"
+        return "NoHostMemory" if (owners or guests) and not _has_spill(cell, node, job) else None
+
+    def open_on(self, job: Job, node: Node, gpu_type: str) -> list[Seat]:
+        """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for."""
+        loads = self.loads(node)
+        found = (Seat(loads[i], i) for i in node.healthy.get(gpu_type, ()) if self.why_not(job, node, i) is None)
+        ranked = sorted(found)
+        return ranked[: rooms_for(self._cell, job).now(node, len(ranked))]
+
+    def choice(self, job: Job) -> Choice | None:
+        """Where the queued job goes: on the fewest servers of those with candidates, there on the least loaded."""
+        servers = self._cell.servers_for(job)
+        nodes = list(servers.nodes())
+        found = []
+        for gpu_type in gangs.accepted_types(job.spec.gpus, servers):
+            open_ones = [(node, seats) for node in nodes if (seats := self.open_on(job, node, gpu_type))]
+            chosen = least_loaded(open_ones, job.spec.gpus.count, job.spec.gpus.max_nodes)
+            if chosen is not None:
+                found.append(chosen)
+        return min(found, key=lambda each: (len(each.gang), each.load), default=None)
+
+    def return_of(self, job: Job) -> Choice | None:
+        """Where the suspended job goes on: on its servers, where it was if possible."""
+        free, loads = {}, {}
+        for task in job.gang:
+            node = self._cell.nodes[task.node_id]
+            seats = self.open_on(job, node, job.gpu_type) if node.usable else []
+            free[task.node_id] = [seat.gpu for seat in seats]
+            loads[task.node_id] = self.loads(node)
+        gang = place_again(self._cell.nodes, job, free)
+        if gang is None:
+            return None
+        return Choice(gang, sum(loads[task.node_id][index] for task in gang for index in task.gpu_indices))
+
+
+def least_loaded(servers: Sequence[Open], count: int, max_nodes: int | None) -> Choice | None:
+    """So many GPUs of one type on the fewest of these servers; None: they have too few, or on too many.
+
+    The server on which the least loaded GPUs are as many as are still missing ends the gang; where none has as many,
+    the one with most candidates goes on with it, among equals the least loaded.
+    """
+    left, gang, load, rank = list(servers), list[TaskPlacement](), 0.0, 0
+    while rank < count:
+        missing = count - rank
+        if not left:
+            return None
+        chosen = min(left, key=partial(_order, missing))
+        node, seats = chosen[0], chosen[1][:missing]
+        left.remove(chosen)
+        indices = sorted(seat.gpu for seat in seats)
+        gang.append(TaskPlacement(node_id=node.node_id, gpu_indices=indices, first_rank=rank))
+        rank, load = rank + len(seats), load + sum(seat.load for seat in seats)
+    return Choice(gang, load) if max_nodes is None or len(gang) <= max_nodes else None
+
+
+def _order(missing: int, server: Open) -> tuple[int, float, str]:
+    """Most of what is missing first, then the least loaded, then by name."""
+    node, seats = server[0], server[1][:missing]
+    return -len(seats), sum(seat.load for seat in seats), tie(node.node_id)
+
+
+def _has_spill(cell: Cell, node: Node, job: Job) -> bool:
+    """Whether the host has room for what its guests may have to take off the GPUs, as far as that has been measured."""
+    if not node.scales_memory:
+        return True
+    guests = dict.fromkeys(other for gpu in node.gpus for other in gpu.guests if other != job.job_id)
+    needed = sum(_spill(other, node) for other in _jobs(cell, guests)) + job.profile.memory_peak_bytes
+    return needed <= node.spill_bytes
+
+
+def _jobs(cell: Cell, job_ids: Iterable[str]) -> Iterator[Job]:
+    return (cell.jobs[job_id] for job_id in job_ids)
+
+
+def _spill(guest: Job, node: Node) -> int:
+    """What all GPUs of the guest on the server hold at its peak."""
+    gpus = sum(len(task.gpu_indices) for task in guest.gang if task.node_id == node.node_id)
+    return guest.profile.memory_peak_bytes * gpus

@@ -1,0 +1,150 @@
+"""A job's claim from its arrival to its end, and what changes the room or the order: per event, what follows."""
+
+from __future__ import annotations
+
+from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.base import Event
+from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
+from libs.contracts.gateway import JobArrived, JobPriorityChanged, PolicyChanged, SettingChanged, TenantConfigured
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
+from libs.contracts.quota import OWNER, QuotaDeferred
+from libs.contracts.reasons import PendingReason, Reason
+from libs.contracts.runtime import TimerFired
+from libs.contracts.settings import names
+from libs.kernel.machine import Turn
+from services.quota.core.granting import grant_or_defer
+from services.quota.core.state import Claim, State
+from services.quota.core.table import machine
+from services.quota.core.upgrading import give_room
+
+
+@machine.evolves(TenantConfigured)
+def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> None:
+    state.tenant(event.tenant).limit_gpus = event.gpu_limit
+
+
+@machine.evolves(PolicyChanged)
+def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
+    state.guests = event.guests != "none"
+
+
+@machine.evolves(SettingChanged)
+def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
+    if event.service == OWNER and event.name in names(OWNER):
+        setattr(state, event.name, float(event.value))
+
+
+@machine.decides(
+    TenantConfigured,
+    PolicyChanged,
+    SettingChanged,
+    JobPriorityChanged,
+    AttemptFailed,
+    JobSucceeded,
+    JobCancelled,
+    JobAbandoned,
+    JobRejected,
+)
+def give_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
+    """Room or order has changed."""
+    for tenant_name in list(state.tenants):
+        give_room(state, tenant_name, turn)
+
+
+@machine.evolves(JobArrived)
+def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
+    if event.job_id in state.claims:
+        return
+    spec = event.spec
+    state.claims[event.job_id] = Claim(
+        tenant=spec.tenant,
+        gpus=spec.gpus.count,
+        priority=spec.priority,
+        seq=state.next_seq,
+        job_class=spec.job_class,
+        total_steps=spec.total_steps,
+        time_limit_s=spec.time_limit_s,
+    )
+    state.next_seq += 1
+
+
+@machine.evolves(JobAdmitted)
+def job_admitted(state: State, event: JobAdmitted, now_s: float) -> None:
+    claim = state.claims.get(event.job_id)
+    if claim is not None and claim.attempt == 0:
+        claim.attempt = 1
+        state.wait(event.job_id, now_s)
+
+
+@machine.decides(JobAdmitted)
+def answer(state: State, event: JobAdmitted, turn: Turn[State]) -> None:
+    if event.job_id in state.claims:
+        grant_or_defer(state, event.job_id, turn)
+
+
+@machine.evolves(JobPriorityChanged)
+def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> None:
+    if event.job_id in state.claims:
+        state.reorder(event.job_id, event.priority)
+
+
+@machine.evolves(AttemptFailed)
+def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
+    if event.job_id in state.claims:
+        state.end_attempt(event.job_id, now_s)
+
+
+@machine.evolves(RetryScheduled)
+def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
+    claim = state.claims.get(event.job_id)
+    if claim is not None:
+        claim.attempt = event.attempt
+        claim.not_before_s = event.not_before_s
+        state.backing_off[event.job_id] = event.not_before_s
+
+
+@machine.decides(RetryScheduled)
+def wait_for_the_retry(state: State, event: RetryScheduled, turn: Turn[State]) -> None:
+    if event.job_id not in state.claims:
+        return
+    delay_s = event.not_before_s - turn.now_s
+    reason = Reason(
+        code=PendingReason.BACKOFF,
+        message=f"attempt {event.attempt} waits {delay_s:.1f} s after the failure",
+        numbers={"not_before_s": event.not_before_s, "delay_s": delay_s},
+    )
+    turn.emit(QuotaDeferred(job_id=event.job_id, attempt=event.attempt, reason=reason))
+
+
+@machine.evolves(TimerFired)
+def retries_are_due(state: State, event: TimerFired, now_s: float) -> None:
+    for job_id in [job_id for job_id, time_s in state.backing_off.items() if time_s <= now_s]:
+        del state.backing_off[job_id]
+        state.wait(job_id, now_s)
+
+
+@machine.decides(TimerFired)
+def answer_what_is_due(state: State, event: TimerFired, turn: Turn[State]) -> None:
+    """Retries are due, or automatic jobs have waited for as long as they wait."""
+    for job_id in state.due_retries():
+        grant_or_defer(state, job_id, turn)
+    if state.guests:
+        for tenant_name in {state.claims[job_id].tenant: None for job_id in state.undecided}:
+            give_room(state, tenant_name, turn)
+
+
+@machine.evolves(JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
+def job_ended(state: State, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected, now_s: float) -> None:
+    if event.job_id in state.claims:
+        state.end_attempt(event.job_id, now_s)
+        state.stop_waiting(event.job_id)
+        state.backing_off.pop(event.job_id, None)
+        del state.claims[event.job_id]
+
+
+def next_wakeup(state: State) -> float | None:
+    """When the next retry is due, or an automatic job has waited for as long as it waits."""
+    due = [min(state.backing_off.values())] if state.backing_off else []
+    if state.guests and state.undecided:
+        due.append(min(state.undecided.values()) + state.opportunistic_after_s)
+    return min(due, default=None)

@@ -1,0 +1,77 @@
+"""How long a tenant's waiting jobs wait for quota, as far as it can be known (AntMan, OSDI'20, section 3.3).
+
+The tenant's granted jobs end one after another, earliest first, and what they give back goes to the waiting jobs in
+their order. When a granted job ends follows from the best that is known of it:
+
+- `remaining_work`: the steps that are left, at the rate that was measured;
+- `time_limit`: the rest of its time limit;
+- `residual_life`: the mean rest of those of the tenant's ended attempts that ran at least as long;
+- `time_so_far`: it lasts as long again as it has.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from services.quota.core.state import Claim, State, Tenant
+
+REMAINING_WORK, TIME_LIMIT, RESIDUAL_LIFE, TIME_SO_FAR = "remaining_work", "time_limit", "residual_life", "time_so_far"
+
+
+class Expected(NamedTuple):
+    """When something ends or begins, from now on."""
+
+    in_s: float
+    """Infinite: not as long as nothing changes."""
+    basis: str
+    """What it rests on; empty where it rests on nothing."""
+
+
+NEVER = Expected(float("inf"), "")
+
+
+def rest_of(claim: Claim, tenant: Tenant, now_s: float) -> Expected:
+    """When the granted attempt ends."""
+    run = claim.run
+    age_s = now_s - run.since_s if run is not None else 0.0
+    if run is not None and run.rate_per_s > 0 and claim.total_steps is not None:
+        left = max(0.0, claim.total_steps - run.done_minibatches)
+        return Expected(left / run.rate_per_s, REMAINING_WORK)
+    if claim.time_limit_s is not None:
+        return Expected(max(0.0, claim.time_limit_s - age_s), TIME_LIMIT)
+    older = [ran_s for ran_s in tenant.ran_s if ran_s > age_s]
+    if older:
+        return Expected(sum(older) / len(older) - age_s, RESIDUAL_LIFE)
+    return Expected(age_s, TIME_SO_FAR)
+
+
+class Line:
+    """A tenant's quota as it becomes free: jobs that wait are served one after another.
+
+    How long a job that waits will run is not known: what it is served, it keeps. So every estimate rests on jobs that
+    run now.
+    """
+
+    def __init__(self, state: State, tenant: Tenant, now_s: float) -> None:
+        claims = [state.claims[job_id] for job_id in tenant.granted]
+        self._ends = sorted((rest_of(claim, tenant, now_s), claim.gpus) for claim in claims)
+        self._free = (tenant.limit_gpus or 0) - tenant.used_gpus
+        self._ended = 0
+        self._reached = Expected(0.0, "")
+
+    def expected(self, gpus: int) -> Expected:
+        """When there is room for so many GPUs behind the jobs that were served so far."""
+        return self._look(gpus)[0]
+
+    def serve(self, gpus: int) -> None:
+        """The next job in line takes so many GPUs as soon as there is room for them."""
+        self._reached, free, self._ended = self._look(gpus)
+        self._free = free - gpus
+
+    def _look(self, gpus: int) -> tuple[Expected, int, int]:
+        """When there is room, GPUs that are free then, and how many of the granted jobs have ended by then."""
+        reached, free, ended = self._reached, self._free, self._ended
+        while free < gpus and ended < len(self._ends):
+            end, given_back = self._ends[ended]
+            reached, free, ended = max(reached, end), free + given_back, ended + 1
+        return (reached if free >= gpus else NEVER), free, ended
