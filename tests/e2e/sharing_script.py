@@ -1,4 +1,4 @@
-"""Trains on tensors of a size that its command line says, and that a file may change; ends when another one is there."""
+"""Trains with as much memory as its command line and a file say; ends when another file is there."""
 
 from __future__ import annotations
 
