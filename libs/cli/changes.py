@@ -14,10 +14,13 @@ from libs.cli.listing import Selector
 from libs.cli.output import is_terminal
 from libs.cli.references import AnyJobs, either
 from libs.client import ApiError, Client
-from libs.kernel.words import counted
+from libs.kernel.words import bytes_in, counted
 
 ALIVE = ("QUEUED", "STARTING", "RUNNING", "SUSPENDED", "MIGRATING")
 """States in which a job can be asked to end."""
+
+NO_BOUND = "none"
+"""Lifts a bound."""
 
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask before several jobs are changed.")]
 
@@ -72,16 +75,27 @@ def change(
     max_gpus: Annotated[
         int | None, typer.Option(min=1, help="Most GPUs of an elastic job; one that has more shrinks.")
     ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Most memory of each GPU, such as 2GB (operators).")
+    ] = None,
+    compute_share: Annotated[
+        str | None, typer.Option(metavar="0..1|none", help="Most of each GPU's time outside of gaps (operators).")
+    ] = None,
     selector: Selector = None,
     yes: Yes = False,
     gateway: Gateway = None,
 ) -> None:
-    """Change jobs that have not ended: their priority, or the most GPUs of elastic ones.
+    """Change jobs that have not ended: their priority, the most GPUs of elastic ones, or bounds of memory and time.
 
-    Of an array or a DAG the priority of all of its jobs.
+    Of an array or a DAG the priority of all of its jobs. Of the two bounds, one that is not named is lifted.
     """
-    if priority is None and max_gpus is None:
-        fail("nothing to change", USAGE, "sanjaya set JOB --priority 10, or --max-gpus 2")
+    bounded = memory_limit is not None or compute_share is not None
+    if priority is None and max_gpus is None and not bounded:
+        fail("nothing to change", USAGE, "sanjaya set JOB --priority 10, --max-gpus 2, --memory-limit 2GB")
+    bounds: dict[str, Any] = {
+        "memory_limit_bytes": _memory(memory_limit),
+        "compute_share_ratio": _share(compute_share),
+    }
     with client(gateway) as cell:
         chosen = _chosen(cell, "set", jobs, selector, yes=yes)
         if priority is not None:
@@ -100,6 +114,33 @@ def change(
                 lambda job: cell.set_max_gpus(job, max_gpus),
                 lambda group: fail(f"--max-gpus is about one job, and {group} has several", USAGE, f"{group}[0]"),
             )
+        if bounded:
+            _each(
+                cell,
+                chosen,
+                "is bounded so" if any(bound is not None for bound in bounds.values()) else "is not bounded any more",
+                lambda job: cell.set_limits(job, **bounds),
+                lambda group: fail(f"bounds are about one job, and {group} has several", USAGE, f"{group}[0]"),
+            )
+
+
+def _memory(text: str | None) -> int | None:
+    """Bytes; ends the process with 2 where there is no unit."""
+    if text is None or text == NO_BOUND:
+        return None
+    found = None if text.strip().isdecimal() else bytes_in(text)
+    return found if found is not None else fail(f"--memory-limit {text}: expected a size with a unit, as 2GB", USAGE)
+
+
+def _share(text: str | None) -> float | None:
+    """A part; ends the process with 2 where it is none."""
+    if text is None or text == NO_BOUND:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    return found if 0 <= found <= 1 else fail(f"--compute-share {text}: expected a number from 0 to 1", USAGE)
 
 
 def _chosen(cell: Client, verb: str, jobs: list[str] | None, selector: list[str] | None, *, yes: bool) -> list[str]:

@@ -29,6 +29,7 @@ GROUPS = {
     "dead_letters": "deadletter",
     "history": "history usage",
     "audit": "replay diff state export",
+    "coordination": "coordination",
     "archiving": "archive",
     "profiling": "profile",
     "data": "data",

@@ -147,6 +147,11 @@ class Client(Connection):
         """Change the most GPUs that an elastic job may have."""
         return self._ask("PATCH", _job(job), json={"max_gpus": max_gpus})
 
+    def set_limits(self, job: str, *, memory_limit_bytes: int | None, compute_share_ratio: float | None) -> Json:
+        """Bound what it may have of each of its GPUs; None: no bound. Replaces what was asked for before."""
+        body = {"memory_limit_bytes": memory_limit_bytes, "compute_share_ratio": compute_share_ratio}
+        return self._ask("PUT", _job(job, "limits"), json=body)
+
     def job_files(self, job: str, path: str = "", *, rank: int = 0) -> Json:
         """What is in a folder of its latest attempt, below its working directory; of a file: that file."""
         return self._ask("GET", _job(job, "files"), params={"path": path, "rank": rank})

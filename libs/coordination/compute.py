@@ -27,7 +27,7 @@ class Cause:
 def account(state: Coordination, elapsed_s: float) -> None:
     """Take in the owner's mini-batches of the time since the last step."""
     owner = owner_of(state)
-    if owner is None or not owner.seen.begun or not owner.seen.harnessed:
+    if owner is None or not owner.seen.begun or not owner.seen.gated:
         state.ledger = None
         return
     if state.ledger is None or owner.seen.minibatches < state.ledger.minibatches:
@@ -37,22 +37,31 @@ def account(state: Coordination, elapsed_s: float) -> None:
 
 
 def shares(state: Coordination, now_s: float) -> list[SetShare]:
-    """The shares that change now."""
-    owner = owner_of(state)
-    guests = [guest for guest in guests_of(state) if guest.admitted]
+    """The shares that change now; an owner has all of its GPU's time."""
+    owner, guests = owner_of(state), [guest for guest in guests_of(state) if guest.admitted]
     if owner is None:
         wanted = {guest.task: (_most(guest), Cause.FREE) for guest in guests}
     else:
         wanted = _beside(state, owner, guests, now_s)
-    actions = []
-    for guest in guests:
-        share, cause = (1.0, Cause.SHRINKS) if has_to_shrink(guest) else wanted[guest.task]
-        _note_cause(guest, cause, now_s)
-        if share != guest.share_ratio:
-            guest.share_ratio = share
-            guest.level_tried = guest.level_tried or share > 0
-            actions.append(SetShare(task=guest.task, share_ratio=share))
+    actions: list[SetShare] = []
+    for occupant in state.occupants.values():
+        if not occupant.guest:
+            actions += _set(occupant, 1.0)
+        elif occupant.admitted:
+            share, cause = (1.0, Cause.SHRINKS) if has_to_shrink(occupant) else wanted[occupant.task]
+            _note_cause(occupant, cause, now_s)
+            actions += _set(occupant, share)
+        else:
+            actions += _set(occupant, 0.0)
     return actions
+
+
+def _set(occupant: Occupant, share_ratio: float) -> list[SetShare]:
+    if share_ratio == occupant.share_ratio:
+        return []
+    occupant.share_ratio = share_ratio
+    occupant.level_tried = occupant.level_tried or share_ratio > 0
+    return [SetShare(task=occupant.task, share_ratio=share_ratio)]
 
 
 def open_guests(state: Coordination) -> int:

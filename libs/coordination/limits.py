@@ -19,7 +19,7 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
     """The most that the task may have on the GPU by now."""
     if not occupant.admitted:
         return 0
-    if not occupant.seen.harnessed:
+    if not occupant.seen.limited:
         return max(occupant.seen.peak_bytes, occupant.seen.device_bytes)
     limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
     return max(in_bytes(limit, capacity_bytes) for limit in limits)
@@ -86,7 +86,7 @@ def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
         return room >= in_bytes(target.limit_bytes, _capacity(state))
     if occupant.yielded and owner_of(state) is not None and not occupant.settled:
         return False
-    needed = occupant.seen.peak_bytes if not occupant.seen.harnessed else target.floor_bytes
+    needed = occupant.seen.peak_bytes if not occupant.seen.limited else target.floor_bytes
     return room >= needed and in_bytes(target.limit_bytes, _capacity(state)) >= needed
 
 

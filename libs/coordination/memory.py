@@ -63,28 +63,37 @@ def beside_owner(
     """Guests get what the owner leaves: their floor until it is stable, then all but its peak and a margin."""
     left = left_by(state.settings, readings, owner)
     floor = min(int(state.settings.floor_ratio * readings.capacity_bytes), left // max(1, len(guests)))
-    settled = [guest for guest in guests if guest.settled]
-    parts = divide(left - floor * (len(guests) - len(settled)), [wanted_by(guest, readings) for guest in settled])
-    shares = {guest.task: floor for guest in guests} | {
-        guest.task: part for guest, part in zip(settled, parts, strict=True)
-    }
-    cause = Cause.BURST if state.burst is not None else Cause.BESIDE
+    parts = _parts(readings, guests, left, floor)
+    settled = Cause.BURST if state.burst is not None else Cause.BESIDE
     found = {
         guest.task: Target(
-            limit_bytes=shares[guest.task], cause=cause if guest.settled else Cause.OWNER, floor_bytes=floor
+            limit_bytes=parts[guest.task], cause=settled if guest.settled else Cause.OWNER, floor_bytes=floor
         )
         for guest in guests
     }
     others = [each for each in state.occupants.values() if not each.guest]
-    rest = readings.capacity_bytes - readings.reserve_bytes - sum(shares.values())
-    return {each.task: Target(limit_bytes=rest // len(others), cause=cause) for each in others} | found
+    rest = readings.capacity_bytes - readings.reserve_bytes - sum(parts.values())
+    return {each.task: Target(limit_bytes=rest // len(others), cause=settled) for each in others} | found
+
+
+def _parts(readings: Readings, guests: Sequence[Occupant], left: int, floor: int) -> dict[str, int]:
+    """{guest: its part of what is left}; one without limits has what it takes, where that fits beside the others."""
+    parts = {guest.task: floor for guest in guests}
+    for guest in guests:
+        takes = max(guest.seen.peak_bytes, guest.seen.device_bytes)
+        if not guest.seen.limited and takes <= left - sum(parts.values()) + floor:
+            parts[guest.task] = takes
+    limited = [guest for guest in guests if guest.settled and guest.seen.limited]
+    room = left - sum(parts.values()) + floor * len(limited)
+    divided = divide(room, [max(floor, wanted_by(guest, readings)) for guest in limited])
+    return parts | {guest.task: part for guest, part in zip(limited, divided, strict=True)}
 
 
 def left_by(numbers: Settings, readings: Readings, owner: Occupant) -> int:
     """What an owner leaves to guests: the capacity without its recent peak and a margin, in whole grains."""
     capacity = readings.capacity_bytes
     grain = max(1, int(numbers.grain_ratio * capacity))
-    known = owner.peak_bytes if owner.seen.harnessed else max(owner.peak_bytes, owner.seen.peak_bytes)
+    known = owner.peak_bytes if owner.seen.limited else max(owner.peak_bytes, owner.seen.peak_bytes)
     needed = grain * math.ceil((known + numbers.margin_ratio * capacity) / grain)
     return max(0, capacity - readings.reserve_bytes - needed)
 

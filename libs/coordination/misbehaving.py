@@ -21,8 +21,8 @@ def judge(state: Coordination, now_s: float) -> tuple[list[Pace], list[GuestMisb
     for guest in guests_of(state):
         if not guest.admitted or not guest.seen.begun or guest.paced:
             continue
-        reason = _misdeed(state, guest, now_s) if guest.seen.harnessed else None
-        if reason is None and guest.seen.harnessed:
+        reason = _misdeed(state, guest, now_s) if guest.seen.gated else None
+        if reason is None and guest.seen.gated:
             continue
         guest.paced = True
         paced.append(Pace(task=guest.task, paced=True))

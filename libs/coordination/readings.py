@@ -15,8 +15,10 @@ class TaskReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Its processes are there and do not stand still; a task that has not begun waits to be admitted."""
     stuck: bool = False
     """It was suspended and stands still, but its memory could not be taken off the GPU."""
-    harnessed: bool = True
-    """Its processes apply limits and have gates."""
+    limited: bool = True
+    """Its processes apply limits."""
+    gated: bool = True
+    """They have gates."""
     told_change: int = 0
     """Number of the newest change that was written for it; read where it is not known yet."""
     told_bytes: int | None = None

@@ -61,7 +61,7 @@ def _anew(state: Coordination, guests: list[Occupant], demands: dict[str, int], 
 
 
 def _begin(state: Coordination, trading: Trading, guests: list[Occupant], now_s: float) -> None:
-    ready = all(guest.seen.begun and guest.seen.harnessed and guest.peak_bytes for guest in guests)
+    ready = all(guest.seen.begun and guest.seen.limited and guest.peak_bytes for guest in guests)
     if not ready or now_s < trading.next_s or sum(trading.demands.values()) <= sum(trading.split.values()):
         return
     move = next(_moves(state, trading), None)

@@ -19,11 +19,12 @@ from libs.contracts.placement import (
     ResumeTask,
     SetClass,
     SetComputeShare,
+    SetMemoryLimit,
     StopTask,
     SuspendTask,
 )
 
-Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask | SetClass | SetComputeShare
+Order = LaunchTask | StopTask | SuspendTask | ResumeTask | RestoreTask | SetClass | SetComputeShare | SetMemoryLimit
 
 GUEST = "guest"
 """The role of a task that uses what the owner of its GPUs leaves; an owner has its GPUs to itself but for guests."""
@@ -93,6 +94,10 @@ class Task(msgspec.Struct, kw_only=True):
     """`owner` or `guest`; as in JobPlaced."""
     share_bound: float | None = None
     """The most that it may be given of its GPUs' time outside of gaps, from 0 to 1; None: all of it."""
+    memory_bound: int | None = None
+    """The most that it may be given of each GPU's memory, in bytes; None: all of it."""
+    yielding: bool = False
+    """The node itself has it stand still, for the sake of an owner, and lets it go on."""
 
     def __post_init__(self) -> None:
         """What it does not say is as its order has it: a journal of before tasks could change that is silent."""
@@ -101,6 +106,7 @@ class Task(msgspec.Struct, kw_only=True):
             self.partners = self.order.packed_with
         if not self.role:
             self.role, self.share_bound = self.order.role, self.order.compute_share_ratio
+            self.memory_bound = self.order.memory_limit_bytes
 
     @property
     def occupies(self) -> bool:
@@ -162,15 +168,17 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     if isinstance(order, StopTask):
         task.want, task.grace_s = Want.STOP, order.grace_s
     elif isinstance(order, SuspendTask):
-        task.want = Want.SUSPEND
+        task.want, task.yielding = Want.SUSPEND, False
     elif isinstance(order, RestoreTask):
         task.restore = order
     elif isinstance(order, SetClass):
         task.role = order.role
     elif isinstance(order, SetComputeShare):
         task.share_bound = order.share_ratio
+    elif isinstance(order, SetMemoryLimit):
+        task.memory_bound = order.limit_bytes
     else:
-        task.want = Want.RUN
+        task.want, task.yielding = Want.RUN, False
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
         task.partners, task.role = order.packed_with, order.role
     return task

@@ -32,13 +32,24 @@ class AgentCase:
         folder: Path,
         *nodes: str,
         virtual_gpus: int = 4,
+        gpu_memory_bytes: int = 0,
         environment: dict[str, str] | None = None,
         on_exit: str = "requeue",
     ):
-        """One agent per node; `n1` where none is named. `environment`: besides this process's own."""
+        """One agent per node; `n1` where none is named.
+
+        Args:
+            folder: for the log and the agents' state.
+            nodes: their names.
+            virtual_gpus: of each node.
+            gpu_memory_bytes: of each virtual GPU; 0: its part of the machine's.
+            environment: besides this process's own.
+            on_exit: what becomes of tasks when an agent is stopped.
+        """
         self._on_exit = on_exit
         self._environment = {**os.environ, **(environment or {})}
         self.folder, self.nodes, self._virtual_gpus = folder, nodes or ("n1",), virtual_gpus
+        self._gpu_memory_bytes = gpu_memory_bytes
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._url = f"sqlite:///{folder / 'log.db'}"
         self._numbers = itertools.count(1)
@@ -71,6 +82,7 @@ class AgentCase:
         command = [sys.executable, "-m", "torch_agent.service", "--bus", self._url, "--cell", "test"]
         command += ["--node-id", node_id, "--state-dir", str(self.folder / node_id)]
         command += ["--virtual-gpus", str(self._virtual_gpus), "--on-exit", self._on_exit]
+        command += ["--gpu-memory", str(self._gpu_memory_bytes)]
         with (self.folder / "agent.log").open("ab") as log:
             self.processes[node_id] = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**self._environment, **environment}

@@ -299,3 +299,15 @@ async def test_the_most_gpus_of_an_elastic_job_are_changed_within_its_range(cell
     plain = await cell.submit()
     refused = await cell.client.patch(f"/v1/jobs/{plain}", json={"max_gpus": 1})
     assert refused.status_code == 422 and "not elastic" in refused.text
+
+
+async def test_bounds_of_a_job_are_refused_where_no_gpu_could_keep_them(cell: Cell) -> None:
+    job_id = await cell.submit()
+    path = f"/v1/jobs/{job_id}/limits"
+    for body in ({"memory_limit_bytes": 999_999}, {"memory_limit_bytes": "2GB"}, {"compute_share_ratio": 1.5}):
+        refused = await cell.client.put(path, json=body)
+        assert refused.status_code == 422, refused.text
+    taken = await cell.client.put(path, json={"memory_limit_bytes": 2_000_000, "compute_share_ratio": 0.3})
+    assert (taken.status_code, taken.json()["event"]) == (202, "job.limits_requested.v1")
+    assert (await cell.client.put(path, json={})).status_code == 202, "both bounds are lifted"
+    assert (await cell.client.put("/v1/jobs/j-none/limits", json={})).status_code == 404

@@ -111,7 +111,7 @@ class History:
         """Every process reaches a boundary per step from now on, nothing else changes."""
         for _ in range(round(seconds / STEP_S)):
             self.step()
-            opened = any(each.share > 0 for each in self.processes)
+            opened = any(each.guest and each.share > 0 for each in self.processes)
             for each in self.processes:
                 if each.begun and (not each.guest or each.share > 0):
                     each.boundary(30_000 if each.guest else owner_demand, opened=opened)

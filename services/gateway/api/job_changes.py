@@ -15,19 +15,24 @@ from libs.contracts.gateway import (
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
+    LimitsRequested,
 )
 from libs.contracts.read_models import FINAL_STATES, JobRow
+from libs.kernel.words import bytes_of
+from services.gateway.adapters import cluster_queries
 from services.gateway.adapters.intake import CONTROL, Taken
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.common import (
     Door,
     IdempotencyKey,
     JobReference,
+    Operator,
     Submitter,
     answer,
     append,
     caught_up,
     is_accepted,
+    look,
     require_code,
     responses,
     said_of,
@@ -37,7 +42,7 @@ from services.gateway.api.finding import find_job, own_job
 from services.gateway.api.jobs import detail, etag
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Requested
-from services.gateway.models.requests import CancelRequest, CodeChange, JobPatch
+from services.gateway.models.requests import CancelRequest, CodeChange, JobLimits, JobPatch
 from services.gateway.problems import Problem, invalid
 from services.gateway.strict import StrictRoute
 
@@ -117,6 +122,50 @@ async def resume(
     row = await own_job(gateway, caller, job)
     event = JobResumeRequested(job_id=row.id, requested_by=caller.name)
     return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: not now.held)
+
+
+@router.put(
+    "/limits",
+    operation_id="limitJob",
+    status_code=202,
+    responses=responses("Requested", 400, 404, 409, 412, 413, 415, 507, status=202, also="Requested"),
+)
+async def limit(
+    gateway: Door,
+    caller: Operator,
+    job: JobReference,
+    body: JobLimits,
+    key: IdempotencyKey = None,
+    if_match: IfMatch = None,
+) -> Response:
+    """Bound what a job may have of each of its GPUs, beside what coordination gives it, or lift that.
+
+    Each request replaces the one before it.
+    """
+    row = await own_job(gateway, caller, job)
+    await _require_smaller_than_gpus(gateway, body.memory_limit_bytes)
+    event = LimitsRequested(
+        job_id=row.id,
+        memory_limit_bytes=body.memory_limit_bytes,
+        compute_share_ratio=body.compute_share_ratio,
+        requested_by=caller.name,
+    )
+    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
+
+
+async def _require_smaller_than_gpus(gateway: Gateway, limit_bytes: int | None) -> None:
+    """Refuse a limit that no GPU of the cell has memory for; a cell without GPUs refuses none.
+
+    Raises:
+        Problem: 422.
+    """
+    if limit_bytes is None:
+        return
+    gpus, _ = await look(gateway, cluster_queries.all_gpus)
+    most = max((gpu.memory_bytes for gpu in gpus if gpu.present), default=limit_bytes)
+    if limit_bytes > most:
+        message = f"expected at most {most} bytes ({bytes_of(most)}), which the largest GPU of the cell has"
+        raise invalid("/memory_limit_bytes", message, limit_bytes)
 
 
 @router.patch("", operation_id="changeJob", responses=responses("JobDetail", 400, 404, 409, 412, 413, 415, 507))

@@ -10,6 +10,9 @@ from libs.contracts.gateway import GUESTS
 from libs.policies.table import POLICIES, guests_with
 from services.gateway.models.job_request import MAX_GPUS, GpuType, Seconds, Strict
 
+LEAST_LIMIT_BYTES = 1_000_000
+"""A smaller limit of memory has its unit forgotten."""
+
 Note = Annotated[str, Field(max_length=1000)]
 
 
@@ -51,6 +54,22 @@ class JobPatch(Strict):
         if self.priority is None and self.max_gpus is None:
             raise ValueError("expected priority, max_gpus or both")
         return self
+
+
+class JobLimits(Strict):
+    """Bounds for what a job may have of each of its GPUs; null, or left out: there is none."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"memory_limit_bytes": 2_000_000_000, "compute_share_ratio": 0.3}]},
+    )
+
+    memory_limit_bytes: Annotated[StrictInt, Field(ge=LEAST_LIMIT_BYTES)] | None = Field(
+        None, description="Of the GPU's memory, for each of the job's processes; no more than the largest GPU has."
+    )
+    compute_share_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        None, description="Of the GPU's time outside of its owner's gaps."
+    )
 
 
 class CodeChange(Strict):

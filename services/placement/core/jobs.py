@@ -174,6 +174,10 @@ class Job(msgspec.Struct, kw_only=True):
     reservation."""
     max_gpus: int | None = None
     """Most that its user lets it have; None: as its range says."""
+    memory_limit_bytes: int | None = None
+    """Most of each GPU's memory that an operator lets it have; None: all of it."""
+    compute_share_ratio: float | None = None
+    """The same of the GPU's time, from 0 to 1."""
     held: bool = False
     """Paused by its user."""
     opportunistic: bool = False

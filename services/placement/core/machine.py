@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from services.placement.core import scheduler
-from services.placement.core.lifecycle import abandoning, alarms, arrivals, attempts, nodes, requests, transitions
+from services.placement.core.lifecycle import (
+    abandoning,
+    alarms,
+    arrivals,
+    attempts,
+    bounding,
+    nodes,
+    requests,
+    transitions,
+)
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
 from services.placement.core.lifecycle.suspending import changes
@@ -19,6 +28,7 @@ __all__ = [
     "alarms",
     "arrivals",
     "attempts",
+    "bounding",
     "changes",
     "expelling",
     "handing_over",

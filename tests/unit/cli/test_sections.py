@@ -45,7 +45,7 @@ def test_help_shows_the_sections_in_order(arguments: list[str]):
     shown = CliRunner().invoke(app_for(arguments), arguments).stdout
     places = [shown.index(f"{title} (") for title in SECTIONS]
     assert places == sorted(places)
-    assert "  submit      Submit a job" in shown
+    assert "  submit        Submit a job" in shown
 
 
 def test_a_misspelt_command_is_told_what_was_meant():

@@ -157,6 +157,17 @@ def test_a_guest_that_cannot_be_parked_is_stopped():
     assert "Admit" not in kinds
 
 
+@pytest.mark.parametrize(("peak", "suspended"), [(2 * GB, False), (30 * GB, True)])
+def test_a_guest_without_limits_stays_where_it_fits(peak: int, suspended: bool):
+    state, found = Coordination(), []
+    guest = TaskReading(job_id="g", attempt=1, guest=True, limited=False, peak_bytes=peak)
+    running = TaskReading(job_id="o", attempt=1, guest=False, demand_bytes=10 * GB)
+    for tenth in range(150):
+        readings = Readings(node_id="n", index=0, capacity_bytes=CAPACITY, tasks=[guest, running])
+        found += [type(action).__name__ for action in step(state, readings, tenth / 10).actions]
+    assert ("Suspend" in found) is suspended
+
+
 def test_parts_are_equal_but_none_is_more_than_is_wanted_while_another_wants_more():
     assert divide(90, [10, 100, 100]) == [10, 40, 40]
     assert divide(90, [10, 20, 30]) == [20, 30, 40]

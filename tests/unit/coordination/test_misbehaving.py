@@ -54,4 +54,4 @@ def test_a_guest_that_keeps_memory_is_paced():
 
 
 def test_a_guest_without_the_harness_is_paced_from_the_start():
-    assert paced_after(0.2, ran=0.0, waited=0.0, harnessed=False, peak_bytes=GB) == [PACED]
+    assert paced_after(0.2, ran=0.0, waited=0.0, gated=False, limited=False, peak_bytes=GB) == [PACED]

@@ -19,12 +19,13 @@ from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.node.serving import SIGNED_FOR_NODE, Proof
-from libs.node.task import LEAVING_PATIENCE_S
+from libs.node.task import LEAVING_PATIENCE_S, Order
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
 from torch_agent.bounds import Bounds
 from torch_agent.complaints import Complaints
+from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.driver.interface import Driver
 from torch_agent.files.server import FileServer
 from torch_agent.holding import AnotherAgent, hold
@@ -98,7 +99,17 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     bounds = Bounds(machine_cpus()[: options.cpus])
     sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in gpus.inventory()], virtual=gpus.virtual)
     launcher = Launcher(options, gpus.inventory(), bounds.begins, sharing.begins)
-    supervision = Supervision(options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options))
+    coordinator = Coordinator(
+        options.node_id,
+        gpus.inventory(),
+        sharing,
+        options.state_dir / "coordination",
+        virtual=gpus.virtual,
+        scales=True,
+    )
+    supervision = Supervision(
+        options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options), coordinator.admits
+    )
 
     def report(event: Event) -> None:
         journal.record(facts=[event], time_s=time.time())
@@ -118,6 +129,11 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     report(joined(incarnation))
     supervision.adopt()
     partition = await orders_partition(bus, options.node_id)
+
+    def take(orders: list[Order], position: int) -> None:
+        supervision.take(orders, position)
+        coordinator.wake()
+
     telemetry = Telemetry(
         bus,
         options.node_id,
@@ -136,10 +152,11 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
         asyncio.create_task(bounds.run(supervision.active, supervision.folder)),
         asyncio.create_task(sharing.run(supervision.active, supervision.folder)),
+        asyncio.create_task(coordinator.run(supervision)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
-    orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, supervision.take))
+    orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(gpus.inventory()), incarnation)
     try:
         stopped = asyncio.create_task(stop.wait())

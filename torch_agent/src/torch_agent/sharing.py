@@ -10,14 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from libs.contracts.placement import LaunchTask
-from libs.node.task import GUEST, Task, Want
+from libs.node.task import GUEST, Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import allow, create_control, current_allowance
-from torch_agent.harness.gpu_page import LINK, GpuPage, create
+from torch_agent.harness.control import Allowance, allow, create_control, current_allowance
+from torch_agent.harness.gpu_page import LINK, GpuPage, create, now_s
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.pacing import LOCK, VIRTUAL, pacer_of
@@ -45,6 +44,10 @@ class Sharing:
         """Those that can be read."""
         self._kept: dict[str, object] = {}
         """{task key: what its processes have been told last}."""
+        self._numbers: dict[str, int] = {}
+        """{task key: number of the change that says it}."""
+        self._given: dict[str, tuple[int | None, float]] = {}
+        """{task key: limit and share that coordination gives it}."""
         self._paced: set[str] = set()
         """Keys of the tasks whose gates do not do."""
         self._pacers: list[subprocess.Popen[bytes]] = []
@@ -59,25 +62,59 @@ class Sharing:
         """Before the processes of a task are started: what they find in the folder of their pages."""
         create_control(pages)
         self._link(order.gpu_indices, pages)
-        _tell(pages, order.role, _share(order.role, order.compute_share_ratio))
+        key = task_key(order.job_id, order.attempt)
+        _tell(pages, order.role, *self._given.get(key, (None, _share(order.role, order.compute_share_ratio))))
 
     def keep(self, task: Task, folder: TaskFolder) -> None:
         """Tell the processes of a task that has begun what has changed for them, if anything has."""
         stops = task.want is Want.STOP
-        told = (tuple(task.gpu_indices), task.role, task.share_bound, stops)
+        given = self._given.get(task.key, (None, _share(task.role, task.share_bound)))
+        told = (tuple(task.gpu_indices), task.role, given, stops)
         if self._kept.get(task.key) == told or not folder.pages.exists():
             return
         self._kept[task.key] = told
         # One that is to leave has to come to its boundary: no gate is in its way.
-        share = 1.0 if stops else _share(task.role, task.share_bound)
+        limit_bytes, share = given
         try:
             self._link(task.gpu_indices, folder.pages)
-            _tell(folder.pages, task.role, share)
+            self._numbers[task.key] = _tell(folder.pages, task.role, limit_bytes, 1.0 if stops else share)
         except (Unreadable, OSError) as error:
             warn_once(f"{error}: the task's processes keep the share that they have")
         for index in task.gpu_indices:
             if index in self._pages:
                 self._pages[index].ring()
+
+    def give(self, task: Task, folder: TaskFolder, limit_bytes: int | None, share_ratio: float) -> int | None:
+        """Have a task keep to what coordination gives it from now on; a task that has not begun finds it when it does.
+
+        Returns:
+            Number of the change that says it; None where it cannot be written yet, or not at all.
+        """
+        self._given[task.key] = limit_bytes, share_ratio
+        if task.status is Status.ACCEPTED:
+            return None
+        self.keep(task, folder)
+        return self._numbers.get(task.key)
+
+    def told(self, folder: TaskFolder) -> tuple[int, int | None, float]:
+        """Number, limit and share of the last change that a task was told; of none: 0, no limit, 0."""
+        try:
+            number, found = current_allowance(folder.pages)
+        except (Unreadable, OSError):
+            return 0, None, 0.0
+        return number, found.memory_limit_bytes, found.share_ratio
+
+    def open(self, index: int, guests: int) -> None:
+        """So many guests of a GPU may compute outside of its owner's gaps."""
+        page = self._pages.get(index)
+        if page is not None and page.open != guests:
+            page.allow(guests)
+            page.ring()
+
+    def owner_waits(self, index: int) -> bool:
+        """Whether the GPU has an owner that leaves it alone just now."""
+        page = self._pages.get(index)
+        return page is not None and page.owner_pid != 0 and page.gap_s(now_s()) > 0
 
     def pace(self, task: Task) -> None:
         """The gates of this guest do not do: it is stopped and continued from outside from now on."""
@@ -104,7 +141,9 @@ class Sharing:
             if page.owner_pid and not lives(page.owner_pid):
                 page.clear()
         keys = {task.key for task, _ in tasks}
-        self._kept = {key: told for key, told in self._kept.items() if key in keys}
+        for known in (self._kept, self._numbers, self._given):
+            for key in known.keys() - keys:
+                known.pop(key)
         self._paced &= keys
         self._pacers = [pacer for pacer in self._pacers if pacer.poll() is None]
         for task, folder in tasks:
@@ -129,7 +168,8 @@ class Sharing:
         if task.role != GUEST or not runs or not all(index in self._pages for index in task.gpu_indices):
             return False
         has_owner = any(self._pages[index].owner_pid for index in task.gpu_indices)
-        if not has_owner and _share(task.role, task.share_bound) in (0.0, 1.0):
+        _, share = self._given.get(task.key, (None, _share(task.role, task.share_bound)))
+        if not has_owner and share in (0.0, 1.0):
             return False
         if task.key not in self._paced and _gates_do_not(folder):
             self._paced.add(task.key)
@@ -159,9 +199,8 @@ def _share(role: str, bound: float | None) -> float:
     return (bound or 0.0) if role == GUEST else 1.0
 
 
-def _tell(pages: Path, role: str, share: float) -> None:
-    _, now = current_allowance(pages)
-    allow(pages, replace(now, role=role, share_ratio=share))
+def _tell(pages: Path, role: str, limit_bytes: int | None, share: float) -> int:
+    return allow(pages, Allowance(role=role, memory_limit_bytes=limit_bytes, share_ratio=share))
 
 
 def _has_gates(folder: TaskFolder) -> bool:

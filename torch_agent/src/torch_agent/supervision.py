@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -71,23 +71,27 @@ class Supervision:
         on_facts: Callable[[], None],
         sharing: Sharing,
         driver: Driver | None = None,
+        admits: Callable[[Task, Sequence[Task]], bool] = lambda task, active: True,
     ) -> None:
         """Take over what the journal knows.
 
         Args:
             sharing: of the node's GPUs.
             driver: moves the memory of processes without the harness; None: that stays where it is.
+            admits: whether there is room for a task on GPUs that it shares with these.
             on_facts: called when the journal has something to publish.
         """
         self._folders = state_dir / "tasks"
         self._journal, self._launcher, self._on_facts = journal, launcher, on_facts
-        self._sharing = sharing
+        self._sharing, self._admits = sharing, admits
         self.tasks: dict[str, Task] = journal.tasks()
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
         self._watched: dict[str, int] = {}
         """{task key: pidfd of its shim}."""
         self._ended_at_s: dict[str, float] = {}
+        self._expelled: dict[str, str] = {}
+        """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
         self._loss_told: dict[str, Report] = {}
         """{task key: what its lines have told of its loss, and is not due}."""
@@ -140,6 +144,34 @@ class Supervision:
         stop_all(self.tasks)
         self._journal.record(self.active(), [because], time_s=time.time())
         self._on_facts()
+        self._changed.set()
+
+    def leave(self, task: Task) -> None:
+        """Have a guest stand still without its memory on the GPU, for the sake of an owner."""
+        if task.want is Want.RUN:
+            task.want, task.yielding = Want.SUSPEND, True
+            self._note(task)
+
+    def come_back(self, task: Task) -> None:
+        """Let it go on."""
+        if task.yielding:
+            task.want, task.yielding = Want.RUN, False
+            self._note(task)
+
+    def expel(self, task: Task, why: str) -> None:
+        """End a guest that stands still and keeps memory that an owner needs; its job is not to blame."""
+        if task.want is not Want.STOP:
+            self._expelled[task.key] = why
+            task.want, task.yielding, task.grace_s = Want.STOP, False, 0.0
+            self._note(task)
+
+    def report(self, facts: Sequence[Event]) -> None:
+        """Bring facts about tasks to the log."""
+        self._journal.record(facts=facts, time_s=time.time())
+        self._on_facts()
+
+    def _note(self, task: Task) -> None:
+        self._journal.record([task])
         self._changed.set()
 
     async def run(self) -> None:
@@ -209,7 +241,9 @@ class Supervision:
         seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED, before_restart=before_restart)
         if interrupted and seen.ended is not None:
             seen = msgspec.structs.replace(seen, ended=self._interruption(task))
-        taken = task.waits_for_gpus and gpus_taken(task, self.active())
+        if task.key in self._expelled and seen.ended is not None:
+            seen = msgspec.structs.replace(seen, ended=_interrupted(self._expelled[task.key]))
+        taken = task.waits_for_gpus and not self._has_room(task)
         seen = msgspec.structs.replace(seen, gpus_taken=taken, preparing=self._launcher.doing.get(task.key, ""))
         if (setup := self._launcher.setting_up.get(task.key)) is not None:
             seen = msgspec.structs.replace(seen, setup=setup)
@@ -236,7 +270,11 @@ class Supervision:
         why = f"its processes were ended while the agent of node {node} was away"
         if self._is_restarted:
             why = f"the machine of node {node} was restarted"
-        return Ended(exit_code=None, signal=None, outcome="interrupted", stderr_tail=why)
+        return _interrupted(why)
+
+    def _has_room(self, task: Task) -> bool:
+        active = self.active()
+        return not gpus_taken(task, active) and self._admits(task, active)
 
     def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, *, due: bool) -> tuple[Seen, dict[str, int]]:
         """What was seen, the script's last report where it is due, and the place behind it in its file."""
@@ -324,6 +362,7 @@ class Supervision:
     def _ended(self, task: Task) -> None:
         self._ended_at_s[task.key] = time.monotonic()
         self._interrupted.discard(task.key)
+        self._expelled.pop(task.key, None)
         self._launching.pop(task.key, None)
         self._launcher.doing.pop(task.key, None)
         self._launcher.setting_up.pop(task.key, None)
@@ -359,6 +398,11 @@ class Supervision:
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))
+
+
+def _interrupted(why: str) -> Ended:
+    """Ended by nothing that the task has done itself."""
+    return Ended(exit_code=None, signal=None, outcome="interrupted", stderr_tail=why)
 
 
 def _begun(task: Task) -> tuple[float | None, float | None]:

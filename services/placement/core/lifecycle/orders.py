@@ -51,6 +51,8 @@ def launch_orders(
             packed_with=list(packed_with),
             restores=restores,
             role=job.role,
+            memory_limit_bytes=job.memory_limit_bytes,
+            compute_share_ratio=job.compute_share_ratio,
             **as_described,
             virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
         )

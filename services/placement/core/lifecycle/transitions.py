@@ -25,6 +25,7 @@ from libs.contracts.gateway import (
     JobPauseRequested,
     JobPriorityChanged,
     JobResumeRequested,
+    LimitsRequested,
 )
 from libs.contracts.introspection import (
     GpuIdle,
@@ -109,6 +110,7 @@ REQUESTS = (
     JobPriorityChanged,
     JobMaxGpusChanged,
     JobCodeChanged,
+    LimitsRequested,
 )
 _ENDED = "it has ended meanwhile"
 _ATTEMPT_ENDED = "the attempt has ended meanwhile"

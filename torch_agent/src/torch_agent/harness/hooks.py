@@ -22,6 +22,8 @@ from .gate.compute import Compute
 from .gradients import Gradients
 from .leaving import Leaving
 from .listening import UNSCALED, listen_to_loaders, listen_to_saves, listen_to_training
+from .memory.device import DeviceMemory
+from .memory.limiting import Limiter, device_memory
 from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
@@ -37,6 +39,8 @@ class Harness:
 
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch, self._folder = torch, folder
+        self._memory: DeviceMemory | None = None
+        """None where no limit can be set to it."""
         self._compute: Compute | None = None
         """None where the process takes no part in the sharing of a GPU's time."""
         self.begin()
@@ -46,6 +50,7 @@ class Harness:
         self._recorder = Recorder(self._torch, self._folder)
         self._counter = Counter(self._boundary)
         self._suspender: Suspender | None = None
+        self._limiter: Limiter | None = None
         self._ending = False
         self._training_thread = 0
         self.gradients = Gradients()
@@ -68,6 +73,10 @@ class Harness:
     def steps(self) -> int:
         """Of all optimizers."""
         return self.gradients.steps
+
+    def limit_memory(self) -> None:
+        """Keep to the limit of the task from its start; a child of a fork keeps to it from its first boundary on."""
+        self._guarded(self._begin_limiting)
 
     def register(self, job: Movable, leaving: Leaving) -> bool:
         """The script has a Job: it may hand over its state, and does take one over if this process is there for that.
@@ -116,6 +125,8 @@ class Harness:
 
     def _boundary(self) -> None:
         minibatches = self._recorder.boundary()
+        if self._memory is not None and not self._ending:
+            self._limiting(self._memory).boundary(self._recorder.page)
         if self._compute is not None:
             self._compute.boundary(self._recorder.page)
         if self._ending or self._has_job:
@@ -129,6 +140,16 @@ class Harness:
             self._recorder.has_stood_still()
             if self._compute is not None:
                 self._compute.move()
+
+    def _begin_limiting(self) -> None:
+        self._memory = device_memory(self._torch)
+        if self._memory is not None:
+            self._limiting(self._memory).begin()
+
+    def _limiting(self, memory: DeviceMemory) -> Limiter:
+        if self._limiter is None:
+            self._limiter = Limiter(self._suspending().control, memory)
+        return self._limiter
 
     def _suspending(self) -> Suspender:
         if self._suspender is None:
@@ -251,6 +272,7 @@ def install() -> None:
     listen_to_saves(torch, harness.saving)
     os.register_at_fork(after_in_child=harness.forked)
     atexit.register(harness.finish)
+    harness.limit_memory()
     skip_what_is_there()
     _harness = harness
     try:

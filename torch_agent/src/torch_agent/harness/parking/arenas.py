@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 from typing import Any, Protocol
+
+from ..memory.preloaded import trim
 
 ALIGNMENT = 512
 """Of every piece, bytes: what CUDA's allocator uses."""
@@ -52,9 +53,9 @@ class FileArena:
         return self._torch.frombuffer(self._map, dtype=self._torch.uint8)
 
     def settle(self) -> None:
-        """Unmap the file and give freed heap back: the process's own memory is what the device has."""
+        """Unmap the file and give freed memory back: the process's own memory is what the device has."""
         self._unmap()
-        ctypes.CDLL(None).malloc_trim(0)
+        trim()
 
     def close(self) -> None:
         """See `Arena`."""

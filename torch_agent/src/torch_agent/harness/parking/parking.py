@@ -58,7 +58,7 @@ class Parker:
             total, self._pieces = self._total(), []
             raise CannotPark(f"the host has no room for {total} bytes: {error}") from error
         for storage, size, at in self._placed():
-            arena[at : at + size].copy_(_as_bytes(self._torch, storage), non_blocking=True)
+            arena[at : at + size].copy_(as_bytes(self._torch, storage), non_blocking=True)
         self._wait()
         del arena
         for storage in movable:
@@ -74,7 +74,7 @@ class Parker:
         arena = self._arena.open(self._total())
         for storage, size, at in self._placed():
             self._refill(storage, size)
-            _as_bytes(self._torch, storage).copy_(arena[at : at + size], non_blocking=True)
+            as_bytes(self._torch, storage).copy_(arena[at : at + size], non_blocking=True)
         self._wait()
         del arena
         self._pieces = []
@@ -134,5 +134,6 @@ def _movable(storage: Any) -> bool:
     return bool(storage.resizable()) and not storage.is_shared() if storage.device.type == "cpu" else True
 
 
-def _as_bytes(torch: Any, storage: Any) -> Any:
+def as_bytes(torch: Any, storage: Any) -> Any:
+    """All of a storage as one tensor."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

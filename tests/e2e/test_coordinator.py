@@ -1,0 +1,122 @@
+"""An owner and a guest on one virtual GPU: real processes, a real agent; read from the facts that it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch_agent.harness.memory as memory_package
+from torch_agent.harness.page import Memory
+from torch_agent.pages import pages
+
+from libs.contracts.agent import ComputeShareChanged, JobExited, JobStarted, MemoryBurst, MemoryLimitChanged, NodeJoined
+from libs.contracts.base import Event
+from libs.contracts.placement import LaunchTask
+from libs.coordination.recording import derive
+from libs.testing.builders import launch
+from tests.integration.agent_case import AgentCase
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="the memory of virtual GPUs needs a C compiler"),
+]
+
+MB = 1_000_000
+CAPACITY = 1000 * MB
+OWNER_MB, GUEST_MB, BURST_MB = 100, 300, 500
+SCRIPT = Path(__file__).with_name("sharing_script.py")
+
+
+@pytest.fixture(scope="module")
+def allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = Path(str(memory_package.__file__)).with_name("allocator.c")
+    library = tmp_path_factory.mktemp("allocator") / "allocator.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
+    return library
+
+
+class SharedGpu:
+    """One GPU, its agent, and the facts so far."""
+
+    def __init__(self, case: AgentCase, allocator: Path, folder: Path) -> None:
+        self.case, self._allocator, self._folder = case, allocator, folder
+        self.facts: list[Event] = []
+
+    def folder(self, name: str) -> Path:
+        folder = self._folder / f"of {name}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def task(self, name: str, megabytes: int, role: str) -> LaunchTask:
+        environment = {"LD_PRELOAD": str(self._allocator), "SANJAYA_SCALES_MEMORY": "1"}
+        command = [sys.executable, str(SCRIPT), str(megabytes), "0.02", str(self.folder(name))]
+        return launch(name, *command, env=environment, role=role)
+
+    async def until(self, cls: type[Event], holds: Callable[[Any], bool]) -> Any:
+        """The next fact of this kind that is as wanted."""
+        while True:
+            fact = await self.case.next()
+            assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
+            self.facts.append(fact)
+            if isinstance(fact, cls) and holds(fact):
+                return fact
+
+    async def limit(self, job_id: str, holds: Callable[[int | None], bool]) -> MemoryLimitChanged:
+        return await self.until(MemoryLimitChanged, lambda fact: fact.job_id == job_id and holds(fact.to_bytes))
+
+    def memory(self, job_id: str) -> Memory:
+        [page] = pages(self.case.task_folder(job_id) / "pages")
+        assert page.memory is not None
+        return page.memory
+
+    async def seen(self, job_id: str, holds: Callable[[Memory], bool]) -> None:
+        """Until the process's page says so."""
+        while not holds(self.memory(job_id)):
+            await asyncio.sleep(0.05)
+
+
+async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path, allocator: Path):
+    async with AgentCase(tmp_path, virtual_gpus=1, gpu_memory_bytes=CAPACITY) as case:
+        await case.fact(NodeJoined)
+        gpu = SharedGpu(case, allocator, tmp_path)
+        await case.order(gpu.task("guest", GUEST_MB, "guest"))
+        await gpu.until(ComputeShareChanged, lambda fact: fact.job_id == "guest" and fact.to_ratio == 1.0)
+        await gpu.until(JobStarted, lambda fact: fact.job_id == "guest")
+        await seen_training(gpu, "guest")
+
+        await case.order(gpu.task("owner", OWNER_MB, "owner"))
+        started = await gpu.until(JobStarted, lambda fact: fact.job_id == "owner")
+        assert started.job_id == "owner"
+        floor = next(f for f in gpu.facts if isinstance(f, MemoryLimitChanged) and f.job_id == "guest")
+        assert floor.to_bytes == int(0.02 * CAPACITY) and floor.reason.code == "OwnerArrived"
+        assert floor.host_bytes > 0.8 * GUEST_MB * MB, "its state is on the host before the owner begins"
+
+        grown = await gpu.limit("guest", lambda to: to is not None and to > 0.5 * CAPACITY)
+        assert grown.to_bytes <= 0.95 * CAPACITY - OWNER_MB * MB
+        await gpu.seen("guest", lambda memory: memory.host_bytes == 0)
+
+        (gpu.folder("owner") / "more").write_text(str(BURST_MB))
+        burst = await gpu.until(MemoryBurst, lambda fact: True)
+        assert (burst.job_id, burst.from_jobs) == ("owner", ["guest"])
+        await gpu.limit("guest", lambda to: to is not None and to <= 0.95 * CAPACITY - (OWNER_MB + BURST_MB) * MB)
+        await gpu.seen("owner", lambda memory: memory.host_bytes == memory.minibatch_host_bytes == 0)
+
+        (gpu.folder("owner") / "end").touch()
+        await gpu.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
+        await gpu.limit("guest", lambda to: to is None)
+        (gpu.folder("guest") / "end").touch()
+        await gpu.until(JobExited, lambda fact: fact.job_id == "guest" and fact.exit_code == 0)
+    files = sorted((tmp_path / "n1" / "coordination" / "0").glob("*.jsonl"))
+    steps = [step for path in files for step in derive(path.read_bytes().splitlines(keepends=True))]
+    assert steps and all(step.is_same for step in steps), "every recorded step is derived again"
+
+
+async def seen_training(gpu: SharedGpu, job_id: str) -> None:
+    while not (found := pages(gpu.case.task_folder(job_id) / "pages")) or found[0].minibatches_total < 3:
+        await asyncio.sleep(0.05)

@@ -1,0 +1,99 @@
+"""What coordination is shown of a GPU's tasks, from their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from libs.coordination.gangs import Gang, applied
+from libs.coordination.readings import TaskReading
+from libs.node.task import GUEST, Status, Task, Want
+from torch_agent.harness.page import PageReading
+
+FIRST_PAGE_S = 60.0
+"""A task that has run for so long without a page has neither limits nor gates."""
+APPLIED_AFTER = 2
+"""After so many mini-batches a process that applies limits has said so."""
+
+
+def is_there(task: Task) -> bool:
+    """Whether a task uses its GPUs, or is to use them as soon as it may; one that placement has suspended does not."""
+    if task.status is Status.EXITED:
+        return False
+    if task.status is Status.SUSPENDED:
+        return task.want is Want.RUN or task.yielding
+    return True
+
+
+def pages_on(task: Task, index: int, pages: Sequence[PageReading]) -> list[PageReading]:
+    """Those of the processes that use this GPU: one per GPU, or all of a task with a single one."""
+    if len(task.gpu_indices) == 1:
+        return list(pages)
+    place = task.gpu_indices.index(index)
+    return [page for page in pages if page.rank - task.order.first_rank == place]
+
+
+def reading(
+    task: Task,
+    index: int,
+    pages: Sequence[PageReading],
+    gang: Gang,
+    *,
+    told: tuple[int, int | None, float],
+    scales_memory: bool,
+    computed_s: Callable[[int], float],
+    now_s: float,
+) -> TaskReading:
+    """One task on one GPU.
+
+    Args:
+        task: it.
+        index: of the GPU.
+        pages: of its living processes, by rank.
+        gang: what it was told on each of its GPUs.
+        told: number, limit and share of the last change in its control file.
+        scales_memory: whether the node limits the memory of its tasks.
+        computed_s: the GPU's time that a process has used so far.
+        now_s: seconds since the epoch.
+    """
+    here = pages_on(task, index, pages)
+    memory = [page.memory for page in here if page.memory is not None]
+    gates = [page.gate for page in here if page.gate is not None]
+    begun = task.status in (Status.RUNNING, Status.WARMING, Status.READY)
+    has_no_page = not here and begun and now_s - task.started_s > FIRST_PAGE_S
+    number, limit_bytes, share_ratio = told
+    return TaskReading(
+        job_id=task.order.job_id,
+        attempt=task.order.attempt,
+        guest=task.role == GUEST,
+        begun=begun,
+        stuck=task.yielding and task.status is Status.SUSPENDED and not all(map(_has_parked, here)),
+        limited=scales_memory and not has_no_page and len(memory) == len(here) and all(map(_applies_limits, here)),
+        gated=not has_no_page and len(gates) == len(here),
+        told_change=number,
+        told_bytes=limit_bytes,
+        told_share_ratio=share_ratio,
+        applied=min((applied(gang, index, each.applied) for each in memory), default=0),
+        device_bytes=sum(each.device_bytes for each in memory),
+        cached_bytes=sum(each.cached_bytes for each in memory),
+        host_bytes=sum(each.host_bytes for each in memory),
+        minibatch_host_bytes=sum(each.minibatch_host_bytes for each in memory),
+        demand_bytes=sum(each.demand_bytes for each in memory),
+        minibatches=min((page.minibatches_total for page in here), default=0),
+        last_minibatch_s=max((each.last_minibatch_s for each in gates), default=0.0),
+        closed_minibatches=min((each.closed_minibatches for each in gates), default=0),
+        closed_s=sum(each.closed_s for each in gates),
+        computed_s=sum(computed_s(page.pid) for page in here),
+        peak_bytes=max((page.memory_peak_bytes for page in here), default=0),
+        memory_bound_bytes=task.memory_bound,
+        share_bound_ratio=task.share_bound,
+    )
+
+
+def _applies_limits(page: PageReading) -> bool:
+    """A page has the part of its memory in any case; a process that applies nothing leaves it empty."""
+    memory = page.memory
+    return memory is not None and (page.minibatches_total < APPLIED_AFTER or memory.applied + memory.demand_bytes > 0)
+
+
+def _has_parked(page: PageReading) -> bool:
+    return page.acknowledged.bytes_parked > 0 or page.memory is None or page.memory.device_bytes == 0

@@ -1,0 +1,300 @@
+/* The memory of a virtual GPU: what torch allocates for CPU tensors, with a limit (AntMan, OSDI'20, section 3.1.1).
+
+   Preloaded into the processes of a task, it does nothing until the harness begins. From then on the blocks of 64 KB and
+   more that are asked for by posix_memalign, which is how torch allocates CPU tensors, lie in one range of addresses:
+
+     DEVICE   private memory                       CACHED   the same, freed, kept for the next tensor of that size
+     HOST     a file in memory, beyond the limit   EMPTY    addresses without memory
+
+   A block never changes its address: it moves by having other pages put beneath it. That is done at the boundary of two
+   mini-batches, and to blocks that were there at the boundary before: what another thread is still filling is younger.
+   All else of the process is for libc, or for the library that another preload has put in its place. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define UNIT ((size_t)16384) /* of sizes and addresses */
+#define SMALLEST ((size_t)65536)
+#define BINS 4096 /* free blocks by their units; the last bin has all larger ones */
+#define UNLIMITED UINT64_MAX
+
+enum state { EMPTY, CACHED, DEVICE, HOST };
+struct block {
+    uint32_t units, next; /* the next one in its bin */
+    uint32_t born;        /* the mini-batch in which it was allocated */
+    uint8_t state;
+};
+struct usage { /* bytes; preloaded.py reads the same */
+    uint64_t device, cached, host, most_on_host, most_in_use;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *base;
+static size_t span;          /* of the range; 0: not begun */
+static struct block *blocks; /* by the number of their first unit; number 0 stands for none */
+static uint32_t top = 1, minibatch, bins[2][BINS];
+static struct usage now;
+static uint64_t limit = UNLIMITED;
+static int file = -1;
+
+static void (*next_free)(void *);
+static void *(*next_realloc)(void *, size_t);
+static int (*next_memalign)(void **, size_t, size_t);
+static size_t (*next_usable)(void *);
+
+__attribute__((constructor)) static void find_next(void) {
+    next_realloc = dlsym(RTLD_NEXT, "realloc");
+    next_memalign = dlsym(RTLD_NEXT, "posix_memalign");
+    next_usable = dlsym(RTLD_NEXT, "malloc_usable_size");
+    next_free = dlsym(RTLD_NEXT, "free");
+}
+
+static char *address(uint32_t b) { return base + b * UNIT; }
+static size_t size_of(uint32_t b) { return blocks[b].units * UNIT; }
+static uint32_t block_at(const void *p) { return (uint32_t)((size_t)((const char *)p - base) / UNIT); }
+static bool ours(const void *p) {
+    return (size_t)((const char *)p - base) < __atomic_load_n(&span, __ATOMIC_ACQUIRE);
+}
+
+static void note_peaks(void) {
+    uint64_t in_use = now.device - now.cached + now.host;
+    if (now.host > now.most_on_host) now.most_on_host = now.host;
+    if (in_use > now.most_in_use) now.most_in_use = in_use;
+}
+
+/* Free blocks */
+
+static uint32_t bin_of(size_t units) { return units < BINS ? units : BINS - 1; }
+
+static void put(uint32_t b, enum state state) {
+    uint32_t *bin = &bins[state][bin_of(blocks[b].units)];
+    blocks[b].state = state, blocks[b].next = *bin, *bin = b;
+}
+
+static uint32_t take(enum state state, size_t units, size_t most_units) {
+    for (size_t bin = bin_of(units); bin <= bin_of(most_units); bin++)
+        for (uint32_t *p = &bins[state][bin]; *p; p = &blocks[*p].next)
+            if (blocks[*p].units >= units && blocks[*p].units <= most_units) {
+                uint32_t b = *p;
+                *p = blocks[b].next;
+                return b;
+            }
+    return 0;
+}
+
+static uint32_t addresses(size_t units) {
+    uint32_t b = take(EMPTY, units, units + units / 8);
+    if (b || top + units > span / UNIT) return b;
+    b = top, top += units;
+    blocks[b].units = units;
+    return b;
+}
+
+/* What lies beneath them */
+
+static bool drop(uint32_t b) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(address(b), size_of(b), PROT_NONE, flags, -1, 0) == MAP_FAILED) return false;
+    if (blocks[b].state == HOST)
+        fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, b * UNIT, size_of(b));
+    return true;
+}
+
+/* Drop cached blocks until no more than so many bytes are on the device, the largest ones first. */
+static void trim(uint64_t most) {
+    for (size_t bin = BINS; bin-- > 0;)
+        for (uint32_t b; now.device > most && (b = bins[CACHED][bin]) && drop(b);) {
+            bins[CACHED][bin] = blocks[b].next;
+            now.device -= size_of(b), now.cached -= size_of(b);
+            put(b, EMPTY);
+        }
+}
+
+/* Whether so many bytes more are within the limit; what is cached makes room. */
+static bool fits(size_t size) {
+    if (limit == UNLIMITED) return true;
+    if (now.device - now.cached + size > limit) return false;
+    trim(limit - size);
+    return now.device + size <= limit;
+}
+
+static bool have_file(void) {
+    if (file < 0) file = memfd_create("sanjaya-host", MFD_CLOEXEC);
+    return file >= 0 && ftruncate(file, span) == 0;
+}
+
+static bool map_file(uint32_t b, int sharing) {
+    void *at = address(b);
+    return mmap(at, size_of(b), PROT_READ | PROT_WRITE, sharing | MAP_FIXED, file, b * UNIT) != MAP_FAILED;
+}
+
+static bool begin_on_device(uint32_t b) {
+    if (mprotect(address(b), size_of(b), PROT_READ | PROT_WRITE)) return false;
+    now.device += size_of(b), blocks[b].state = DEVICE;
+    return true;
+}
+
+static bool begin_on_host(uint32_t b) {
+    if (!have_file() || !map_file(b, MAP_SHARED)) return false;
+    now.host += size_of(b), blocks[b].state = HOST;
+    return true;
+}
+
+static bool move_out(uint32_t b) {
+    if (!have_file()) return false;
+    for (size_t done = 0; done < size_of(b);) {
+        ssize_t n = pwrite(file, address(b) + done, size_of(b) - done, b * UNIT + done);
+        if (n <= 0) return false; /* the host is full */
+        done += n;
+    }
+    if (!map_file(b, MAP_SHARED)) return false;
+    now.device -= size_of(b), now.host += size_of(b), blocks[b].state = HOST;
+    return true;
+}
+
+static bool move_in(uint32_t b) {
+    size_t size = size_of(b);
+    char *fresh = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (fresh == MAP_FAILED) return false;
+    memcpy(fresh, address(b), size);
+    if (mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, address(b)) == MAP_FAILED) {
+        munmap(fresh, size);
+        return false;
+    }
+    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, b * UNIT, size);
+    now.host -= size, now.device += size, blocks[b].state = DEVICE;
+    return true;
+}
+
+/* Tensors come and go */
+
+static uint32_t allocate(size_t size) {
+    size_t units = (size + UNIT - 1) / UNIT;
+    uint32_t b = take(CACHED, units, units + units / 8);
+    if (b) {
+        now.cached -= size_of(b), blocks[b].state = DEVICE;
+    } else {
+        if (!(b = addresses(units))) return 0;
+        bool done = fits(size_of(b)) && begin_on_device(b);
+        if (!done && limit == UNLIMITED) trim(0), done = begin_on_device(b); /* all of the device is in use */
+        if (!done && limit != UNLIMITED) done = begin_on_host(b);
+        if (!done) return put(b, EMPTY), 0;
+    }
+    blocks[b].born = minibatch;
+    note_peaks();
+    return b;
+}
+
+static void give_up(uint32_t b) {
+    if (blocks[b].state == DEVICE) {
+        now.cached += size_of(b);
+        put(b, CACHED);
+    } else if (drop(b)) {
+        now.host -= size_of(b);
+        put(b, EMPTY);
+    }
+}
+
+int posix_memalign(void **found, size_t alignment, size_t size) {
+    if (size < SMALLEST || alignment > UNIT || size / UNIT >= UINT32_MAX / 2 || !ours(base))
+        return next_memalign ? next_memalign(found, alignment, size) : ENOMEM;
+    pthread_mutex_lock(&lock);
+    uint32_t b = allocate(size);
+    pthread_mutex_unlock(&lock);
+    if (!b) return next_memalign(found, alignment, size); /* it finds room elsewhere, or says that there is none */
+    *found = address(b);
+    return 0;
+}
+
+void free(void *p) {
+    if (!ours(p)) {
+        if (next_free) next_free(p); /* else within dlsym above: a few bytes are lost */
+        return;
+    }
+    int before = errno;
+    pthread_mutex_lock(&lock);
+    give_up(block_at(p));
+    pthread_mutex_unlock(&lock);
+    errno = before;
+}
+
+size_t malloc_usable_size(void *p) { return ours(p) ? size_of(block_at(p)) : next_usable(p); }
+
+void *realloc(void *p, size_t size) {
+    if (!ours(p)) return next_realloc ? next_realloc(p, size) : NULL;
+    void *moved = size ? malloc(size) : NULL;
+    if (moved) memcpy(moved, p, size < size_of(block_at(p)) ? size : size_of(block_at(p)));
+    if (moved || !size) free(p);
+    return moved;
+}
+
+/* A fork: parent and child must not write to one file. Everything is private memory when it happens; what has no room
+   there the child has as it was, as long as the parent does not write to it. The child's limit is its own. */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t b = 1; now.host && b < top; b += blocks[b].units)
+        if (blocks[b].state == HOST) move_in(b);
+}
+
+static void in_parent(void) { pthread_mutex_unlock(&lock); }
+
+static void in_child(void) {
+    for (uint32_t b = 1; now.host && b < top; b += blocks[b].units)
+        if (blocks[b].state == HOST && map_file(b, MAP_PRIVATE))
+            now.host -= size_of(b), now.device += size_of(b), blocks[b].state = DEVICE;
+    if (file >= 0) close(file);
+    file = -1, limit = UNLIMITED;
+    pthread_mutex_unlock(&lock);
+}
+
+/* What the harness calls */
+
+/* Reserve so many bytes of addresses. Returns 0, or errno. */
+int sanjaya_memory_begin(uint64_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (span) return 0;
+    if ((size_t)sysconf(_SC_PAGESIZE) > UNIT || bytes / UNIT >= UINT32_MAX / 2) return EINVAL;
+    char *range = mmap(NULL, bytes + UNIT, PROT_NONE, flags, -1, 0);
+    if (range == MAP_FAILED) return errno;
+    blocks = mmap(NULL, bytes / UNIT * sizeof(struct block), PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (blocks == MAP_FAILED) return errno;
+    base = (char *)(((uintptr_t)range + UNIT - 1) & ~(UNIT - 1));
+    pthread_atfork(before_fork, in_parent, in_child);
+    __atomic_store_n(&span, bytes / UNIT * UNIT, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* A mini-batch is over: keep to this limit from now on. Says where the memory is, and the peaks of the mini-batch. */
+void sanjaya_memory_boundary(uint64_t most, struct usage *found) {
+    pthread_mutex_lock(&lock);
+    uint64_t most_on_host = now.most_on_host, most_in_use = now.most_in_use;
+    limit = most;
+    if (now.device > limit) trim(limit);
+    for (uint32_t b = 1; (now.device > limit || now.host) && b < top; b += blocks[b].units) {
+        if (blocks[b].born >= minibatch) continue;
+        if (blocks[b].state == DEVICE && now.device > limit && !move_out(b)) break;
+        if (blocks[b].state == HOST && fits(size_of(b)) && !move_in(b)) break;
+    }
+    *found = now;
+    found->most_on_host = most_on_host, found->most_in_use = most_in_use;
+    now.most_on_host = now.most_in_use = 0;
+    note_peaks();
+    minibatch++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Let go of all that is cached: the process leaves the device. */
+void sanjaya_memory_trim(void) {
+    pthread_mutex_lock(&lock);
+    trim(0);
+    pthread_mutex_unlock(&lock);
+}
