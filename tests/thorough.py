@@ -21,7 +21,15 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path("tests/thorough.json")
 ABOUT = ("services/placement", "torch_agent/src", "libs/bus", "libs/runtime")
 """What long searches and kills find defects in."""
-RESTS_ON = ("libs/contracts", "libs/inspect", "libs/kernel", "libs/lifecycle", "libs/node", "libs/policies")
+RESTS_ON = (
+    "libs/contracts",
+    "libs/coordination",
+    "libs/inspect",
+    "libs/kernel",
+    "libs/lifecycle",
+    "libs/node",
+    "libs/policies",
+)
 """What that imports."""
 TRIED_BY = ("libs/testing", "requirements.lock")
 """What the tests are made of, beside the files of tests that name `thorough` or make random searches."""
