@@ -11,7 +11,7 @@ import pytest
 from libs.contracts.agent import JobExited, JobStarted, NodeJoined
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import GpuIdle, HostProfiled, JobProfiled, JobRecovered, JobStalled, LossDiverged
 from libs.contracts.placement import JobPlaced, StopTask
 from libs.contracts.reasons import Reason
 from libs.contracts.runtime import ServiceStarted
@@ -78,7 +78,7 @@ async def placed(agent: AgentCase, *command: str) -> None:
 
 async def alarm(agent: AgentCase) -> Event:
     """The next fact about a job that is neither its start nor a measurement."""
-    while isinstance(event := await agent.next(), JobPlaced | JobProfiled | JobStarted | ServiceStarted):
+    while isinstance(event := await agent.next(), HostProfiled | JobPlaced | JobProfiled | JobStarted | ServiceStarted):
         continue
     assert event is not None, (agent.folder / "agent.log").read_text()[-3000:]
     return event

@@ -65,7 +65,7 @@ BODIES: list[tuple[str, Any, int, str]] = [
     ("a name with a slash", {"command": ["x"], "name": "a/b"}, 422, "/name"),
     ("a tenant in capitals", {"command": ["x"], "tenant": "Vision"}, 422, "/tenant"),
     ("a class of its own", {"command": ["x"], "class": "vip"}, 422, "/class"),
-    ("a class that does nothing yet", {"command": ["x"], "class": "opportunistic"}, 422, "/class"),
+    ("a class in capitals", {"command": ["x"], "class": "Opportunistic"}, 422, "/class"),
     ("a priority beyond reason", {"command": ["x"], "priority": 2**70}, 422, "/priority"),
     ("a priority as text", {"command": ["x"], "priority": "5"}, 422, "/priority"),
     ("less than no retries", {"command": ["x"], "max_retries": -1}, 422, "/max_retries"),

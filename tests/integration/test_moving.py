@@ -99,6 +99,7 @@ class Harnessed:
 
     def __init__(self) -> None:
         self.gradients = Gradients()
+        self.epochs = None
 
     def register(self, job: Job, leaving: object) -> bool:
         return False
