@@ -187,7 +187,7 @@ class Upgrade:
 
     def pages(self) -> set[int]:
         """Versions of the pages of all tasks."""
-        found = (self.folder / "cell" / "nodes").rglob("*.page")
+        found = (self.folder / "cell" / "nodes").rglob("rank-*.page")
         return {HEAD.unpack_from(path.read_bytes())[1] for path in found}
 
     def ends(self) -> None:

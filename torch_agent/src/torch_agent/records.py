@@ -6,6 +6,7 @@ its version; version 2 does, and has the same fields. They lie in reach of the t
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -70,7 +71,8 @@ def read_record(path: Path, kind: type[R]) -> R | None:
         Unreadable: it is no record of this kind, or of a newer version.
     """
     try:
-        if not path.is_file() and path.exists():
+        # One look: the file may be put there between two.
+        if not stat.S_ISREG(path.stat().st_mode):
             raise Unreadable(f"{path}: expected a file")
         with path.open("rb") as file:
             content = file.read(LONGEST_BYTES + 1)
