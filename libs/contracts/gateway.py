@@ -261,6 +261,11 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """Which jobs may run beside the ones that the policy places: `none`, or `antman`: opportunistic jobs as guests
     (AntMan, OSDI'20, section 3.3)."""
 
+    @property
+    def takes_guests(self) -> bool:
+        """Whether there may be guests."""
+        return self.guests != NO_GUESTS
+
 
 @upcasts("policy.changed.v1", to="policy.changed.v2")
 def _name_the_queue(fields: Json) -> Json:

@@ -50,7 +50,7 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 
 @machine.evolves(PolicyChanged)
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
-    state.guests = event.guests != "none"
+    state.guests = event.takes_guests
 
 
 @machine.evolves(ArrayArrived)

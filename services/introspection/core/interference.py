@@ -43,8 +43,9 @@ def settled(state: State, job_id: str, gang: Iterable[TaskPlacement], role: str 
     before = state.residents.get(job_id)
     guest = before is not None and before.guest if role is None else role == "guest"
     gpus = [f"{task.node_id}:{index}" for task in gang for index in task.gpu_indices]
-    state.residents[job_id] = Resident(gpus=gpus, guest=guest)
-    _disturb(state, state.residents[job_id], now_s)
+    state.leave(job_id)
+    resident = state.settle(job_id, Resident(gpus=gpus, guest=guest))
+    _disturb(state, resident, now_s)
 
 
 def placed(state: State, event: JobPlaced | JobMoved, now_s: float) -> None:
@@ -82,7 +83,7 @@ def upgraded(state: State, event: JobUpgraded, now_s: float) -> None:
 
 def left(state: State, job_id: str, now_s: float) -> None:
     """The job's attempt is over."""
-    resident = state.residents.pop(job_id, None)
+    resident = state.leave(job_id)
     if resident is not None:
         _disturb(state, resident, now_s)
 
@@ -122,12 +123,8 @@ def judge(state: State, event: JobProfiled, turn: Turn[State]) -> None:
 
 def guests_beside(state: State, owner: Resident) -> list[str]:
     """The running guests that have one of the owner's GPUs, ascending."""
-    own = set(owner.gpus)
-    return sorted(
-        job_id
-        for job_id, resident in state.residents.items()
-        if resident.guest and resident.runs and not own.isdisjoint(resident.gpus)
-    )
+    there = {job_id: state.residents[job_id] for gpu in owner.gpus for job_id in state.on_gpu[gpu]}
+    return sorted(job_id for job_id, resident in there.items() if resident.guest and resident.runs)
 
 
 def _stand_still(state: State, job_id: str, now_s: float) -> None:
@@ -139,10 +136,10 @@ def _stand_still(state: State, job_id: str, now_s: float) -> None:
 
 def _disturb(state: State, resident: Resident, now_s: float) -> None:
     """A guest comes or goes: a profile that had begun before is neither one beside it nor one without it."""
-    own = set(resident.gpus)
-    for other in state.residents.values():
-        if other is resident or (resident.guest and not own.isdisjoint(other.gpus)):
-            other.changed_s = now_s
+    resident.changed_s = now_s
+    for gpu in resident.gpus if resident.guest else ():
+        for job_id in state.on_gpu.get(gpu, ()):
+            state.residents[job_id].changed_s = now_s
 
 
 def _hurt(owner: Resident, minibatch_s: float) -> bool:

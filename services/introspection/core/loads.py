@@ -58,8 +58,8 @@ class Loads:
 
     def forget_all_but(self, nodes: Mapping[str, object]) -> None:
         """Forget the GPUs of nodes that are gone."""
-        self._samples = {gpu: each for gpu, each in self._samples.items() if _node_of(gpu) in nodes}
-        self._told = {gpu: each for gpu, each in self._told.items() if _node_of(gpu) in nodes}
+        self._samples = {gpu: each for gpu, each in self._samples.items() if node_of(gpu) in nodes}
+        self._told = {gpu: each for gpu, each in self._told.items() if node_of(gpu) in nodes}
 
 
 def gpu_of(event: GpuSampled | GpuLoadChanged) -> str:
@@ -67,7 +67,8 @@ def gpu_of(event: GpuSampled | GpuLoadChanged) -> str:
     return f"{event.node_id}:{event.index}"
 
 
-def _node_of(gpu: str) -> str:
+def node_of(gpu: str) -> str:
+    """The node of `NODE:INDEX`."""
     return gpu.rpartition(":")[0]
 
 

@@ -65,7 +65,25 @@ class State(msgspec.Struct, kw_only=True):
     """{job id that the pack is called after: the pack}."""
     residents: dict[str, Resident] = {}
     """{job id: its attempt}, of jobs that have been placed and have not left."""
+    on_gpu: dict[str, dict[str, None]] = {}
+    """{`NODE:INDEX`: jobs of these that have the GPU}, of GPUs that any has."""
     followed: dict[str, Followed] = {}
     """{job id: its losses}, of jobs that asked for it and have not ended."""
     converge_ratio: float = settings.default(OWNER, "converge_ratio")
     converge_epochs: float = settings.default(OWNER, "converge_epochs")
+
+    def settle(self, job_id: str, resident: Resident) -> Resident:
+        """The job's attempt is on its GPUs from now on."""
+        self.residents[job_id] = resident
+        for gpu in resident.gpus:
+            self.on_gpu.setdefault(gpu, {})[job_id] = None
+        return resident
+
+    def leave(self, job_id: str) -> Resident | None:
+        """The job's attempt is on them no more. Returns what it was; None: it was on none."""
+        resident = self.residents.pop(job_id, None)
+        for gpu in resident.gpus if resident is not None else ():
+            del self.on_gpu[gpu][job_id]
+            if not self.on_gpu[gpu]:
+                del self.on_gpu[gpu]
+        return resident

@@ -31,7 +31,7 @@ from libs.kernel.machine import Machine
 from libs.kernel.service import Service
 from libs.node.alarms import Watched, alarm_of
 from libs.node.serving import Agent
-from services.introspection.core.loads import gpu_of
+from services.introspection.core.loads import gpu_of, node_of
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -90,7 +90,7 @@ def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
     if state.nodes.get(event.node_id, 0) <= event.incarnation:
         state.nodes.pop(event.node_id, None)
         state.hosts.pop(event.node_id, None)
-        state.loads = {gpu: load for gpu, load in state.loads.items() if gpu.rpartition(":")[0] != event.node_id}
+        state.loads = {gpu: load for gpu, load in state.loads.items() if node_of(gpu) != event.node_id}
         state.agents.pop(event.node_id, None)
 
 
@@ -109,7 +109,7 @@ def job_profiled(state: Watch, event: JobProfiled, now_s: float) -> None:
 
 @machine.evolves(PolicyChanged)
 def policy_changed(state: Watch, event: PolicyChanged, now_s: float) -> None:
-    state.guests = event.guests != "none"
+    state.guests = event.takes_guests
     if not state.guests:
         state.loads = {}
 

@@ -32,8 +32,12 @@ def deferred(state: State, event: QuotaDeferred, now_s: float) -> None:
 
 
 def grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
-    """Grant what can be granted; tell the job if it is not among it."""
+    """Grant what can be granted; tell the job if it is not among it. One that uses no quota waits for none."""
     claim = state.claims[job_id]
+    if claim.job_class is JobClass.OPPORTUNISTIC:
+        reason = Reason(code="AskedFor", message="it was submitted as opportunistic, and uses no quota")
+        turn.emit(_opportunity(job_id, claim, reason))
+        return
     expected = grant(state, claim.tenant, turn).get(job_id)
     if not claim.granted and not claim.guest:
         turn.emit(_deferred(state, job_id, claim, expected))
@@ -49,7 +53,6 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
         {job that waits on: when there is room for it}, where there may be guests.
     """
     tenant = state.tenant(tenant_name)
-    _ask_for_nothing(state, tenant, turn)
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
         if tenant.is_too_large(claim.gpus):
@@ -58,15 +61,6 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
             break
         turn.emit(_granted(tenant_name, tenant, job_id, claim))
     return _look_ahead(state, tenant, turn) if state.guests else {}
-
-
-def _ask_for_nothing(state: State, tenant: Tenant, turn: Turn[State]) -> None:
-    """Jobs that were submitted as opportunistic use no quota, and wait for none."""
-    for _, _, job_id in list(tenant.waiting):
-        claim = state.claims[job_id]
-        if claim.job_class is JobClass.OPPORTUNISTIC:
-            reason = Reason(code="AskedFor", message="it was submitted as opportunistic, and uses no quota")
-            turn.emit(_opportunity(job_id, claim, reason))
 
 
 def _look_ahead(state: State, tenant: Tenant, turn: Turn[State]) -> dict[str, Expected]:

@@ -6,7 +6,6 @@ import msgspec
 
 from libs.contracts import settings
 from libs.contracts.gateway import (
-    NO_GUESTS,
     JobCancelRequested,
     JobCodeChanged,
     JobMaxGpusChanged,
@@ -169,7 +168,7 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
     for listener in listeners:
         listener.policy_changing(cell, event.policy, now_s)
     cell.policy = event.policy
-    _take_guests(cell, event.guests != NO_GUESTS)
+    _take_guests(cell, event.takes_guests)
     cell.options = PolicyOptions(
         space_sharing=event.space_sharing,
         heterogeneity_aware=event.heterogeneity_aware,
