@@ -34,7 +34,6 @@ def follow(state: Coordination) -> list[MemoryBurst]:
 
 
 def _fact(state: Coordination, owner: Occupant, burst: Burst) -> MemoryBurst:
-    assert state.readings is not None, "nothing was looked at"
     gave = sorted(guest.seen.job_id for guest in guests_of(state) if _has_less(guest, burst))
     broken = owner.seen.minibatches - burst.first_minibatch - 1
     room = f"{', '.join(gave)} gave memory up" if gave else "no guest gave memory up"
@@ -42,8 +41,8 @@ def _fact(state: Coordination, owner: Occupant, burst: Burst) -> MemoryBurst:
     return MemoryBurst(
         job_id=owner.seen.job_id,
         attempt=owner.seen.attempt,
-        node_id=state.readings.node_id,
-        index=state.readings.index,
+        node_id=state.present.node_id,
+        index=state.present.index,
         host_bytes=burst.host_bytes,
         from_jobs=gave,
         minibatches=broken,

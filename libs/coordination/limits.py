@@ -1,6 +1,6 @@
 """Limits of memory reach their targets: what shrinks is told at once, what grows waits until room is confirmed.
 
-A limit is in force between two boundaries of a process, nobody knows which: so a task may have what the largest of its
+A limit comes into force somewhere between two boundaries of a process: so a task may have what the largest of its
 unconfirmed limits allows. The sum of these bounds and the reserve never exceeds the capacity because of a change that
 is made here; an agent that comes after another one finds limits that may, and lets nothing grow until they do not.
 """
@@ -48,7 +48,7 @@ def reconcile(state: Coordination, targets: Mapping[str, Target], now_s: float) 
 
 
 def _shrinks(state: Coordination, occupant: Occupant, target: Target) -> bool:
-    capacity = _capacity(state)
+    capacity = state.present.capacity_bytes
     return in_bytes(target.limit_bytes, capacity) < in_bytes(occupant.limit_bytes, capacity)
 
 
@@ -83,16 +83,16 @@ def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
     """Whether there is room: for an owner all that is its own, for a guest what it needs to begin."""
     room = _room(state)
     if not occupant.guest:
-        return room >= in_bytes(target.limit_bytes, _capacity(state))
+        return room >= in_bytes(target.limit_bytes, state.present.capacity_bytes)
     if occupant.yielded and owner_of(state) is not None and not occupant.settled:
         return False
     needed = occupant.seen.peak_bytes if not occupant.seen.limited else target.floor_bytes
-    return room >= needed and in_bytes(target.limit_bytes, _capacity(state)) >= needed
+    return room >= needed and in_bytes(target.limit_bytes, state.present.capacity_bytes) >= needed
 
 
 def _within(state: Coordination, occupant: Occupant, limit_bytes: int | None) -> int | None:
     """As much of a limit as there is room for."""
-    capacity = _capacity(state)
+    capacity = state.present.capacity_bytes
     most = bound(occupant, capacity) + max(0, _room(state))
     return limit_bytes if in_bytes(limit_bytes, capacity) <= most else most
 
@@ -101,7 +101,7 @@ def _is_worth_it(state: Coordination, occupant: Occupant, target: Target, limit:
     """Whether the limit grows up to its target, or by a grain."""
     if limit == target.limit_bytes:
         return True
-    capacity = _capacity(state)
+    capacity = state.present.capacity_bytes
     gained = in_bytes(limit, capacity) - in_bytes(occupant.limit_bytes, capacity)
     return gained >= max(1, int(state.settings.grain_ratio * capacity))
 
@@ -118,12 +118,6 @@ def _owner_first(state: Coordination) -> list[Occupant]:
 
 
 def _room(state: Coordination) -> int:
-    assert state.readings is not None, "nothing was looked at"
-    capacity = state.readings.capacity_bytes
-    reserve = state.readings.reserve_bytes if len(state.occupants) > 1 else 0
+    capacity = state.present.capacity_bytes
+    reserve = state.present.reserve_bytes if len(state.occupants) > 1 else 0
     return capacity - reserve - sum(bound(each, capacity) for each in state.occupants.values())
-
-
-def _capacity(state: Coordination) -> int:
-    assert state.readings is not None, "nothing was looked at"
-    return state.readings.capacity_bytes

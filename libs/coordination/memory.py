@@ -41,8 +41,7 @@ def targets(state: Coordination, split: dict[str, int]) -> dict[str, Target]:
     Args:
         split: {guest: bytes} where there are several and no owner.
     """
-    readings = state.readings
-    assert readings is not None, "nothing was looked at"
+    readings = state.present
     owner, guests = owner_of(state), guests_of(state)
     if len(state.occupants) == 1:
         wanted = {task: Target(limit_bytes=None, cause=Cause.ALONE) for task in state.occupants}

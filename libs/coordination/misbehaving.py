@@ -33,9 +33,8 @@ def judge(state: Coordination, now_s: float) -> tuple[list[Pace], list[GuestMisb
 
 def _misdeed(state: Coordination, guest: Occupant, now_s: float) -> Reason | None:
     """The reason once enough periods in a row have had one."""
-    assert state.readings is not None, "nothing was looked at"
     seen, watch = guest.seen, guest.watch
-    closed = owner_of(state) is not None and guest.share_ratio == 0 and not state.readings.waiting
+    closed = owner_of(state) is not None and guest.share_ratio == 0 and not state.present.waiting
     if watch is None:
         guest.watch = Watch(since_s=now_s, computed_s=seen.computed_s, closed_s=seen.closed_s, closed=closed)
         return None
@@ -45,8 +44,8 @@ def _misdeed(state: Coordination, guest: Occupant, now_s: float) -> Reason | Non
         return None
     ran_s, waited_s = seen.computed_s - watch.computed_s, seen.closed_s - watch.closed_s
     ran = watch.closed and ran_s > RAN * period_s and waited_s < WAITED * period_s
-    limit = bound(guest, state.readings.capacity_bytes)
-    keeps = seen.device_bytes > limit + int(state.settings.grain_ratio * state.readings.capacity_bytes)
+    limit = bound(guest, state.present.capacity_bytes)
+    keeps = seen.device_bytes > limit + int(state.settings.grain_ratio * state.present.capacity_bytes)
     strikes = watch.strikes + 1 if ran or keeps else 0 if watch.closed else watch.strikes
     guest.watch = Watch(
         since_s=now_s, computed_s=seen.computed_s, closed_s=seen.closed_s, closed=closed, strikes=strikes
@@ -65,11 +64,10 @@ def _misdeed(state: Coordination, guest: Occupant, now_s: float) -> Reason | Non
 
 
 def _fact(state: Coordination, guest: Occupant, reason: Reason) -> GuestMisbehaved:
-    assert state.readings is not None, "nothing was looked at"
     return GuestMisbehaved(
         job_id=guest.seen.job_id,
         attempt=guest.seen.attempt,
-        node_id=state.readings.node_id,
-        index=state.readings.index,
+        node_id=state.present.node_id,
+        index=state.present.index,
         reason=reason,
     )

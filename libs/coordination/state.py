@@ -214,3 +214,9 @@ class Coordination(msgspec.Struct, kw_only=True):
     burst: Burst | None = None
     trading: Trading | None = None
     """While there are several guests and no owner."""
+
+    @property
+    def present(self) -> Readings:
+        """The last look, while a step is taken: every step begins with one."""
+        assert self.readings is not None, "nothing was looked at"
+        return self.readings

@@ -50,13 +50,12 @@ def _limit(state: Coordination, occupant: Occupant, now_s: float) -> list[Event]
     if not changed or not _is_due(state, reported.limit_s, now_s):
         return []
     before, reported.limit_bytes, reported.limit_s = reported.limit_bytes, occupant.confirmed_bytes, now_s
-    node_id, index = _place(state)
     return [
         MemoryLimitChanged(
             job_id=seen.job_id,
             attempt=seen.attempt,
-            node_id=node_id,
-            index=index,
+            node_id=state.present.node_id,
+            index=state.present.index,
             from_bytes=before,
             to_bytes=occupant.confirmed_bytes,
             device_bytes=seen.device_bytes,
@@ -84,13 +83,12 @@ def _share(state: Coordination, guest: Occupant, elapsed_s: float, now_s: float)
         return []
     before, reported.share_ratio, reported.share_s = reported.share_ratio, share, now_s
     reported.cause_s, reported.granted_s = now_s, 0.0
-    node_id, index = _place(state)
     return [
         ComputeShareChanged(
             job_id=seen.job_id,
             attempt=seen.attempt,
-            node_id=node_id,
-            index=index,
+            node_id=state.present.node_id,
+            index=state.present.index,
             from_ratio=before,
             to_ratio=share,
             reason=Reason(
@@ -118,8 +116,3 @@ def _differs(share: float, reported: Reported) -> bool:
 
 def _is_due(state: Coordination, said_s: float | None, now_s: float) -> bool:
     return said_s is None or now_s - said_s >= state.settings.fact_s
-
-
-def _place(state: Coordination) -> tuple[str, int]:
-    assert state.readings is not None, "nothing was looked at"
-    return state.readings.node_id, state.readings.index

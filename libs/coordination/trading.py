@@ -48,8 +48,7 @@ def _has_changed(trading: Trading, demands: dict[str, int], most: float) -> bool
 
 def _anew(state: Coordination, guests: list[Occupant], demands: dict[str, int], now_s: float) -> Trading:
     """An equal split, in which no guest has more than it wants while another wants more."""
-    readings, before = state.readings, state.trading
-    assert readings is not None, "nothing was looked at"
+    readings, before = state.present, state.trading
     parts = divide(readings.capacity_bytes - readings.reserve_bytes, [wanted_by(each, readings) for each in guests])
     best = before.best if before is not None else {}
     return Trading(
@@ -89,8 +88,7 @@ def _moves(state: Coordination, trading: Trading) -> Iterator[Move]:
 
 def _moved(state: Coordination, trading: Trading, move: Move) -> int:
     """Bytes that the move would move: no more than the taker can use, and none of the giver's floor."""
-    assert state.readings is not None, "nothing was looked at"
-    capacity, numbers = state.readings.capacity_bytes, state.settings
+    capacity, numbers = state.present.capacity_bytes, state.settings
     wanted = trading.demands[move.taker] + int(numbers.grain_ratio * capacity) - trading.split[move.taker]
     to_give = trading.split[move.giver] - int(numbers.floor_ratio * capacity)
     most = min(int(move.steps * numbers.trade_ratio * capacity), wanted, to_give)
@@ -179,15 +177,14 @@ def _shift(trading: Trading, move: Move, moved_bytes: int) -> None:
 
 
 def _fact(state: Coordination, trial: Trial, before: float, after: float, gain: float, *, kept: bool) -> MemoryTraded:
-    assert state.readings is not None, "nothing was looked at"
     taker, giver = state.occupants[trial.move.taker].seen, state.occupants[trial.move.giver].seen
     verdict = "kept" if kept else "moved back"
     message = f"{bytes_of(trial.moved_bytes)} from {giver.job_id}: the sum of rates changed by {gain:+.1%}, {verdict}"
     return MemoryTraded(
         job_id=taker.job_id,
         from_job=giver.job_id,
-        node_id=state.readings.node_id,
-        index=state.readings.index,
+        node_id=state.present.node_id,
+        index=state.present.index,
         moved_bytes=trial.moved_bytes,
         rates_before=round(before, 4),
         rates_after=round(after, 4),

@@ -31,8 +31,7 @@ def overdue(state: Coordination, targets: Mapping[str, Target], now_s: float) ->
 
 
 def _is_late(state: Coordination, owner: Occupant, guest: Occupant, target: Target, now_s: float) -> bool:
-    assert state.readings is not None, "nothing was looked at"
-    capacity = state.readings.capacity_bytes
+    capacity = state.present.capacity_bytes
     if bound(guest, capacity) <= in_bytes(target.limit_bytes, capacity):
         return False
     since_s = guest.unconfirmed[0].at_s if guest.unconfirmed else max(guest.since_s, owner.since_s)

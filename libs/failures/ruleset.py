@@ -62,7 +62,7 @@ class RuleSet:
         self._filter.Add(pattern.encode(), options)
 
     def hits(self, line: bytes) -> Hits:
-        """The rules whose pattern a line matches and whose negative pattern it does not, and the markers."""
+        """The rules of which a line matches the pattern and not the negative one, and the markers."""
         places = self._filter.Match(line)
         if not places:
             return NOTHING
@@ -77,7 +77,7 @@ class RuleSet:
         return any(place < len(self.rules) for place in self._filter.Match(text, True) or [])
 
     def looks_at_every_line(self) -> list[Rule]:
-        """Rules whose pattern has no literal: they cost time on every line."""
+        """Rules with a pattern without a literal: they cost time on every line."""
         return [self.rules[place] for place in self._filter.Match(b"", True) or [] if place < len(self.rules)]
 
     def _is_negated(self, place: int, line: bytes) -> bool:

@@ -21,7 +21,7 @@ class Score:
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """{(label, verdict): records}."""
     lines: int = 0
-    """Records whose label names a line, or none where nothing decides, and the verdict the same."""
+    """Records of which label and verdict name the same line, or none where nothing decides."""
     sure: Counter[tuple[float, bool]] = field(default_factory=Counter)
     """{(upper bound of the confidence, whether it was right): records}."""
 

@@ -36,7 +36,7 @@ class Convergence(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: int
     best_at_last_ratio: float | None
-    """Jobs whose lowest loss is that of their last epoch."""
+    """Jobs with their lowest loss in their last epoch."""
     near_by_ratio: float | None
     """Jobs that were within 0.1 % of it after the given part of their epochs."""
     gpu_time_after_ratio: float | None

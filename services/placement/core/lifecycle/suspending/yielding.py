@@ -4,8 +4,8 @@ The rule is the same for an owner that comes and for a guest that comes (`may_sh
 where the node gives out shares of its GPUs' time, and where the memory of all is enough, or the node moves what is too
 much to the host. There the node itself makes its guests small before the owner's task starts (AntMan, section 3.3).
 Everywhere else guests have GPUs without owners alone, and leave when one comes: they stand still on their servers,
-with their memory off the GPUs, and go on in their turn. A guest that has not begun, or whose memory cannot be taken off
-the GPUs, is preempted.
+with their memory off the GPUs, and go on in their turn. A guest that has not begun, or with memory that cannot be taken
+off the GPUs, is preempted.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def given_way(cell: Cell, guest: Job, reason: Reason, now_s: float) -> Plan:
 
 
 def stays_in_the_way(cell: Cell, event: JobSuspended) -> Plan:
-    """The decision to end a guest that stands still, and whose memory its node could not take off its GPUs."""
+    """The decision to end a guest that stands still with memory that its node could not take off its GPUs."""
     job = cell.jobs.get(event.job_id)
     if job is None or not (job.guest and job.suspended and job.lasts) or job.held or event.parked:
         return

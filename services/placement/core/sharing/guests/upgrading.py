@@ -131,7 +131,7 @@ def give_gpus_free(cell: Cell, event: UpgradeDeclined, turn: Turn[Cell]) -> Look
 
 @machine.evolves(JobUpgraded)
 def job_upgraded(cell: Cell, event: JobUpgraded, now_s: float) -> bool:
-    """Whether the job is an owner from now on; not if its GPUs have another one, who came before this was heard."""
+    """Whether the job is an owner from now on; not if its GPUs have another one, which came before this was heard."""
     job = active(cell, event.job_id, event.attempt)
     if job is None or cell.offers.get(event.job_id) != event.attempt or _is_owned(cell, job):
         return False
