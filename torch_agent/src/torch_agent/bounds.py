@@ -6,10 +6,9 @@ has for itself, or all where none is left. A task that asks for memory is looked
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,17 +44,6 @@ class Bounds:
         """{task key: the CPUs that its processes were pinned to last}."""
         self._heavy: frozenset[str] = frozenset()
         """Keys of the tasks that had too much memory at the last look."""
-
-    async def run(self, active: Callable[[], list[Task]], folder: Callable[[Task], TaskFolder]) -> None:
-        """Look for ever.
-
-        Args:
-            active: the tasks that have not ended.
-            folder: of a task.
-        """
-        while True:
-            self.look([(task, folder(task)) for task in active()])
-            await asyncio.sleep(LOOK_S)
 
     def begins(self, order: LaunchTask) -> list[int]:
         """The CPUs that a task is to begin on; none: as this process."""

@@ -23,6 +23,7 @@ from libs.node.task import LEAVING_PATIENCE_S, Order
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
 from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.bounds import LOOK_S as BOUNDS_LOOK_S
 from torch_agent.bounds import Bounds
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.coordinator import Coordinator
@@ -40,6 +41,7 @@ from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
 from torch_agent.processes import cpu_s, machine_cpus
 from torch_agent.publishing import Publisher
 from torch_agent.sessions.entering import Entrance
+from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
@@ -150,8 +152,8 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.run()),
         asyncio.create_task(publisher.run()),
         asyncio.create_task(telemetry.run(options.heartbeat_s)),
-        asyncio.create_task(bounds.run(supervision.active, supervision.folder)),
-        asyncio.create_task(sharing.run(supervision.active, supervision.folder)),
+        asyncio.create_task(supervision.show(bounds.look, BOUNDS_LOOK_S)),
+        asyncio.create_task(supervision.show(sharing.look, SHARING_LOOK_S)),
         asyncio.create_task(coordinator.run(supervision)),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,17 +118,6 @@ class Sharing:
     def pace(self, task: Task) -> None:
         """The gates of this guest do not do: it is stopped and continued from outside from now on."""
         self._paced.add(task.key)
-
-    async def run(self, active: Callable[[], list[Task]], folder: Callable[[Task], TaskFolder]) -> None:
-        """Look for ever.
-
-        Args:
-            active: the tasks that have not ended.
-            folder: of a task.
-        """
-        while True:
-            self.look([(task, folder(task)) for task in active()])
-            await asyncio.sleep(LOOK_S)
 
     def look(self, tasks: Sequence[tuple[Task, TaskFolder]]) -> None:
         """Clear the signals of owners that have died, and have those guests paced that need it.

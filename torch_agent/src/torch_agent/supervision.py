@@ -174,6 +174,12 @@ class Supervision:
         self._journal.record([task])
         self._changed.set()
 
+    async def show(self, look: Callable[[Sequence[tuple[Task, TaskFolder]]], None], every_s: float) -> None:
+        """Have another part of the agent look at the tasks that have not ended, and their folders, for ever."""
+        while True:
+            look([(task, self.folder(task)) for task in self.active()])
+            await asyncio.sleep(every_s)
+
     async def run(self) -> None:
         """Look after the tasks for ever."""
         while True:
