@@ -92,7 +92,10 @@ def simulate(
         bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
     ] = False,
     failures: Annotated[
-        Failures, typer.Option(help="trace: as its columns status and attempts say; none: no job fails.")
+        Failures,
+        typer.Option(
+            help="trace: as its columns status and attempts say; table6: drawn as the Philly study counted; none."
+        ),
     ] = Failures.NONE,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")

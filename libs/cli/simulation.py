@@ -70,7 +70,7 @@ def simulation_of(
         if value is not None
     ]
     first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
-    jobs, endings = planned_ends(jobs, choice.failures)
+    jobs, endings = planned_ends(jobs, choice.failures, choice.seed)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)

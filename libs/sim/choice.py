@@ -15,6 +15,8 @@ class Failures(StrEnum):
     """No job fails."""
     TRACE = "trace"
     """From the columns `status`, `attempts` and `duration_s` of the trace."""
+    TABLE6 = "table6"
+    """Drawn as the Philly study counted them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,8 @@ class Doom:
     stderr_tail: str
     after_s: float | None = None
     """Seconds of work from its start, in the place of the part; not beyond its end."""
+    reason: str = ""
+    """Why, where that is drawn: what an analysis is to find. Nothing in the simulation reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
