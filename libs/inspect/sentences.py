@@ -435,7 +435,8 @@ def _(e: placement.RestoreTask) -> str:
 def _(e: agent.NodeJoined) -> str:
     types = sorted({gpu.gpu_type for gpu in e.gpus})
     running = f", {counted(len(e.tasks), 'task')} found running" if e.tasks else ""
-    return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){running}"
+    cpus = f", on {counted(len({*e.gpu_cpus}), 'CPU')} of their own" if e.gpu_cpus else ""
+    return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){cpus}{running}"
 
 
 @_on(agent.NodeLeaving)
