@@ -97,6 +97,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its part of the share, compared with other jobs."""
     restartable: bool = False
     """Told to stop, its script saves what it has done, and goes on from there when it is started elsewhere."""
+    changeable: bool = False
+    """After a failure for want of memory it may be tried again with more of the host's memory than it asks for, or with
+    another setting of the allocator of GPU memory."""
     cpus: int | None = None
     """CPUs for each of its GPUs, promised to no other job while it runs; None: a share of those that none is promised.
     """
