@@ -54,6 +54,10 @@ class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     total_steps: float | None = None
     duration_s: float | None = None
     """Run time on dedicated GPUs of the reference type; used when no rate for the model is known."""
+    profiled_utilisation: float | None = None
+    """Part of a GPU that it uses, as profiled before it was submitted; None: not known before it runs."""
+    profiled_memory_bytes: int = 0
+    """The most that it wants on a GPU, likewise; 0: not known."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -154,6 +154,14 @@ class Profile(msgspec.Struct, kw_only=True):
     """Of one of its GPUs."""
 
 
+def profile_before(spec: JobSpec) -> Profile:
+    """What is known of the job before it has run: nothing, but for jobs of simulations that say so."""
+    work = spec.simulated
+    if work is None:
+        return Profile()
+    return Profile(utilisation=work.profiled_utilisation, memory_peak_bytes=work.profiled_memory_bytes)
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A job that has not ended."""
 
