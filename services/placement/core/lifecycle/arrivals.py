@@ -72,7 +72,7 @@ def place_or_queue(cell: Cell, event: QuotaGranted | OpportunityGranted, turn: T
     if job.held:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
         return None
-    return Look(newcomer=job)
+    return Look()
 
 
 @machine.evolves(JobRejected, JobAbandoned, JobCancelled)
