@@ -7,7 +7,6 @@ python -m tests.corpus judge FILE                 # status 0 if enough reasons a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated

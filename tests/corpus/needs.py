@@ -37,7 +37,9 @@ NEEDS: dict[str, Callable[[], bool]] = {
     **{name: _command(name) for name in ("aws", "curl", "git", "go", "java", "make", "node", "perl")},
     **{name: _command(name) for name in ("valgrind", "wget")},
     **{name: _module(name) for name in ("aiohttp", "aiokafka", "httpx2", "numpy", "PIL", "psycopg", "pyarrow")},
-    **{name: _module(name) for name in ("pydantic", "pynvml", "requests", "scipy", "sklearn", "torch", "typer", "yaml")},
+    **{
+        name: _module(name) for name in ("pydantic", "pynvml", "requests", "scipy", "sklearn", "torch", "typer", "yaml")
+    },
     "memory_cgroup": _limits_memory,
     "mount": _mounts,
     "no_gpu": lambda: shutil.which("nvidia-smi") is None,
