@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUS ?= embedded
 TORCH ?= auto
+FAILURES ?= build/failures.jsonl
 
-.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench up clean
+.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench failures up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +75,11 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.live_against_simulated
 	$(BIN)/python -m tests.bench.starts
 	$(BIN)/python -m tests.bench.classifier
+
+failures: setup ## run the corpus of failing programs (about 5 minutes) and judge what is said of them
+	mkdir -p $(dir $(FAILURES))
+	$(BIN)/python -m tests.corpus run --out $(FAILURES); ran=$$?; \
+	$(BIN)/python -m tests.corpus judge $(FAILURES) && exit $$ran
 
 up: setup ## keep a cell running on this machine
 	$(BIN)/sanjaya up

@@ -36,6 +36,7 @@ GROUPS = {
     "data": "data",
     "rehearsing": "rehearse",
     "classifying": "classify rules",
+    "analyzing": "analyze",
     "what_if": "what-if",
     "planning": "solve simulate",
     "experiment": "generate experiment reproduce",

@@ -16,7 +16,7 @@ SECTIONS = {
     "Cluster": ("nodes gpus drain undrain tenants tenant policy settings", "what there is, and for which jobs"),
     "Log and audit": (
         "history usage events deadletter profile replay coordination interference rehearse what-if diff state export "
-        "archive classify rules",
+        "archive classify rules analyze",
         "what has happened, and whether it had to",
     ),
     "Before anything runs": ("data solve simulate generate experiment reproduce", "data, policies and traces, tried"),

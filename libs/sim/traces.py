@@ -1,7 +1,7 @@
 """Reading and writing traces (`traces/1`): one job per CSV line.
 
 Columns `job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s` and, optional,
-`user,class,priority,weight,deadline_s,gpu_type,status,attempts,elastic_min,elastic_max`. An empty cell is
+`user,class,priority,weight,deadline_s,gpu_type,status,attempts,elastic_min,elastic_max,queue_s`. An empty cell is
 unknown. Work is given as `total_steps`, to be run at the rate that the throughput table has for (`model`,
 `batch_size`, `gpus`), or as `duration_s` on dedicated GPUs of the reference type; one of them is needed.
 Rows need not be sorted. Columns that are not listed here are ignored with a warning.
@@ -32,6 +32,7 @@ OPTIONAL = (
     "attempts",
     "elastic_min",
     "elastic_max",
+    "queue_s",
 )
 
 
@@ -60,6 +61,8 @@ class TraceJob:
     """How often it was tried where the trace was recorded. Played likewise."""
     elastic_min: int | None = None
     elastic_max: int | None = None
+    queue_s: float | None = None
+    """How long it waited for its first GPUs where the trace was recorded. Never played."""
     max_retries: int = 0
     """Not a column: failed attempts that are repeated."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -169,6 +172,7 @@ def _cells(job: TraceJob) -> dict[str, str]:
         "attempts": cell(job.attempts),
         "elastic_min": cell(job.elastic_min),
         "elastic_max": cell(job.elastic_max),
+        "queue_s": cell(job.queue_s),
     }
 
 
@@ -262,6 +266,7 @@ def _job(row: _Row) -> TraceJob:
         attempts=row.whole("attempts", "a whole number from 1 on, or nothing", least=1),
         elastic_min=elastic_min,
         elastic_max=elastic_max,
+        queue_s=row.number("queue_s", "seconds, 0 or more, or nothing", lambda x: x >= 0),
     )
 
 

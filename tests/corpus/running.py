@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -70,7 +70,7 @@ def record(program: Program, store: str) -> Recorded:
         exit_code=code if code > 0 else 128 - code,
         signal=signal.Signals(-code).name if code < 0 else None,
         reason=program.reasons[0],
-        deciding_line=_labelled_line(program, log),
+        deciding_line=labelled_line(program, log),
         note=program.note,
     )
 
@@ -82,7 +82,12 @@ def _lay_out(program: Program, folder: Path) -> None:
         path.write_bytes(text.encode())
 
 
-def _labelled_line(program: Program, log: str) -> str | None:
+def labelled_line(program: Program, log: str) -> str | None:
+    """The line that a program's label names: one that is it, else one that has it; None where the label names none.
+
+    Raises:
+        NotAsMeant: there is no such line.
+    """
     if program.line is None:
         return None
     lines = log.splitlines()
@@ -177,10 +182,8 @@ class _Gang:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -37,7 +37,7 @@ class _Answers(BaseHTTPRequestHandler):
         else:
             self._send(200, "application/octet-stream", b"0123456789" * 20)
 
-    do_GET = do_HEAD = do_PUT = do_POST = answer
+    do_GET = do_HEAD = do_PUT = do_POST = answer  # noqa: N815 (names that the base class calls)
 
     def _refuse(self, status: int) -> None:
         said = HTTPStatus(status).phrase

@@ -1,0 +1,114 @@
+"""Jobs as a log shows them: one walk over control for their lives, one for their losses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from libs.contracts.base import Event
+from libs.contracts.envelope import Record
+from libs.contracts.failure_analysis import FailureClassified
+from libs.contracts.gateway import JobArrived
+from libs.contracts.introspection import HostProfiled, JobProfiled
+from libs.contracts.read_models import STATUS_BY_STATE
+from libs.inspect.convergence import curves_of
+from libs.inspect.logs import Log
+from libs.lifecycle import Lives
+from libs.lifecycle.books import Attempt, Holding
+from libs.studies.philly.observed import Failure, Host, Observed, StudyJob, Use
+
+
+def observed_log(log: Log, source: str) -> Observed:
+    """What a log says.
+
+    Args:
+        log: from its beginning.
+        source: its name, for the report.
+    """
+    walk = _Walk()
+    for record in log.control():
+        walk.take(record)
+    curves = curves_of(record.envelope for record in log.control())
+    return Observed(source=source, jobs=walk.jobs(), hosts=walk.hosts, curves=curves)
+
+
+class _Walk:
+    """Gathers what the events of control say of jobs and servers."""
+
+    def __init__(self) -> None:
+        self.hosts: list[Host] = []
+        self._lives = Lives()
+        self._asked: dict[str, tuple[int, str]] = {}
+        """{job id: (GPUs asked for, user)}."""
+        self._first: dict[str, float] = {}
+        self._run_s: defaultdict[str, float] = defaultdict(float)
+        self._uses: defaultdict[str, list[Use]] = defaultdict(list)
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._reasons: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self._now_s = 0.0
+
+    def take(self, record: Record) -> None:
+        """The next record."""
+        event, self._now_s = record.envelope.event, record.envelope.time_s
+        self._close(self._lives.take(event, self._now_s))
+        self._look_at(event)
+
+    def _look_at(self, event: Event) -> None:
+        if isinstance(event, JobArrived):
+            self._asked.setdefault(event.job_id, (event.spec.gpus.count, event.spec.user))
+        elif isinstance(event, JobProfiled):
+            self._use(event)
+        elif isinstance(event, HostProfiled) and event.memory_bytes > 0:
+            memory = event.memory_used_mean_bytes / event.memory_bytes
+            self.hosts.append(Host(event.cpu_utilisation_ratio, memory))
+        elif isinstance(event, FailureClassified):
+            self._reasons[event.job_id][event.attempt] = event.failure
+
+    def _use(self, event: JobProfiled) -> None:
+        life = self._lives.jobs.get(event.job_id)
+        if event.gpu_utilisation_ratio is not None and life is not None:
+            servers = len({task.node_id for task in life.gang})
+            self._uses[event.job_id].append(Use(event.gpu_utilisation_ratio, event.window_s, servers))
+
+    def _close(self, closed: Iterable[Attempt | Holding]) -> None:
+        for each in closed:
+            if isinstance(each, Attempt):
+                self._attempts[each.job_id, each.number] = each
+            else:
+                self._first.setdefault(each.job_id, each.begin_s)
+                self._run_s[each.job_id] += (self._now_s if each.end_s is None else each.end_s) - each.begin_s
+
+    def jobs(self) -> list[StudyJob]:
+        """All of them, in order of arrival; what still runs counts up to the end of the log."""
+        self._close(self._lives.open())
+        return [self._job(job_id) for job_id in self._lives.jobs]
+
+    def _job(self, job_id: str) -> StudyJob:
+        life = self._lives.jobs[job_id]
+        gpus, user = self._asked[job_id]
+        first = self._first.get(job_id)
+        return StudyJob(
+            job_id=job_id,
+            tenant=life.tenant,
+            user=user,
+            gpus=gpus,
+            status=STATUS_BY_STATE.get(life.state, ""),
+            delay_s=None if first is None else first - life.submitted_s,
+            run_s=self._run_s.get(job_id, 0.0),
+            retries=life.books.retries,
+            fair_share_s=life.books.fair_share_s,
+            fragmentation_s=life.books.fragmentation_s,
+            uses=tuple(self._uses.get(job_id, ())),
+            failures=tuple(
+                Failure(reason, self._runtime_s(job_id, number))
+                for number, reason in sorted(self._reasons.get(job_id, {}).items())
+            ),
+        )
+
+    def _runtime_s(self, job_id: str, number: int) -> float | None:
+        attempt = self._attempts.get((job_id, number))
+        if attempt is None:
+            return None
+        began = attempt.placed_s if attempt.started_s is None else attempt.started_s
+        ended = attempt.released_s if attempt.ended_s is None else attempt.ended_s
+        return None if ended is None else max(0.0, ended - began)

@@ -1,0 +1,91 @@
+"""What the study is made of: jobs as a log or a trace shows them. What is not known is None, or not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from libs.inspect.convergence import JobCurve
+
+
+class Needs(StrEnum):
+    """Kinds of data that tables and figures are made of; each says what is meant."""
+
+    STATUS = "how jobs ended"
+    GPU_TIME = "how long jobs had GPUs"
+    DELAY = "when jobs began"
+    CAUSES = "why jobs waited"
+    USE = "how busy GPUs were, per job"
+    SERVERS = "on how many servers jobs ran"
+    HOSTS = "how busy the servers' CPUs and memory were"
+    LOSSES = "losses per epoch"
+    RETRIES = "how often jobs were tried again"
+    REASONS = "why attempts failed"
+
+
+STATUSES = ("passed", "killed", "unsuccessful")
+"""The study's, in its order."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """How busy the GPUs of a job were over a window."""
+
+    ratio: float
+    window_s: float
+    servers: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed attempt and its reason."""
+
+    reason: str
+    runtime_s: float | None
+    """From its start to its failure; None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyJob:
+    """One job."""
+
+    job_id: str
+    tenant: str
+    user: str = ""
+    gpus: int
+    status: str = ""
+    """`passed`, `killed` or `unsuccessful`; empty: it has not ended, or that is not known."""
+    delay_s: float | None = None
+    """From its submission to its first GPUs."""
+    run_s: float | None = None
+    """With GPUs, all attempts together."""
+    retries: int | None = None
+    fair_share_s: float = 0.0
+    fragmentation_s: float = 0.0
+    uses: tuple[Use, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def gpu_s(self) -> float | None:
+        """GPU seconds."""
+        return None if self.run_s is None else self.run_s * self.gpus
+
+
+@dataclass(frozen=True)
+class Host:
+    """A server over a window."""
+
+    cpu_ratio: float
+    memory_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """A log or a trace."""
+
+    source: str
+    jobs: list[StudyJob]
+    hosts: list[Host] = field(default_factory=list)
+    curves: list[JobCurve] = field(default_factory=list)
+    lacks: dict[Needs, str] = field(default_factory=dict)
+    """{kind of data: what would have it}, where the source cannot have it."""

@@ -1,1 +1,0 @@
-"""Programs that really fail, and how well failure analysis tells why."""
