@@ -74,6 +74,7 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.live_against_simulated
 	$(BIN)/python -m tests.bench.starts
 	$(BIN)/python -m tests.bench.classifier
+	$(BIN)/python -m tests.bench.guests
 
 up: setup ## keep a cell running on this machine
 	$(BIN)/sanjaya up

@@ -7,7 +7,7 @@ is lenient where mini-batches are short, the second where they scatter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from libs.contracts.agent import JobResumed, JobSuspended
@@ -143,26 +143,31 @@ def _disturb(state: State, resident: Resident, now_s: float) -> None:
 
 
 def _hurt(owner: Resident, minibatch_s: float) -> bool:
-    if len(owner.alone_s) < FEWEST_PROFILES:
-        return False
-    excess_s = minibatch_s - median(owner.alone_s)
-    return excess_s > ABSOLUTE_S or excess_s > _tolerated_s(owner)
+    return len(owner.alone_s) >= FEWEST_PROFILES and any(slowed(owner.alone_s, minibatch_s))
 
 
-def _tolerated_s(owner: Resident) -> float:
-    alone_s = median(owner.alone_s)
-    scatter_s = SCATTER_OF_MAD * median(abs(each - alone_s) for each in owner.alone_s)
-    return RELATIVE_RATIO * alone_s + SCATTERS * scatter_s
+def slowed(alone_s: Sequence[float], minibatch_s: float) -> tuple[bool, bool]:
+    """Whether an owner's mini-batches count as slowed down by the paper's rule, and by the relative one.
+
+    Args:
+        alone_s: mean times of a mini-batch without guests, one per profile.
+        minibatch_s: that of a profile beside them.
+    """
+    usual_s = median(alone_s)
+    scatter_s = SCATTER_OF_MAD * median(abs(each - usual_s) for each in alone_s)
+    excess_s = minibatch_s - usual_s
+    return excess_s > ABSOLUTE_S, excess_s > RELATIVE_RATIO * usual_s + SCATTERS * scatter_s
 
 
 def _why(owner: Resident, beside: list[str], minibatch_s: float) -> Reason:
     alone_s = median(owner.alone_s)
     excess_s = minibatch_s - alone_s
+    absolute, relative = slowed(owner.alone_s, minibatch_s)
     numbers: dict[str, Number] = {
         "minibatch_s": round(minibatch_s, 6),
         "alone_s": round(alone_s, 6),
-        "absolute_rule": excess_s > ABSOLUTE_S,
-        "relative_rule": excess_s > _tolerated_s(owner),
+        "absolute_rule": absolute,
+        "relative_rule": relative,
         "profiles_alone": len(owner.alone_s),
     }
     return Reason(

@@ -91,9 +91,9 @@ class GpuPage:
         return self._numbers[OPEN]
 
     @property
-    def opened(self) -> int:
-        """How often that has become more than none."""
-        return self._numbers[OPENED]
+    def guests(self) -> tuple[int, int]:
+        """How many may pass their gates outside of gaps, and how often that has become more than none."""
+        return self._numbers[OPEN], self._numbers[OPENED]
 
     # The guests' side.
 
