@@ -44,12 +44,12 @@ class Signals:
     def move(self, pages: Sequence[GpuPage]) -> None:
         """The process uses these GPUs from now on."""
         self._pages = tuple(pages)
-        self._look([page.guests for page in self._pages])
+        self._look()
 
-    def _look(self, guests: list[tuple[int, int]]) -> None:
+    def _look(self) -> None:
         """Remember which guests may compute outside of gaps."""
-        self._guests = guests
-        self._beside = any(allowed for allowed, _ in guests)
+        self._guests = [page.guests for page in self._pages]
+        self._beside = any(allowed for allowed, _ in self._guests)
 
     def waits(self, workers: int) -> None:
         """It asks a DataLoader for its next batch."""
@@ -86,9 +86,8 @@ class Signals:
         for page in self._pages:
             page.own(self._pid)
             page.busy(until_s)
-        guests = [page.guests for page in self._pages]
-        if guests != self._guests:
-            self._look(guests)
+        if [page.guests for page in self._pages] != self._guests:
+            self._look()
         elif not self._beside:
             self.closed_minibatches += 1
 
