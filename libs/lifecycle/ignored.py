@@ -22,7 +22,7 @@ from libs.contracts.agent import (
     NodeLeaving,
 )
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureClassified
+from libs.contracts.failure_analysis import FailureClassified, FailureObserved, RulesLoaded
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
@@ -93,6 +93,7 @@ IGNORED: dict[type[Event], str] = {
     DeadLetterRetried: _NO_JOB,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
+    FailureObserved: "tells of a line; FailureClassified follows once the attempt has failed",
     GangReleased: "ends what GangReserved has begun",
     GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
     GpuIdle: _ALARM,
@@ -140,6 +141,7 @@ IGNORED: dict[type[Event], str] = {
     PackSucceeded: "judges a pack, which stays",
     PolicyChanged: _NO_JOB,
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
+    RulesLoaded: _NO_JOB,
     ServiceStarted: _NO_JOB,
     SettingChanged: _NO_JOB,
     SweepArrived: _OF_SWEEPS,

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from libs.sim.sharing.demands import GIB, Demand
+from libs.sim.sharing.episodes import News, coordinated
 from tests.bench._gate_costs import tell_costs
 from tests.bench._load import BUSY, in_use, said
 from tests.bench.report import Report
@@ -27,6 +29,8 @@ from tests.e2e.gating import COMPUTE_S, GUEST, OWNER, WAIT_S, CpuTime, Minibatch
 
 FREE_LEAST, GUARDED_MOST, GUEST_LEAST, BESIDE_MOST = 0.30, 0.04, 0.50, 0.05
 """Slowdown of the owner beside a free guest, else the run says nothing; behind gates; the guest's rate; CPU time."""
+CAPACITY_BYTES, ALIKE = 32 * GIB, 0.05
+"""Of the simulated GPU, more than both want; live and simulated progress differ by no more."""
 SHARES, SHARE_OFF = (0.1, 0.25, 0.5, 0.75), 0.05
 FACTORS, BACK_S, WINDOW_S = (0.8, 1.2, 3.0), 60.0, 5.0
 """Of the owner's work; it is to be back within the limit so soon, in windows of this length."""
@@ -53,6 +57,7 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
     if not rounds:
         return
     alone_rates: list[float] = []
+    alone_all: list[Minibatch] = []
     ratios: dict[str, list[float]] = {"free": [], "in gaps": [], "coordinated": []}
     taken: dict[str, list[float]] = {mode: [] for mode in ratios}
     rates: dict[str, list[float]] = {mode: [] for mode in ratios}
@@ -63,6 +68,7 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
             await gpu.minibatches(OWNER, SETTLED)
             with gpu.stopped(GUEST):
                 alone, _ = await block(gpu, block_s)
+            alone_all += alone
             await gpu.bound(GUEST, None if mode == "coordinated" else 0.0)
             found, rate = await block(gpu, block_s)
             ratios[mode].append(length_s(found) / length_s(alone) - 1.0)
@@ -83,6 +89,26 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
             guest_beside_owner_cpu=round(median(taken[mode]), 3),
             within_limit=is_within and (mode != "in gaps" or median(taken[mode]) <= BESIDE_MOST),
         )
+    by, at = median(ratios["coordinated"]), median(rates["coordinated"]) / guest_alone
+    tell_simulated(say, alone_all, guest_alone, live_owner=1.0 / (1.0 + by), live_guest=at)
+
+
+def tell_simulated(
+    say: Report, alone: Sequence[Minibatch], guest_per_s: float, *, live_owner: float, live_guest: float
+) -> None:
+    """What simulated coordination makes of such a pair: speeds, each a part of the speed alone."""
+    busy = sum(each.own_s for each in alone) / sum(each.took_s for each in alone)
+    owner = Demand(minibatch_s=length_s(alone), busy_ratio=min(1.0, busy), memory_bytes=GIB)
+    guest = Demand(minibatch_s=1.0 / guest_per_s, busy_ratio=1.0, memory_bytes=GIB)
+    settled = coordinated(CAPACITY_BYTES, owner, (guest,), News.GUEST)[-1]
+    say.row(
+        "the coordinated pair, live and simulated",
+        owner_live=round(live_owner, 3),
+        owner_simulated=round(settled.owner, 3),
+        guest_live=round(live_guest, 3),
+        guest_simulated=round(settled.guests[0], 3),
+        within_limit=abs(live_owner - settled.owner) <= ALIKE and abs(live_guest - settled.guests[0]) <= ALIKE,
+    )
 
 
 async def tell_phases(gpu: SharedCpu, say: Report, phase_s: float) -> None:

@@ -129,7 +129,7 @@ class CellPlan:
 
     def services(self) -> list[Command]:
         """Every service, the gateway last."""
-        others = ("introspection", "projection", GATEWAY)
+        others = ("failure_analysis", "introspection", "projection", GATEWAY)
         cores = [self._python(name, "libs.runtime", name) for name in roster().NAMES if name not in others]
         return [*cores, *(self._python(name, f"services.{name}") for name in others)]
 
