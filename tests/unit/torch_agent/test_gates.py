@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from torch_agent.harness.control import Allowance, ControlReader, allow, create_control
+from torch_agent.harness.gate import gate as gate_module
 from torch_agent.harness.gate import signals as signals_module
-from torch_agent.harness.gate.gate import is_free
+from torch_agent.harness.gate.gate import Gate, is_free
 from torch_agent.harness.gate.pace import CREDIT_S, Pace
 from torch_agent.harness.gate.signals import PATIENCE, Signals
 from torch_agent.harness.gate.spacing import Spacing
@@ -28,10 +31,22 @@ class Clock:
     """What `time.monotonic` says."""
 
     def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
+        self.now_s, self.computed_s = now_s, 0.0
 
     def monotonic(self) -> float:
         return self.now_s
+
+    def process_time(self) -> float:
+        return self.computed_s
+
+    def compute(self, seconds: float) -> None:
+        """On a CPU of its own."""
+        self.now_s += seconds
+        self.computed_s += seconds
+
+    def sleep(self, bell: int, now_s: float, longest_s: float) -> None:
+        """In the place of a page's."""
+        self.now_s = now_s + longest_s
 
 
 @pytest.fixture
@@ -122,6 +137,33 @@ def test_a_share_beside_no_owner_is_kept_to_and_one_with_several_gpus_waits_for_
     other.own(os.getpid())
     other.busy(until_s=10.05)
     assert not is_free([page, other], 0.0, 10.0, GUARD_S)
+
+
+def test_a_gate_without_an_owner_sleeps_as_long_as_it_has_to_idle(page: GpuPage):
+    began_s = time.monotonic()
+    page.sleep(page.listen(began_s), began_s, 0.05)
+    assert time.monotonic() - began_s >= 0.05, "it would look around, and compute by that"
+    page.own(os.getpid())
+    page.busy(until_s=began_s)
+    page.sleep(page.listen(began_s), began_s, 600.0)  # it is over when the owner has been silent
+
+
+def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_share(
+    page: GpuPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock(1000.0)
+    monkeypatch.setattr(gate_module, "time", clock)
+    monkeypatch.setattr(page, "sleep", clock.sleep)
+    create_control(tmp_path)
+    gate = Gate(ControlReader(str(tmp_path)), [page], None)
+    for share, seconds in ((0.5, 1.0), (1.0, 100.0), (0.5, 1.0)):
+        allow(tmp_path, Allowance(role="guest", memory_limit_bytes=None, share_ratio=share))
+        ends_s = clock.now_s + seconds
+        while clock.now_s < ends_s:
+            clock.compute(0.002)
+            gate()
+    assert clock.now_s == pytest.approx(1102.0, abs=0.1)
+    assert gate.closed_s == pytest.approx(1.0, abs=0.1), "half of the two seconds with a share"
 
 
 def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: GpuPage, clock: Clock):
