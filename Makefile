@@ -75,6 +75,7 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.live_against_simulated
 	$(BIN)/python -m tests.bench.starts
 	$(BIN)/python -m tests.bench.classifier
+	$(BIN)/python -m tests.bench.guests
 
 failures: setup ## run the corpus of failing programs (about 5 minutes) and judge what is said of them
 	mkdir -p $(dir $(FAILURES))

@@ -26,7 +26,7 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
 
 
 def has_to_shrink(occupant: Occupant) -> bool:
-    """Whether a smaller limit than one that may be in force waits for its next boundary; never where none is applied."""
+    """Whether a smaller limit than one that may be in force waits for its next boundary; never where none applies."""
     if not occupant.seen.limited:
         return False
     newest = occupant.limit_bytes

@@ -16,8 +16,15 @@ RESULTS = Path(__file__).with_name("results")
 class Report:
     """Rows of named figures, printed as they come, written as JSON and as a table."""
 
-    def __init__(self, name: str, title: str) -> None:
-        self._name, self._title = name, title
+    def __init__(self, name: str, title: str, *, module: str = "") -> None:
+        """An empty one.
+
+        Args:
+            name: of its files.
+            title: of its table.
+            module: of this folder, that measures; empty: the one of this name.
+        """
+        self._name, self._title, self._module = name, title, module or name
         self._rows: list[dict[str, Any]] = []
 
     def row(self, what: str, **figures: Any) -> None:
@@ -34,7 +41,7 @@ class Report:
         RESULTS.mkdir(exist_ok=True)
         about = {
             "title": self._title,
-            "command": f"python -m tests.bench.{self._name} {' '.join(sys.argv[1:])}".strip(),
+            "command": f"python -m tests.bench.{self._module} {' '.join(sys.argv[1:])}".strip(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": machine(),
         }

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from torch_agent.harness.control import current_allowance
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 
-from libs.contracts.agent import JobStarted, NodeJoined
+from libs.contracts.agent import JobExited, JobStarted, NodeJoined
 from libs.contracts.base import Event
-from libs.contracts.placement import SetClass, SetComputeShare
+from libs.contracts.placement import SetClass, SetComputeShare, StopTask
+from libs.contracts.reasons import Reason
 from libs.testing.builders import launch
 from tests.integration.agent_case import AgentCase
 
 SCRIPT = Path(__file__).with_name("gate_script.py")
+EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
 COMPUTE_S, WAIT_S = 0.020, 0.040
 OWNER, GUEST = "owner", "guest"
 WARM = 5
@@ -49,7 +55,7 @@ class SharedCpu:
         self.facts: list[Event] = []
 
     async def __aenter__(self) -> Self:
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         await self.case.__aenter__()
         joined = await self.case.fact(NodeJoined)
         assert len(joined.gpu_cpus) == 1
@@ -61,6 +67,10 @@ class SharedCpu:
     async def start(self, name: str, *arguments: float, role: str, packed_with: Sequence[str] = ()) -> None:
         """Start one of the two scripts, and wait until it trains. Packed with the other, it has no gates."""
         command = [sys.executable, str(SCRIPT), name, str(self.folder), *map(str, arguments)]
+        await self.run(name, command, role=role, packed_with=packed_with)
+
+    async def run(self, name: str, command: Sequence[str], *, role: str, packed_with: Sequence[str] = ()) -> None:
+        """Start any script that trains, and wait until it does."""
         await self.case.order(launch(name, *command, role=role, packed_with=list(packed_with)))
         started = await self.until(JobStarted, lambda fact: fact.job_id == name)
         self.pids[name] = started.pid
@@ -84,6 +94,40 @@ class SharedCpu:
         """No more of the GPU's time than this share."""
         await self.case.order(SetComputeShare(node_id="n1", job_id=name, attempt=1, share_ratio=share_ratio))
 
+    @contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """It stands still meanwhile. A guest should have a bound of 0: coordination is to see that nothing is open."""
+        os.kill(self.pids[name], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pids[name], signal.SIGCONT)
+
+    async def stop(self, *names: str) -> None:
+        """End tasks."""
+        reason = Reason(code="Test", message="measured")
+        orders = [StopTask(node_id="n1", job_id=name, attempt=1, grace_s=0.0, reason=reason) for name in names]
+        await self.case.order(*orders)
+        for _ in names:
+            await self.until(JobExited, lambda fact: fact.job_id in names)
+
+    async def gives(self, name: str, share_ratio: float) -> None:
+        """Bound a guest without an owner, and wait until it keeps to that."""
+        await self.bound(name, share_ratio)
+        while current_allowance(self.case.task_folder(name) / "pages")[1].share_ratio != share_ratio:
+            await asyncio.sleep(0.02)
+        await self.minibatches(name, 1)
+
+    def watch(self) -> None:
+        """Have the owner measure the guest's CPU time."""
+        (self.folder / GUEST).write_text(str(self.pids[GUEST]))
+
+    def change(self, factor: float) -> None:
+        """The owner's mini-batches are so many times as much work as at first."""
+        part = self.folder / "factor.part"
+        part.write_text(str(factor))
+        part.rename(self.folder / "factor")
+
     def page(self, name: str) -> PageReading | None:
         """What the process last said; None before its first mini-batch."""
         found = pages(self.case.task_folder(name) / "pages")
@@ -102,9 +146,22 @@ class SharedCpu:
 
     def owners(self, since_s: float, until_s: float) -> list[Minibatch]:
         """The owner's mini-batches that lie in this time."""
-        lines = (self.folder / f"{OWNER}.lines").read_text().splitlines(keepends=True)
-        found = [Minibatch(*map(float, line.split())) for line in lines if line.endswith("\n")]
+        found = [Minibatch(*numbers) for numbers in self._numbers(OWNER)]
         return [each for each in found if since_s < each.at_s - each.took_s and each.at_s <= until_s]
+
+    def rate_of_guest(self, since_s: float, until_s: float) -> float:
+        """Mini-batches of the guest per second in this time."""
+        return sum(since_s < at_s <= until_s for at_s, _ in self._numbers(GUEST)) / (until_s - since_s)
+
+    def _numbers(self, name: str) -> list[list[float]]:
+        """Of its whole lines."""
+        lines = (self.folder / f"{name}.lines").read_text().splitlines(keepends=True)
+        return [[float(number) for number in line.split()] for line in lines if line.endswith("\n")]
+
+
+def example(name: str, *options: str) -> list[str]:
+    """The command line of an example that trains until it is ended."""
+    return [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "100000000", *options]
 
 
 def beside(minibatches: list[Minibatch]) -> float:

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from torch_agent.harness.control import current_allowance
 
 from tests.e2e.gating import COMPUTE_S, GUEST, OWNER, WAIT_S, CpuTime, SharedCpu, beside
 
@@ -24,7 +23,7 @@ async def test_a_guest_computes_in_the_gaps_of_its_owner_and_not_beside_it(tmp_p
     async with SharedCpu(tmp_path) as gpu:
         await gpu.start(OWNER, COMPUTE_S, WAIT_S, role="owner")
         await gpu.start(GUEST, role="owner", packed_with=[OWNER])  # at first nothing divides the CPU but the kernel
-        (gpu.folder / "guest").write_text(str(gpu.pids[GUEST]))
+        gpu.watch()
         free = await taken_beside(gpu)
         await gpu.bound(GUEST, 0.0)  # the gaps alone: what it might have beside them is measured in wall time
         await gpu.be(GUEST, "guest")
@@ -45,10 +44,7 @@ async def test_a_guest_has_the_share_of_the_time_that_it_is_given(tmp_path: Path
     async with SharedCpu(tmp_path) as gpu:
         await gpu.start(GUEST, role="guest")
         for share in (0.1, 0.25, 0.5, 0.75):
-            await gpu.bound(GUEST, share)
-            while current_allowance(gpu.case.task_folder(GUEST) / "pages")[1].share_ratio != share:
-                await asyncio.sleep(0.02)
-            await gpu.minibatches(GUEST, 1)
+            await gpu.gives(GUEST, share)
             had_s = await had(gpu)
             assert had_s.run_s <= (share + 0.1) * SHARE_S, share
             assert had_s.run_s + had_s.ready_s >= (share - 0.1) * SHARE_S, "what it lacks, the machine owes it"

@@ -91,9 +91,9 @@ class GpuPage:
         return self._numbers[OPEN]
 
     @property
-    def opened(self) -> int:
-        """How often that has become more than none."""
-        return self._numbers[OPENED]
+    def guests(self) -> tuple[int, int]:
+        """How many may pass their gates outside of gaps, and how often that has become more than none."""
+        return self._numbers[OPEN], self._numbers[OPENED]
 
     # The guests' side.
 
@@ -120,8 +120,10 @@ class GpuPage:
 
     def sleep(self, bell: int, now_s: float, longest_s: float) -> None:
         """Wait until guests are woken, the owner has been silent, or so long."""
-        silent_s = self._times[SILENT_AFTER] - now_s
-        self._bell.wait(bell, min(longest_s, max(silent_s, 0.0) + SHORTEST_SLEEP_S))
+        if self._numbers[OWNER_PID]:
+            silent_s = self._times[SILENT_AFTER] - now_s
+            longest_s = min(longest_s, max(silent_s, 0.0) + SHORTEST_SLEEP_S)
+        self._bell.wait(bell, longest_s)
 
     # The agent's side.
 

@@ -69,6 +69,8 @@ class Compute:
         self._at_s = 0.0
         if self._gate is not None:
             self._gate.reset()
+        if self._signals is not None:
+            self._signals.forked()
 
     def waits(self, workers: int) -> None:
         """A DataLoader with so many workers is asked for its next batch, on the training thread."""

@@ -64,6 +64,8 @@ class Gate:
         self.spacing_p99_s = 0.0
         self._guard_s = GUARD_LEAST_S
         self._pace, self._spacing = Pace(), Spacing()
+        self._paces = False
+        """The time since the last gate belongs to a share."""
         self._checked_s = self._group_s = self._processor_s()
         self._measures, self._measure_at = False, 1
 
@@ -79,6 +81,8 @@ class Gate:
         share = self._control.share_ratio
         if share < 1.0:
             self._keep_to(share)
+        else:
+            self._paces = False
         if self.passed >= self._measure_at:
             self._measures, self._group_s = True, self._processor_s()
 
@@ -96,11 +100,20 @@ class Gate:
             self._in_flight.launches()
         now_s = time.monotonic()
         if is_free(self._pages, share, now_s, self._guard_s):
-            self._pace.starts(now_s)
-        elif share > 0.0:
+            self._paces = False
+        elif share <= 0.0:
+            self._paces = False
+            self._wait(now_s)
+        elif self._paces:
             self._idle(now_s, share)
         else:
-            self._wait(now_s)
+            self._begin_pace(now_s)
+
+    def _begin_pace(self, now_s: float) -> None:
+        """What was computed until now belongs to no share, as in a gap or with all of the GPU's time."""
+        self._paces = True
+        self._pace.starts(now_s)
+        self._checked_s = self._processor_s()
 
     def _idle(self, now_s: float, share: float) -> None:
         """As long as the share demands it."""
@@ -119,6 +132,7 @@ class Gate:
             pace.idled(now_s, share)
             share = self._control.share_ratio
             if is_free(self._pages, share, now_s, self._guard_s):
+                self._paces = False
                 return
 
     def _wait(self, now_s: float) -> None:
@@ -130,7 +144,6 @@ class Gate:
             if share > 0.0 or is_free(self._pages, share, now_s, self._guard_s) or self._control.suspends:
                 break
         self.closed_s += now_s - began_s
-        self._pace.starts(now_s)
 
     def _sleep(self, now_s: float, longest_s: float, share: float) -> bool:
         """Until the owner rings, or so long. Returns whether the gate is found open before that."""

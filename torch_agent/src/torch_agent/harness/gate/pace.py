@@ -26,7 +26,7 @@ class Pace:
 
     def starts(self, now_s: float) -> None:
         """Count from now on: the time since the last call belongs to no share, as that of gaps does not."""
-        self._at_s = now_s
+        self._at_s, self._unchecked_s = now_s, 0.0
 
     def computed(self, now_s: float, share: float) -> None:
         """All the time since the last call was computing, as far as is known.

@@ -28,6 +28,8 @@ class Signals:
     def __init__(self, pages: Sequence[GpuPage]) -> None:
         """Of a process that uses these GPUs."""
         self._waits = Waits()
+        self._workers = 0
+        self._pid = os.getpid()
         self._usual_s = 0.0
         self._patience_s = IDLE_S
         self._waits_since_s = 0.0
@@ -35,18 +37,25 @@ class Signals:
         """During which no guest was allowed to compute beside this process."""
         self.move(pages)
 
+    def forked(self) -> None:
+        """In the child: it speaks for itself."""
+        self._pid = os.getpid()
+
     def move(self, pages: Sequence[GpuPage]) -> None:
         """The process uses these GPUs from now on."""
         self._pages = tuple(pages)
-        self._guests = self._seen()
+        self._look()
 
-    def _seen(self) -> list[tuple[int, int]]:
-        """Per GPU how many guests may compute outside of gaps, and how often that has begun."""
-        return [(page.open, page.opened) for page in self._pages]
+    def _look(self) -> None:
+        """Remember which guests may compute outside of gaps."""
+        self._guests = [page.guests for page in self._pages]
+        self._beside = any(allowed for allowed, _ in self._guests)
 
     def waits(self, workers: int) -> None:
         """It asks a DataLoader for its next batch."""
-        self._waits.pattern(workers)
+        if workers != self._workers:
+            self._workers = workers
+            self._waits.pattern(workers)
         now_s = self._waits_since_s = time.monotonic()
         until_s = now_s + self._waits.expected_s()
         for page in self._pages:
@@ -73,17 +82,17 @@ class Signals:
             took_s = min(took_s, UNUSUAL * usual_s) if usual_s else took_s
             self._usual_s = usual_s = usual_s + SMOOTHING * (took_s - usual_s) if usual_s else took_s
             self._patience_s = max(IDLE_S, PATIENCE * usual_s)
-        until_s, pid = time.monotonic() + self._patience_s, os.getpid()
+        until_s = time.monotonic() + self._patience_s
         for page in self._pages:
-            page.own(pid)
+            page.own(self._pid)
             page.busy(until_s)
-        guests = self._seen()
-        if guests == self._guests and not any(allowed for allowed, _ in guests):
+        if [page.guests for page in self._pages] != self._guests:
+            self._look()
+        elif not self._beside:
             self.closed_minibatches += 1
-        self._guests = guests
 
     def ends(self) -> None:
         """The process ends, or is no owner's any more."""
         for page in self._pages:
-            if page.owner_pid == os.getpid():
+            if page.owner_pid == self._pid:
                 page.clear()

@@ -1,0 +1,141 @@
+"""Owners beside guests, pair by pair: how many are slowed down? (Section 5.3, table 5.)
+
+Each pair of examples is on one virtual GPU with a CPU of its own, under a real agent. Blocks with the guest stopped and
+with both follow one another; each is a profile, and the rules are those of introspection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from libs.policies.estimation.slowdown import Slowdown, slowdown
+from tests.bench._load import BUSY, in_use, said
+from tests.bench.report import Report
+from tests.e2e.gating import SharedCpu, example
+
+OWNERS = (
+    ("mlp",),
+    ("cnn",),
+    ("autoencoder",),
+    ("lstm",),
+    ("transformer",),
+    ("mlp", "--pause", "0.05"),
+    ("cnn", "--pause", "0.05"),
+    ("lstm", "--pause", "0.2"),
+)
+GUESTS = ("mlp", "cnn", "autoencoder", "lstm", "transformer")
+SETTLED = 25
+"""Mini-batches after which an owner is stable beside a guest that has come."""
+RULES: dict[str, tuple[float, Callable[[Slowdown], bool]]] = {
+    "the paper's rule, 10 ms": (0.99, lambda found: found.by_absolute_rule),
+    "the relative rule, 3 % beyond the scatter": (0.95, lambda found: found.by_relative_rule),
+}
+"""{rule: part of the owners that are not slowed down by it, at least; the rule}."""
+BLOCKS_LEAST = 3
+"""Of each kind: the scatter of fewer says nothing."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pair: mean lengths of the owner's mini-batches, a block each."""
+
+    name: str
+    alone_s: list[float]
+    beside_s: list[float]
+    guest_per_s: float
+
+    @property
+    def slowdown(self) -> Slowdown:
+        """Of the block in the middle."""
+        return slowdown(self.alone_s, median(self.beside_s))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of the command line."""
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--blocks", type=int, default=5, help=f"of each kind, {BLOCKS_LEAST} at least")
+    parser.add_argument("--block-s", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Measure and write the results; returns whether they are within their limits."""
+    used = in_use()
+    say = Report("antman_pairs", f"Owners beside guests, pair by pair{said(used)}", module="antman")
+    say.row("CPUs in use by others at the beginning", part=round(used, 2), within_limit=used <= BUSY)
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = asyncio.run(_measure(Path(folder), say, options))
+    for rule, (least, is_slowed) in RULES.items():
+        named = [pair.name for pair in pairs if is_slowed(pair.slowdown)]
+        part = 1.0 - len(named) / len(pairs)
+        exceptions = "; ".join(named) or "none"
+        say.row(f"owners not slowed by {rule}", part=round(part, 3), exceptions=exceptions, within_limit=part >= least)
+    say.write()
+    return say.all_within_limits()
+
+
+def drawn(count: int, seed: int) -> list[tuple[tuple[str, ...], str]]:
+    """So many pairs; none comes again before all others have."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    source = random.Random(seed)
+    while len(found) < count:
+        every = [(owner, guest) for owner in OWNERS for guest in GUESTS]
+        source.shuffle(every)
+        found += every
+    return found[:count]
+
+
+async def _measure(folder: Path, say: Report, options: argparse.Namespace) -> list[Measured]:
+    found = []
+    async with SharedCpu(folder) as gpu:
+        for number, (owner, guest) in enumerate(drawn(options.pairs, options.seed), 1):
+            pair = await _pair(gpu, number, owner, guest, max(BLOCKS_LEAST, options.blocks), options.block_s)
+            found.append(pair)
+            say.row(
+                pair.name,
+                alone_ms=round(pair.slowdown.alone_s * 1e3, 2),
+                beside_ms=round(pair.slowdown.beside_s * 1e3, 2),
+                slowed_by=round(pair.slowdown.excess_ratio, 4),
+                guest_per_s=round(pair.guest_per_s, 1),
+                slowed_by_the_papers_rule=pair.slowdown.by_absolute_rule,
+                slowed_by_the_relative_rule=pair.slowdown.by_relative_rule,
+            )
+    return found
+
+
+async def _pair(
+    gpu: SharedCpu, number: int, owner: tuple[str, ...], guest: str, blocks: int, block_s: float
+) -> Measured:
+    first, second = f"owner-{number}", f"guest-{number}"
+    await gpu.run(first, example(*owner), role="owner")
+    await gpu.run(second, example(guest), role="guest")
+    await gpu.minibatches(first, SETTLED)
+    alone_s, beside_s, rates = [], [], []
+    for _ in range(blocks):
+        await gpu.bound(second, 0.0)
+        with gpu.stopped(second):
+            alone_s.append(await _minibatch_s(gpu, first, block_s))
+        await gpu.bound(second, None)
+        before = gpu.done(second)
+        beside_s.append(await _minibatch_s(gpu, first, block_s))
+        rates.append((gpu.done(second) - before) / block_s)
+    await gpu.stop(first, second)
+    return Measured(f"{' '.join(owner)} beside {guest}", alone_s, beside_s, median(rates))
+
+
+async def _minibatch_s(gpu: SharedCpu, name: str, block_s: float) -> float:
+    """Mean length of its mini-batches from now on, from boundary to boundary."""
+    await gpu.minibatches(name, 1)
+    first = gpu.page(name)
+    await asyncio.sleep(block_s)
+    await gpu.minibatches(name, 1)
+    last = gpu.page(name)
+    assert first is not None and last is not None
+    return (last.last_boundary_s - first.last_boundary_s) / (last.minibatches_total - first.minibatches_total)

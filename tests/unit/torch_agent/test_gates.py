@@ -1,0 +1,239 @@
+"""How a guest's gate divides the time of a GPU, on a clock of the test."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from torch_agent.harness.control import Allowance, ControlReader, allow, create_control
+from torch_agent.harness.gate import gate as gate_module
+from torch_agent.harness.gate import signals as signals_module
+from torch_agent.harness.gate.gate import Gate, is_free
+from torch_agent.harness.gate.pace import CREDIT_S, Pace
+from torch_agent.harness.gate.signals import PATIENCE, Signals
+from torch_agent.harness.gate.spacing import Spacing
+from torch_agent.harness.gate.waits import Waits
+from torch_agent.harness.gpu_page import FAR_S, IDLE_S, GpuPage, create
+from torch_agent.harness.versions import UnknownVersion, Unreadable
+
+GUARD_S = 0.001
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> GpuPage:
+    create(tmp_path / "0.page")
+    return GpuPage(tmp_path / "0.page")
+
+
+class Clock:
+    """What `time.monotonic` says."""
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s, self.computed_s = now_s, 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def process_time(self) -> float:
+        return self.computed_s
+
+    def compute(self, seconds: float) -> None:
+        """On a CPU of its own."""
+        self.now_s += seconds
+        self.computed_s += seconds
+
+    def sleep(self, bell: int, now_s: float, longest_s: float) -> None:
+        """In the place of a page's."""
+        self.now_s = now_s + longest_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock(1000.0)
+    monkeypatch.setattr(signals_module, "time", found)
+    return found
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.75])
+def test_a_share_is_met_although_every_sleep_is_too_long(share: float):
+    pace, now_s, computed_s = Pace(), 0.0, 0.0
+    pace.starts(now_s)
+    for _ in range(5000):
+        now_s, computed_s = now_s + 0.002, computed_s + 0.002
+        pace.computed(now_s, share)
+        while idle_s := pace.idle_s(share):
+            now_s += idle_s * 1.3 + 0.0005
+            pace.idled(now_s, share)
+    assert computed_s / now_s == pytest.approx(share, abs=0.005)
+
+
+def test_time_that_the_processor_did_not_have_is_not_owed():
+    pace = Pace()
+    pace.starts(0.0)
+    pace.computed(1.0, 0.5)
+    pace.check(processor_s=0.5)
+    assert pace.idle_s(0.5) == 0.0, "it had its half"
+
+
+def test_a_guest_that_has_waited_long_is_not_ahead_by_more_than_a_group():
+    pace = Pace()
+    pace.starts(0.0)
+    pace.idled(100.0, 0.5)
+    pace.computed(100.0 + 4 * CREDIT_S, 0.5)
+    assert pace.idle_s(0.5) == pytest.approx(2 * CREDIT_S)
+
+
+def test_waits_are_expected_by_their_place_among_the_workers():
+    waits = Waits()
+    waits.pattern(2)
+    assert waits.expected_s() == 0.0, "nothing is known"
+    for _ in range(8):
+        waits.took(0.040)
+        waits.took(0.001)
+    assert waits.expected_s() == 0.040
+    waits.took(0.040)
+    assert waits.expected_s() == 0.001
+    waits.pattern(3)
+    assert waits.expected_s() == 0.0, "another loader"
+
+
+def test_the_longest_groups_are_known():
+    spacing = Spacing()
+    assert spacing.p99_s() == 0.0
+    for _ in range(980):
+        spacing.took(0.0003)
+    for _ in range(20):
+        spacing.took(0.00425)
+    assert spacing.p99_s() == pytest.approx(0.0043)
+
+
+def test_a_guest_computes_while_its_owner_waits_and_not_shortly_before_that_ends(page: GpuPage):
+    assert is_free([page], 0.0, 10.0, GUARD_S), "there is no owner"
+    page.own(os.getpid())
+    page.busy(until_s=10.05)
+    assert not is_free([page], 0.0, 10.0, GUARD_S)
+    page.wait_for_data(10.0, until_s=10.02)
+    assert is_free([page], 0.0, 10.01, GUARD_S)
+    assert not is_free([page], 0.0, 10.0195, GUARD_S)
+    page.busy(until_s=10.05)
+    assert not is_free([page], 0.0, 10.021, GUARD_S)
+
+
+def test_an_owner_that_is_silent_counts_as_waiting_also_one_of_another_life_of_the_machine(page: GpuPage):
+    page.own(os.getpid())
+    page.busy(until_s=10.0)
+    assert page.gap_s(9.9) == 0.0
+    assert page.gap_s(10.1) == float("inf")
+    page.busy(until_s=10.0 + 2 * FAR_S)
+    assert page.gap_s(10.0) == float("inf")
+
+
+def test_a_share_beside_no_owner_is_kept_to_and_one_with_several_gpus_waits_for_all(page: GpuPage, tmp_path: Path):
+    assert not is_free([page], 0.5, 10.0, GUARD_S)
+    create(tmp_path / "1.page")
+    other = GpuPage(tmp_path / "1.page")
+    other.own(os.getpid())
+    other.busy(until_s=10.05)
+    assert not is_free([page, other], 0.0, 10.0, GUARD_S)
+
+
+def test_a_gate_without_an_owner_sleeps_as_long_as_it_has_to_idle(page: GpuPage):
+    began_s = time.monotonic()
+    page.sleep(page.listen(began_s), began_s, 0.05)
+    assert time.monotonic() - began_s >= 0.05, "it would look around, and compute by that"
+    page.own(os.getpid())
+    page.busy(until_s=began_s)
+    page.sleep(page.listen(began_s), began_s, 600.0)  # it is over when the owner has been silent
+
+
+def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_share(
+    page: GpuPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock(1000.0)
+    monkeypatch.setattr(gate_module, "time", clock)
+    monkeypatch.setattr(page, "sleep", clock.sleep)
+    create_control(tmp_path)
+    gate = Gate(ControlReader(str(tmp_path)), [page], None)
+    for share, seconds in ((0.5, 1.0), (1.0, 100.0), (0.5, 1.0)):
+        allow(tmp_path, Allowance(role="guest", memory_limit_bytes=None, share_ratio=share))
+        ends_s = clock.now_s + seconds
+        while clock.now_s < ends_s:
+            clock.compute(0.002)
+            gate()
+    assert clock.now_s == pytest.approx(1102.0, abs=0.1)
+    assert gate.closed_s == pytest.approx(1.0, abs=0.1), "half of the two seconds with a share"
+
+
+def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: GpuPage, clock: Clock):
+    signals = Signals([page])
+
+    def counted(took_s: float = 0.02) -> int:
+        before = signals.closed_minibatches
+        clock.now_s += took_s
+        signals.boundary(took_s)
+        return signals.closed_minibatches - before
+
+    assert counted() == 1
+    page.allow(1)
+    assert counted() == 0, "it is let in"
+    page.allow(0)
+    assert counted() == 0, "it was, at first"
+    assert counted() == 1
+    page.allow(1)
+    page.allow(0)
+    assert counted() == 0, "it was, in between"
+    assert counted() == 1
+
+
+def test_an_owner_is_given_two_of_its_mini_batches_before_it_counts_as_silent(page: GpuPage, clock: Clock):
+    signals = Signals([page])
+    for took_s in (0.0, 0.2, 0.2):
+        signals.boundary(took_s)
+    assert page.gap_s(clock.now_s + PATIENCE * 0.2 - 0.001) == 0.0
+    assert page.gap_s(clock.now_s + PATIENCE * 0.2 + 0.001) == float("inf")
+    clock.now_s += PATIENCE * 0.2
+    signals.goes_on()
+    assert page.gap_s(clock.now_s + IDLE_S) == 0.0, "it computes gradients"
+    signals.ends()
+    assert page.owner_pid == 0
+
+
+def test_an_owner_says_for_how_long_it_will_wait(page: GpuPage, clock: Clock):
+    signals = Signals([page])
+    signals.boundary(0.0)
+    for _ in range(8):
+        signals.waits(0)
+        clock.now_s += 0.03
+        signals.computes()
+        assert page.gap_s(clock.now_s) == 0.0
+    signals.waits(0)
+    assert page.gap_s(clock.now_s) == pytest.approx(0.03)
+
+
+def test_a_child_of_the_owner_does_not_take_its_signals_away(page: GpuPage):
+    signals = Signals([page])
+    signals.boundary(0.0)
+    child = os.fork()
+    if child == 0:
+        signals.forked()
+        signals.ends()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert page.owner_pid == os.getpid()
+
+
+def test_what_is_no_page_is_refused_and_a_newer_one_stays(tmp_path: Path):
+    path = tmp_path / "0.page"
+    path.write_bytes(b"x")
+    with pytest.raises(Unreadable, match="1 bytes; expected a page of a GPU"):
+        GpuPage(path)
+    create(path)
+    GpuPage(path)
+    newer = bytearray(path.read_bytes())
+    newer[4] += 1
+    path.write_bytes(newer)
+    with pytest.raises(UnknownVersion):
+        create(path)
+    assert path.read_bytes() == newer
