@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,16 @@ from libs.contracts.cluster import PortRange
 from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import RUNNERS, found_runner
 from torch_agent.processes import machine_cpus, machine_memory_bytes
+
+
+class Scale(Enum):
+    """Whether the agent limits the memory of its tasks."""
+
+    AUTO = "auto"
+    """On virtual GPUs, where that works."""
+    YES = "yes"
+    """On real ones, too."""
+    NO = "no"
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Options:
     gpu_type: str
     gpu_memory_bytes: int
     """Of one virtual GPU; 0: an equal share of the machine's memory."""
+    scale_memory: Scale
     rack: str
     address: str
     rendezvous_ports: PortRange
@@ -49,6 +61,8 @@ class Options:
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
+    part_of_machine: int
+    """So many agents share this machine."""
     cpus: int
     """Those that tasks may use: the first of this machine's that the agent itself may use."""
     memory_bytes: int
@@ -94,6 +108,12 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
     add("--gpu-type", default="virtual", help="type of the virtual GPUs")
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add(
+        "--scale-memory",
+        choices=[each.value for each in Scale],
+        default=env("SANJAYA_SCALE_MEMORY", Scale.AUTO.value),
+        help="move GPU memory of running tasks to the host when others need it; auto: on virtual GPUs, where it works",
+    )
     add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
     add(
         "--memory",
@@ -204,6 +224,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
     if found.memory is not None and found.memory < 0:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
+    if found.scale_memory not in [each.value for each in Scale]:  # argparse checks no default
+        parser.error(f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}")
     if found.part_of_machine < 1:
         parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     try:
@@ -225,6 +247,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         virtual_gpus=found.virtual_gpus,
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,
+        scale_memory=Scale(found.scale_memory),
         rack=found.rack,
         address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,
@@ -233,6 +256,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
+        part_of_machine=found.part_of_machine,
         cpus=found.cpus or max(1, most // found.part_of_machine),
         memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         setups_most_bytes=int(found.setups_gib * 2**30),

@@ -147,7 +147,8 @@ class Coordinator:
                 living_pages(tasks.folder(task).pages),
                 self._gang(tasks, task),
                 told=self._sharing.told(tasks.folder(task)),
-                scales_memory=self._scales,
+                # Images bring a C library of their own, which nothing is preloaded into.
+                scales_memory=self._scales and not (self._virtual and task.order.image),
                 computed_s=run_s if self._virtual else _unknown,
                 now_s=time.time(),
             )
