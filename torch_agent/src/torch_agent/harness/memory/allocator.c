@@ -221,11 +221,11 @@ static uint32_t allocate(size_t size) {
 }
 
 static void give_up(uint32_t b) {
-    if (blocks[b].state == DEVICE) {
+    if (blocks[b].state == DEVICE && now.device <= limit) {
         now.cached += size_of(b), blocks[b].born = minibatch;
         put(b, CACHED);
-    } else if (drop(b)) {
-        now.host -= size_of(b);
+    } else if (drop(b)) { /* above the limit nothing is cached: tensors that come and go would never move */
+        *(blocks[b].state == DEVICE ? &now.device : &now.host) -= size_of(b);
         put(b, EMPTY);
     }
 }
