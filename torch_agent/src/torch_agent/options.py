@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from libs.bus.connect import is_gateway
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
+from libs.coordination.settings import DEFAULTS
 from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import RUNNERS, found_runner
 from torch_agent.processes import machine_cpus, machine_memory_bytes
@@ -47,6 +48,8 @@ class Options:
     gpu_memory_bytes: int
     """Of one virtual GPU; 0: an equal share of the machine's memory."""
     scale_memory: Scale
+    peak_s: float
+    """How long an owner beside guests keeps the memory that it wanted at a peak."""
     rack: str
     address: str
     rendezvous_ports: PortRange
@@ -113,6 +116,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         choices=[each.value for each in Scale],
         default=env("SANJAYA_SCALE_MEMORY", Scale.AUTO.value),
         help="move GPU memory of running tasks to the host when others need it; auto: on virtual GPUs, where it works",
+    )
+    add(
+        "--peak-s",
+        type=float,
+        default=float(env("SANJAYA_PEAK_S", str(DEFAULTS.peak_s))),
+        metavar="SECONDS",
+        help="how long an owner beside guests keeps the memory that it wanted at a peak",
     )
     add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
     add(
@@ -226,6 +236,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
     if found.scale_memory not in [each.value for each in Scale]:  # argparse checks no default
         parser.error(f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}")
+    if not found.peak_s >= 0:
+        parser.error(f"--peak-s {found.peak_s}: expected 0 or more seconds")
     if found.part_of_machine < 1:
         parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     try:
@@ -248,6 +260,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,
         scale_memory=Scale(found.scale_memory),
+        peak_s=found.peak_s,
         rack=found.rack,
         address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,

@@ -18,6 +18,7 @@ from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsN
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.coordination.settings import Settings
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.node.task import LEAVING_PATIENCE_S, Order
 from libs.runtime.cell_key import KeyUnreadable, read_key
@@ -112,6 +113,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         options.state_dir / "coordination",
         virtual=gpus.virtual,
         scales=bool(scales.memory),
+        settings=Settings(peak_s=options.peak_s),
     )
     supervision = Supervision(
         options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options), coordinator.admits
