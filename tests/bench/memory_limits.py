@@ -157,7 +157,7 @@ def move(report: Report, library: Path) -> None:
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     for what, line in zip(
-        ("tensors move to the host", "and home", "cached blocks are released"), done.stdout.splitlines()
+        ("tensors move to the host", "and home", "cached blocks are released"), done.stdout.splitlines(), strict=True
     ):
         size, cpu_s, wall_s = json.loads(line)
         rate = size / statistics.median(cpu_s) / 1e9
