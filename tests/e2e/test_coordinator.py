@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch_agent.harness.memory as memory_package
 from torch_agent.harness.page import Memory
 from torch_agent.pages import pages
 
@@ -33,19 +31,11 @@ OWNER_MB, GUEST_MB, BURST_MB = 100, 300, 500
 SCRIPT = Path(__file__).with_name("sharing_script.py")
 
 
-@pytest.fixture(scope="module")
-def allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = Path(str(memory_package.__file__)).with_name("allocator.c")
-    library = tmp_path_factory.mktemp("allocator") / "allocator.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
-    return library
-
-
 class SharedGpu:
     """One GPU, its agent, and the facts so far."""
 
-    def __init__(self, case: AgentCase, allocator: Path, folder: Path) -> None:
-        self.case, self._allocator, self._folder = case, allocator, folder
+    def __init__(self, case: AgentCase, folder: Path) -> None:
+        self.case, self._folder = case, folder
         self.facts: list[Event] = []
 
     def folder(self, name: str) -> Path:
@@ -54,9 +44,8 @@ class SharedGpu:
         return folder
 
     def task(self, name: str, megabytes: int, role: str) -> LaunchTask:
-        environment = {"LD_PRELOAD": str(self._allocator), "SANJAYA_SCALES_MEMORY": "1"}
         command = [sys.executable, str(SCRIPT), str(megabytes), "0.02", str(self.folder(name))]
-        return launch(name, *command, env=environment, role=role)
+        return launch(name, *command, role=role)
 
     async def until(self, cls: type[Event], holds: Callable[[Any], bool]) -> Any:
         """The next fact of this kind that is as wanted."""
@@ -81,10 +70,12 @@ class SharedGpu:
             await asyncio.sleep(0.05)
 
 
-async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path, allocator: Path):
+async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path):
     async with AgentCase(tmp_path, virtual_gpus=1, gpu_memory_bytes=CAPACITY) as case:
-        await case.fact(NodeJoined)
-        gpu = SharedGpu(case, allocator, tmp_path)
+        joined = await case.fact(NodeJoined)
+        assert joined.scales_memory == "all" and joined.scales_compute
+        assert joined.spill_bytes == joined.memory_bytes - CAPACITY
+        gpu = SharedGpu(case, tmp_path)
         await case.order(gpu.task("guest", GUEST_MB, "guest"))
         await gpu.until(ComputeShareChanged, lambda fact: fact.job_id == "guest" and fact.to_ratio == 1.0)
         await gpu.until(JobStarted, lambda fact: fact.job_id == "guest")

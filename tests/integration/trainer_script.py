@@ -11,6 +11,7 @@ from transformers import Trainer, TrainingArguments
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--max_steps", type=int, default=6)
+parser.add_argument("--width", type=int, default=0, help="of a layer more; 0: there is none")
 options = parser.parse_args()
 
 
@@ -26,7 +27,8 @@ class Lines(Dataset):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(4, 1)
+        wide = [nn.Linear(4, options.width), nn.Tanh(), nn.Linear(options.width, 4)] if options.width else []
+        self.layer = nn.Sequential(*wide, nn.Linear(4, 1))
 
     def forward(self, x, labels):
         out = self.layer(x)

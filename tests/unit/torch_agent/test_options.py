@@ -40,6 +40,7 @@ def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, mon
     [
         ([], "--bus or --join (or SANJAYA_BUS) is needed"),
         (["--join", "there:8420"], "--join 'there:8420': expected https://HOST:PORT"),
+        ([*JOIN, "--peak-s", "-1"], "--peak-s -1.0: expected 0 or more seconds"),
         ([*JOIN, "--token-file", "/no/such/file"], "--token-file /no/such/file: No such file or directory"),
         (
             [*JOIN, "--part-of-machine", "2", "--part", "3"],

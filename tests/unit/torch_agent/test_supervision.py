@@ -17,6 +17,7 @@ from torch_agent.harness.page import Acknowledged, PageWriter
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.options import parse
+from torch_agent.probes.scaling import Scaling
 from torch_agent.processes import machine_start
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
@@ -61,6 +62,7 @@ class Node:
             [],
             lambda order: [],
             lambda order, pages: None,
+            Scaling(),
         )
         sharing = Sharing(self._state_dir / "gpus", [0], virtual=True)
         self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None, sharing)

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, Place, torchrun_variables
 from torch_agent.environments.activation import Activation
+from torch_agent.harness.memory.limiting import SCALES
 
 _OF_A_RANK = frozenset(
     (
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES"),
         *("MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
         *("SANJAYA_REPORTS", "SANJAYA_RESTORES", "SANJAYA_VIRTUAL_RANKS"),
-        *("SANJAYA_LOSS_METRIC", "SANJAYA_EPOCH_LOSSES"),
+        *("SANJAYA_LOSS_METRIC", "SANJAYA_EPOCH_LOSSES", SCALES),
     )
 )
 """What tells a process its place in a gang, and where its reports and the state that it takes over are."""
 _OF_TORCHRUN = "PET_"
+_PRELOAD, _PRELOADED = "LD_PRELOAD", "SANJAYA_PRELOADED"
+"""What the dynamic linker loads first, and which part of it is the agent's."""
 
 
 def rank_environments(
@@ -115,6 +119,22 @@ def rank_environments(
     ]
 
 
+def limited(environment: Mapping[str, str], library: Path | None) -> dict[str, str]:
+    """The same for a process whose memory on its GPUs is limited by its harness; without one nothing would be.
+
+    Args:
+        environment: of the process.
+        library: preloaded into it, before what its user has preloaded: what both replace goes from one to the other.
+            None: nothing is.
+    """
+    if environment.get("SANJAYA_HARNESS") == "0":
+        return dict(environment)
+    if library is None:
+        return {**environment, SCALES: "1"}
+    preloaded = _joined(str(library), environment.get(_PRELOAD, ""))
+    return {**environment, SCALES: "1", _PRELOADED: str(library), _PRELOAD: preloaded}
+
+
 def session_environment(environment: Mapping[str, str], *, session_id: str, term: str | None) -> dict[str, str]:
     """That of a command which a user starts beside a rank: the same, but for what would make it one.
 
@@ -125,6 +145,9 @@ def session_environment(environment: Mapping[str, str], *, session_id: str, term
         term: the kind of the terminal that it has; None: it has none.
     """
     kept = {k: v for k, v in environment.items() if k not in _OF_A_RANK and not k.startswith(_OF_TORCHRUN)}
+    if library := kept.pop(_PRELOADED, ""):
+        users = kept.pop(_PRELOAD, "").removeprefix(library).removeprefix(":")
+        kept |= {_PRELOAD: users} if users else {}
     return {
         **kept,
         "SANJAYA_HARNESS": "0",

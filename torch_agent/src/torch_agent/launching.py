@@ -20,7 +20,7 @@ from libs.node.seen import Setup
 from libs.node.task import task_key
 from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, unpack
-from torch_agent.environment import place_of, rank_environments, session_environment
+from torch_agent.environment import limited, place_of, rank_environments, session_environment
 from torch_agent.environments.activation import Activation, NotThere, activation_of, with_variables
 from torch_agent.environments.data import Data, NoSuchData, data_variables, wanted
 from torch_agent.environments.images import RUNNERS, Container, Mount, variables_for
@@ -30,6 +30,7 @@ from torch_agent.folders import Refusal, TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to
 from torch_agent.options import Options
+from torch_agent.probes.scaling import Scaling
 
 AGENTS_OWN = ("SANJAYA_", "OTEL_")
 """Prefixes of variables that are for the agent and not for the tasks."""
@@ -55,14 +56,16 @@ class Launcher:
         gpus: list[GpuInfo],
         begins_on: Callable[[LaunchTask], list[int]],
         prepares: Callable[[LaunchTask, Path], None],
+        scales: Scaling,
     ) -> None:
         """Of a node with these GPUs.
 
         Args:
             begins_on: the CPUs for a task that begins, none: all of the agent's.
             prepares: the folder of its pages, for the sharing of its GPUs.
+            scales: what is done about the memory of tasks.
         """
-        self._options, self._begins_on, self._prepares = options, begins_on, prepares
+        self._options, self._begins_on, self._prepares, self._scales = options, begins_on, prepares, scales
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.setups = Setups(options.state_dir / "setups", options.setups_most_bytes, options.setups_longest_s)
@@ -179,7 +182,7 @@ class Launcher:
         rendezvous: tuple[str, int],
     ) -> list[dict[str, str]]:
         gpus = [self._gpus[index] for index in order.gpu_indices]
-        return rank_environments(
+        environments = rank_environments(
             order,
             base=base,
             gpu_uuids=[gpu.uuid for gpu in gpus],
@@ -194,6 +197,9 @@ class Launcher:
             gpu_memory_bytes=gpus[0].memory_bytes,
             share_cpus=max(1, len(self._options.cpus) // len(self._gpus)),
         )
+        if not self._scales.memory or (self._scales.preload and order.image):
+            return environments
+        return [limited(environment, self._scales.preload) for environment in environments]
 
     def _contained(
         self,

@@ -6,15 +6,27 @@ import argparse
 import os
 import socket
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from libs.bus.connect import is_gateway
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
+from libs.coordination.settings import DEFAULTS
 from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import RUNNERS, found_runner
 from torch_agent.processes import machine_cpus, machine_memory_bytes
+
+
+class Scale(Enum):
+    """Whether the agent limits the memory of its tasks."""
+
+    AUTO = "auto"
+    """On virtual GPUs, where that works."""
+    YES = "yes"
+    """On real ones, too."""
+    NO = "no"
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,9 @@ class Options:
     gpu_type: str
     gpu_memory_bytes: int
     """Of one virtual GPU; 0: an equal share of the machine's memory."""
+    scale_memory: Scale
+    peak_s: float
+    """How long an owner beside guests keeps the memory that it wanted at a peak."""
     rack: str
     address: str
     rendezvous_ports: PortRange
@@ -49,6 +64,8 @@ class Options:
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
+    part_of_machine: int
+    """So many agents share this machine."""
     cpus: tuple[int, ...]
     """Those that tasks may use, of those that the agent itself may use: the first ones of its part of the machine."""
     pin_virtual_gpus: bool
@@ -110,6 +127,19 @@ def parse(arguments: list[str] | None = None) -> Options:
         "(default: where there are as many CPUs as virtual GPUs)",
     )
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add(
+        "--scale-memory",
+        choices=[each.value for each in Scale],
+        default=env("SANJAYA_SCALE_MEMORY", Scale.AUTO.value),
+        help="move GPU memory of running tasks to the host when others need it; auto: on virtual GPUs, where it works",
+    )
+    add(
+        "--peak-s",
+        type=float,
+        default=float(env("SANJAYA_PEAK_S", str(DEFAULTS.peak_s))),
+        metavar="SECONDS",
+        help="how long an owner beside guests keeps the memory that it wanted at a peak",
+    )
     add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
     add(
         "--memory",
@@ -221,6 +251,10 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
     if found.memory is not None and found.memory < 0:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
+    if found.scale_memory not in [each.value for each in Scale]:  # argparse checks no default
+        parser.error(f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}")
+    if not found.peak_s >= 0:
+        parser.error(f"--peak-s {found.peak_s}: expected 0 or more seconds")
     if found.part_of_machine < 1:
         parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     if not 1 <= found.part <= found.part_of_machine:
@@ -248,6 +282,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         virtual_gpus=found.virtual_gpus,
         gpu_type=found.gpu_type,
         gpu_memory_bytes=found.gpu_memory,
+        scale_memory=Scale(found.scale_memory),
+        peak_s=found.peak_s,
         rack=found.rack,
         address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,
@@ -256,6 +292,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
+        part_of_machine=found.part_of_machine,
         cpus=cpus,
         pin_virtual_gpus=pins,
         memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,

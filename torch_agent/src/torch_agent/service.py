@@ -18,6 +18,7 @@ from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsN
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.coordination.settings import Settings
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.node.task import LEAVING_PATIENCE_S, Order
 from libs.runtime.cell_key import KeyUnreadable, read_key
@@ -35,8 +36,10 @@ from torch_agent.launching import Launcher
 from torch_agent.moving.sending import StateServer
 from torch_agent.options import Options, parse
 from torch_agent.ordering import follow_orders, orders_partition
+from torch_agent.probes import scaling
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
+from torch_agent.probes.scaling import Scaling
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
 from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
@@ -100,14 +103,17 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     incarnation = journal.begin_incarnation()
     bounds = Bounds(options.cpus, options.gpu_cpus)
     sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in gpus.inventory()], virtual=gpus.virtual)
-    launcher = Launcher(options, gpus.inventory(), bounds.begins, sharing.begins)
+    gpu_bytes = sum(gpu.memory_bytes for gpu in gpus.inventory())
+    scales = await asyncio.to_thread(scaling.found, options, gpu_bytes, virtual=gpus.virtual)
+    launcher = Launcher(options, gpus.inventory(), bounds.begins, sharing.begins, scales)
     coordinator = Coordinator(
         options.node_id,
         gpus.inventory(),
         sharing,
         options.state_dir / "coordination",
         virtual=gpus.virtual,
-        scales=True,
+        scales=bool(scales.memory),
+        settings=Settings(peak_s=options.peak_s),
     )
     supervision = Supervision(
         options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options), coordinator.admits
@@ -126,7 +132,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     files_port = files.start(options.address, options.files_port) if files is not None else 0
 
     def joined(incarnation: int) -> NodeJoined:
-        return _joined(options, gpus, incarnation, supervision, journal.state_port, files_port)
+        return _joined(options, gpus, scales, incarnation, supervision, journal.state_port, files_port)
 
     report(joined(incarnation))
     supervision.adopt()
@@ -212,7 +218,13 @@ async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) 
 
 
 def _joined(
-    options: Options, gpus: GpuFacts, incarnation: int, supervision: Supervision, state_port: int, files_port: int
+    options: Options,
+    gpus: GpuFacts,
+    scales: Scaling,
+    incarnation: int,
+    supervision: Supervision,
+    state_port: int,
+    files_port: int,
 ) -> NodeJoined:
     return NodeJoined(
         node_id=options.node_id,
@@ -232,7 +244,9 @@ def _joined(
         gpu_cpus=list(options.gpu_cpus.values()),
         memory_bytes=options.memory_bytes,
         bounds_by="affinity",
+        scales_memory=scales.memory,
         scales_compute=True,
+        spill_bytes=scales.spill_bytes,
         features=options.features,
         image_runner=options.image_runner,
     )
@@ -251,7 +265,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 def _gpus(options: Options) -> GpuFacts:
     if options.virtual_gpus:
-        memory = options.gpu_memory_bytes or default_memory_bytes(options.virtual_gpus)
+        memory = options.gpu_memory_bytes or default_memory_bytes(options.virtual_gpus * options.part_of_machine)
         return VirtualGpus(options.virtual_gpus, options.gpu_type, memory)
     return NvmlGpus()
 

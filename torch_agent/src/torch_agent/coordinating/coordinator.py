@@ -1,8 +1,8 @@
 """Coordinates the tasks that share a GPU of this node: looks at them, steps, and tells them (AntMan, section 3.3).
 
-A GPU without a guest is not looked at, and while there is no guest on the node nothing here runs at all. The decisions
-are `libs/coordination`'s; so this file, the control files and the pages of the GPUs are all that is to be read for what
-an agent does.
+A GPU without a guest, and without a task whose memory an operator has bounded, is not looked at, and while there is
+none on the node nothing here runs at all. The decisions are `libs/coordination`'s; so this file, the control files and
+the pages of the GPUs are all that is to be read for what an agent does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from libs.contracts.cluster import GpuInfo
 from libs.coordination.actions import AnyAction, Stop, Suspend
 from libs.coordination.gangs import Gang, take, wrote
 from libs.coordination.readings import Readings
-from libs.coordination.settings import DEFAULTS
-from libs.coordination.state import Coordination
+from libs.coordination.settings import DEFAULTS, Settings
+from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
 from libs.node.task import GUEST, Task
 from torch_agent.coordinating.readings import is_there, reading
@@ -63,7 +63,15 @@ class Coordinator:
     """Of one node."""
 
     def __init__(
-        self, node_id: str, gpus: Iterable[GpuInfo], sharing: Sharing, folder: Path, *, virtual: bool, scales: bool
+        self,
+        node_id: str,
+        gpus: Iterable[GpuInfo],
+        sharing: Sharing,
+        folder: Path,
+        *,
+        virtual: bool,
+        scales: bool,
+        settings: Settings = DEFAULTS,
     ) -> None:
         """Of a node with these GPUs.
 
@@ -74,7 +82,9 @@ class Coordinator:
             folder: for the records of the last minutes.
             virtual: the GPUs are.
             scales: the memory of tasks can be limited.
+            settings: of each GPU.
         """
+        self._settings = settings
         self._node_id, self._sharing, self._virtual, self._scales = node_id, sharing, virtual, scales
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._records = Records(folder)
@@ -83,7 +93,7 @@ class Coordinator:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be a guest."""
+        """There may be a guest, or a bound."""
         self._wake.set()
 
     def admits(self, task: Task, active: Sequence[Task]) -> bool:
@@ -99,18 +109,18 @@ class Coordinator:
             self._wake.clear()
             if not self.look(tasks, time.monotonic()):
                 await self._wake.wait()
-            await asyncio.sleep(DEFAULTS.period_s)
+            await asyncio.sleep(self._settings.period_s)
 
     def look(self, tasks: Tasks, now_s: float) -> bool:
-        """One step of each GPU that has a guest, or had one before. Returns whether there is any."""
+        """One step of each GPU that has something to coordinate, or had it before. Returns whether there is any."""
         there = [task for task in tasks.active() if is_there(task)]
         self._forget_all_but(there)
-        shared = {index for task in there if task.role == GUEST for index in task.gpu_indices}
-        for index in sorted(shared | self._states.keys()):
+        coordinated = {index for task in there if _is_coordinated(task) for index in task.gpu_indices}
+        for index in sorted(coordinated | self._states.keys()):
             here = [task for task in there if index in task.gpu_indices]
             self._step(tasks, index, here, now_s)
         self._tell(tasks, there)
-        self._end_all_but(shared, there)
+        self._end_all_but(coordinated, there)
         return bool(self._states)
 
     def _forget_all_but(self, there: Sequence[Task]) -> None:
@@ -118,7 +128,7 @@ class Coordinator:
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in keys}
 
     def _step(self, tasks: Tasks, index: int, here: Sequence[Task], now_s: float) -> None:
-        state = self._states.setdefault(index, Coordination())
+        state = self._states.setdefault(index, Coordination(settings=self._settings))
         readings = self._readings(tasks, index, here)
         self._record_before(state, index, now_s)
         result = step(state, readings, now_s)
@@ -147,7 +157,8 @@ class Coordinator:
                 living_pages(tasks.folder(task).pages),
                 self._gang(tasks, task),
                 told=self._sharing.told(tasks.folder(task)),
-                scales_memory=self._scales,
+                # Images bring a C library of their own, which nothing is preloaded into.
+                scales_memory=self._scales and not (self._virtual and task.order.image),
                 computed_s=run_s if self._virtual else _unknown,
                 now_s=time.time(),
             )
@@ -199,11 +210,11 @@ class Coordinator:
             if number is not None:
                 wrote(gang, number)
 
-    def _end_all_but(self, shared: set[int], there: Sequence[Task]) -> None:
-        """A GPU without guests is done with when its owner, if it has one, has applied that it has no limit."""
-        for index in self._states.keys() - shared:
+    def _end_all_but(self, coordinated: set[int], there: Sequence[Task]) -> None:
+        """Another GPU is done with when its owner, if any, has applied that it has no limit, and that was told."""
+        for index in self._states.keys() - coordinated:
             occupants = self._states[index].occupants.values()
-            if all(each.limit_bytes == each.seen.memory_bound_bytes and not each.unconfirmed for each in occupants):
+            if all(_is_free(each) for each in occupants):
                 del self._states[index]
                 self._records.end(index)
         used: Mapping[str, Task] = {task.key: task for task in there}
@@ -212,6 +223,15 @@ class Coordinator:
 
     def _is_shared(self, task: Task) -> bool:
         return any(index in self._states for index in task.gpu_indices)
+
+
+def _is_free(occupant: Occupant) -> bool:
+    told = occupant.reported.limit_bytes
+    return occupant.limit_bytes == occupant.seen.memory_bound_bytes == told and not occupant.unconfirmed
+
+
+def _is_coordinated(task: Task) -> bool:
+    return task.role == GUEST or task.memory_bound is not None
 
 
 def _guests_beside(task: Task, active: Sequence[Task]) -> bool:

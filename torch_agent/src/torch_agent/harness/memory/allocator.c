@@ -6,8 +6,11 @@
      DEVICE   private memory                       CACHED   the same, freed, kept for the next tensor of that size
      HOST     a file in memory, beyond the limit   EMPTY    addresses without memory
 
-   A block never changes its address: it moves by having other pages put beneath it. That is done at the boundary of two
-   mini-batches, and to blocks that were there at the boundary before: what another thread is still filling is younger.
+   A block never changes its address: it moves by having other pages put beneath it. That is done by the training thread
+   at the boundary of two mini-batches, and to blocks that were there at the boundary before. What another thread writes
+   there in this very moment would be lost: so blocks that such a thread has allocated stay where they are for longer, and
+   what it has been filling is ready. Threads that write, at boundaries, to tensors which the training thread has made
+   long ago are not provided for.
    All else of the process is for libc, or for the library that another preload has put in its place. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,12 +28,15 @@
 #define SMALLEST ((size_t)65536)
 #define BINS 4096 /* free blocks by their units; the last bin has all larger ones */
 #define UNLIMITED UINT64_MAX
+#define SETTLED 32 /* mini-batches after which a block of another thread than the training one may move */
+#define KEPT 8 /* mini-batches for which a block stays cached that nothing takes */
 
 enum state { EMPTY, CACHED, DEVICE, HOST };
 struct block {
     uint32_t units, next; /* the next one in its bin */
-    uint32_t born;        /* the mini-batch in which it was allocated */
+    uint32_t born;        /* the mini-batch in which it was allocated; of a cached one, in which it was freed */
     uint8_t state;
+    bool foreign; /* allocated by another thread than the one that trained then */
 };
 struct usage { /* bytes; preloaded.py reads the same */
     uint64_t device, cached, host, most_on_host, most_in_use;
@@ -42,8 +48,9 @@ static size_t span;          /* of the range; 0: not begun */
 static struct block *blocks; /* by the number of their first unit; number 0 stands for none */
 static uint32_t top = 1, minibatch, bins[2][BINS];
 static struct usage now;
-static uint64_t limit = UNLIMITED;
+static uint64_t limit = UNLIMITED, capacity = UNLIMITED;
 static int file = -1;
+static pthread_t trainer; /* the thread that was at a boundary last, or began */
 
 static void (*next_free)(void *);
 static void *(*next_realloc)(void *, size_t);
@@ -118,9 +125,26 @@ static void trim(uint64_t most) {
         }
 }
 
+/* Drop cached blocks that no mini-batch has taken lately: tensors of sizes that do not come back. */
+static void drop_unused(void) {
+    for (size_t bin = 0; now.cached && bin < BINS; bin++)
+        for (uint32_t *p = &bins[CACHED][bin], b; (b = *p);) {
+            if (minibatch - blocks[b].born < KEPT || !drop(b)) {
+                p = &blocks[b].next;
+                continue;
+            }
+            *p = blocks[b].next;
+            now.device -= size_of(b), now.cached -= size_of(b);
+            put(b, EMPTY);
+        }
+}
+
 /* Whether so many bytes more are within the limit; what is cached makes room. */
 static bool fits(size_t size) {
-    if (limit == UNLIMITED) return true;
+    if (limit == UNLIMITED) {
+        if (now.device + size > capacity) trim(capacity > size ? capacity - size : 0);
+        return true;
+    }
     if (now.device - now.cached + size > limit) return false;
     trim(limit - size);
     return now.device + size <= limit;
@@ -152,7 +176,10 @@ static bool move_out(uint32_t b) {
     if (!have_file()) return false;
     for (size_t done = 0; done < size_of(b);) {
         ssize_t n = pwrite(file, address(b) + done, size_of(b) - done, b * UNIT + done);
-        if (n <= 0) return false; /* the host is full */
+        if (n <= 0) { /* the host is full */
+            fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, b * UNIT, size_of(b));
+            return false;
+        }
         done += n;
     }
     if (!map_file(b, MAP_SHARED)) return false;
@@ -188,17 +215,17 @@ static uint32_t allocate(size_t size) {
         if (!done && limit != UNLIMITED) done = begin_on_host(b);
         if (!done) return put(b, EMPTY), 0;
     }
-    blocks[b].born = minibatch;
+    blocks[b].born = minibatch, blocks[b].foreign = !pthread_equal(trainer, pthread_self());
     note_peaks();
     return b;
 }
 
 static void give_up(uint32_t b) {
-    if (blocks[b].state == DEVICE) {
-        now.cached += size_of(b);
+    if (blocks[b].state == DEVICE && now.device <= limit) {
+        now.cached += size_of(b), blocks[b].born = minibatch;
         put(b, CACHED);
-    } else if (drop(b)) {
-        now.host -= size_of(b);
+    } else if (drop(b)) { /* above the limit nothing is cached: tensors that come and go would never move */
+        *(blocks[b].state == DEVICE ? &now.device : &now.host) -= size_of(b);
         put(b, EMPTY);
     }
 }
@@ -258,8 +285,8 @@ static void in_child(void) {
 
 /* What the harness calls */
 
-/* Reserve so many bytes of addresses. Returns 0, or errno. */
-int sanjaya_memory_begin(uint64_t bytes) {
+/* Reserve so many bytes of addresses, for a device with so much memory. Returns 0, or errno. */
+int sanjaya_memory_begin(uint64_t bytes, uint64_t device) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (span) return 0;
     if ((size_t)sysconf(_SC_PAGESIZE) > UNIT || bytes / UNIT >= UINT32_MAX / 2) return EINVAL;
@@ -268,6 +295,7 @@ int sanjaya_memory_begin(uint64_t bytes) {
     blocks = mmap(NULL, bytes / UNIT * sizeof(struct block), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (blocks == MAP_FAILED) return errno;
     base = (char *)(((uintptr_t)range + UNIT - 1) & ~(UNIT - 1));
+    capacity = device, trainer = pthread_self();
     pthread_atfork(before_fork, in_parent, in_child);
     __atomic_store_n(&span, bytes / UNIT * UNIT, __ATOMIC_RELEASE);
     return 0;
@@ -277,10 +305,10 @@ int sanjaya_memory_begin(uint64_t bytes) {
 void sanjaya_memory_boundary(uint64_t most, struct usage *found) {
     pthread_mutex_lock(&lock);
     uint64_t most_on_host = now.most_on_host, most_in_use = now.most_in_use;
-    limit = most;
+    limit = most, trainer = pthread_self();
     if (now.device > limit) trim(limit);
     for (uint32_t b = 1; (now.device > limit || now.host) && b < top; b += blocks[b].units) {
-        if (blocks[b].born >= minibatch) continue;
+        if (minibatch - blocks[b].born < (blocks[b].foreign ? SETTLED : 1)) continue;
         if (blocks[b].state == DEVICE && now.device > limit && !move_out(b)) break;
         if (blocks[b].state == HOST && fits(size_of(b)) && !move_in(b)) break;
     }
@@ -288,7 +316,7 @@ void sanjaya_memory_boundary(uint64_t most, struct usage *found) {
     found->most_on_host = most_on_host, found->most_in_use = most_in_use;
     now.most_on_host = now.most_in_use = 0;
     note_peaks();
-    minibatch++;
+    if (++minibatch % KEPT == 0) drop_unused();
     pthread_mutex_unlock(&lock);
 }
 

@@ -47,4 +47,6 @@ def device_memory(torch: Any) -> DeviceMemory | None:
     """The memory that this process has on its device; None: it cannot be limited."""
     if os.environ.get(SCALES) != "1":
         return None
-    return CudaMemory(torch) if torch.cuda.is_available() else PreloadedMemory.begin(int(os.environ[DEVICE_BYTES]))
+    if torch.cuda.is_available():
+        return CudaMemory(torch)
+    return PreloadedMemory.begin(torch, int(os.environ[DEVICE_BYTES]))

@@ -12,6 +12,7 @@ from .device import Usage
 UNLIMITED = 2**64 - 1
 RANGE_PER_DEVICE = 8
 """Addresses by memory of the device: freed blocks of different sizes keep theirs."""
+TRIAL_BYTES = 1 << 20
 
 
 class _Usage(ctypes.Structure):
@@ -28,29 +29,45 @@ class PreloadedMemory:
         self._at = ctypes.byref(self._usage)
 
     @classmethod
-    def begin(cls, device_bytes: int) -> PreloadedMemory | None:
+    def begin(cls, torch: Any, device_bytes: int) -> PreloadedMemory | None:
         """Keep the tensors that torch allocates from now on.
 
         Args:
+            torch: the module.
             device_bytes: memory of the virtual GPU.
 
         Returns:
-            None where nothing was preloaded, or no addresses can be had; the latter is said on stderr.
+            None where no limit can be set; stderr has the reason.
         """
         library = ctypes.CDLL(None)
         if not hasattr(library, "sanjaya_memory_begin"):
+            _say("the agent's library was not loaded (LD_PRELOAD was changed)")
             return None
-        error = library.sanjaya_memory_begin(ctypes.c_uint64(device_bytes * RANGE_PER_DEVICE))
+        error = library.sanjaya_memory_begin(
+            ctypes.c_uint64(device_bytes * RANGE_PER_DEVICE), ctypes.c_uint64(device_bytes)
+        )
         if error:
-            print(f"sanjaya: no limit can be set to the memory of this process: {os.strerror(error)}", file=sys.stderr)
+            _say(os.strerror(error))
             return None
-        return cls(library)
+        memory = cls(library)
+        tensor = torch.empty(TRIAL_BYTES, dtype=torch.uint8)
+        in_use = memory.boundary(None).device
+        del tensor
+        trim()
+        if in_use < TRIAL_BYTES:
+            _say("its torch does not allocate by posix_memalign")
+            return None
+        return memory
 
     def boundary(self, limit_bytes: int | None) -> Usage:
         """See `DeviceMemory`."""
         self._boundary(UNLIMITED if limit_bytes is None else limit_bytes, self._at)
         found = self._usage
         return Usage(found.device, found.cached, found.host, found.most_on_host, found.most_in_use)
+
+
+def _say(why: str) -> None:
+    print(f"sanjaya: no limit can be set to the memory of this process: {why}", file=sys.stderr)
 
 
 def trim() -> None:

@@ -1,0 +1,80 @@
+"""The library that an agent preloads into the tasks of virtual GPUs: no program notices it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch_agent.probes.scaling import SOURCE, compiled
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+CASES = Path(__file__).with_name("allocator_cases.py")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(SOURCE, tmp_path_factory.mktemp("lib"), os.environ["PATH"])
+
+
+def run(library: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    preloaded = {**os.environ, "LD_PRELOAD": str(library), **environment}
+    return subprocess.run(command, env=preloaded, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "numpy_as_ever",
+        "every_way_to_allocate_limited",
+        "more_than_the_range_is_libcs",
+        "moved_bytes_are_the_same_limited",
+        "a_fork_has_its_own_limited",
+        "children_that_are_other_programs_limited",
+        "threads_limited",
+        "what_another_thread_has_made_moves_when_it_is_settled",
+        "sizes_that_do_not_come_back_are_let_go",
+        "ends_with_memory_on_the_host_limited",
+    ],
+)
+def test_memory_is_as_programs_expect_it(library: Path, case: str):
+    done = run(library, sys.executable, str(CASES), case)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+PROGRAMS = {
+    "bash": ["bash", "-c", 'for i in {1..300}; do x+="line $i "; done; echo "${#x}"; seq 20000 | sort -rn | head -1'],
+    "sort": ["sort", "--parallel=2", __file__],
+    "git": ["git", "--version"],
+    "python": [sys.executable, "-I", "-c", "print(sum(len(str(n)) for n in range(200_000)))"],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_without_torch_write_what_they_write_without_it(library: Path, program: str):
+    if shutil.which(PROGRAMS[program][0]) is None:
+        pytest.skip(f"{program} is not installed")
+    preloaded = run(library, *PROGRAMS[program])
+    plain = subprocess.run(PROGRAMS[program], capture_output=True, text=True, check=True)
+    assert (preloaded.returncode, preloaded.stdout, preloaded.stderr) == (0, plain.stdout, plain.stderr)
+
+
+def test_what_a_user_preloads_still_gets_all_that_is_not_a_gpus(library: Path, tmp_path: Path):
+    source, users = tmp_path / "users.c", tmp_path / "users.so"
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\nint users_calls;\n"
+        "int posix_memalign(void **p, size_t a, size_t n) {\n"
+        '  users_calls++; int (*next)(void **, size_t, size_t) = dlsym(RTLD_NEXT, "posix_memalign");\n'
+        "  return next(p, a, n); }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", users, source, "-ldl"], check=True)
+    script = (
+        "import ctypes; lib = ctypes.CDLL(None); at = ctypes.c_void_p()\n"
+        "lib.posix_memalign(ctypes.byref(at), ctypes.c_size_t(64), ctypes.c_size_t(1 << 20)); lib.free(at)\n"
+        "print(ctypes.c_int.in_dll(lib, 'users_calls').value)"
+    )
+    done = run(library, sys.executable, "-I", "-c", script, LD_PRELOAD=f"{library}:{users}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
