@@ -98,6 +98,8 @@ def _figure_2(results: Sequence[Result]) -> list[Drawing]:
             curves[_said(result)] = [(float(size), fmean(sizes[size])) for size in sorted(sizes)]
     caption = "GPU hours between the moment at which a GPU was there for a gang and the gang's start, mean per gang."
     axes = [("GPUs of the gang", curves)]
+    if not curves:
+        return []
     return [_lines("fig2", "Waiting of gangs", caption, axes, up="GPU hours", percent=False)]
 
 
