@@ -19,6 +19,7 @@ from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
 from libs.sim.workloads import Planned
 from libs.studies.experiments.runs import RunSpec
+from libs.studies.report import waiting
 from libs.studies.report.holdings import intervals_of
 from libs.studies.report.intervals import to_rows
 
@@ -44,16 +45,20 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
     ]
     asked = spec.workload.requests(spec.seed) if spec.workload is not None else []
     surface = spec.workload.surface if spec.workload is not None else no_surface
+    models = spec.workload.demands() if spec.workload is not None else None
     simulation = simulation_of(
-        jobs, rates, spec, requests=[*tenants, *asked], surface=surface, keep_log=spec.keep_intervals
+        jobs, rates, spec, requests=[*tenants, *asked], surface=surface, models=models, keep_log=spec.keep_intervals
     )
     began = time.perf_counter()
     simulation.run()
     document = document_of(simulation, spec, time.perf_counter() - began)
+    if simulation.world.shared is not None:
+        document["sharing"] = simulation.world.shared.close().document()
     if spec.keep_intervals:
         held = intervals_of(simulation.log.control, simulation.cluster, simulation.now_s)
         document["intervals"] = to_rows(held)
         document["packs"] = _packs(simulation)
+        document["gangs"] = waiting.to_rows(waiting.waiting_of(simulation.log.control, held))
     return document
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -26,6 +26,16 @@ VARIED = ("cluster", "gpus_per_server", "throughputs", "round_s", "checkpoint_ov
 Processes = Annotated[int | None, typer.Option("-j", "--processes", min=1, help="Runs at a time; default: cores.")]
 Again = Annotated[bool, typer.Option("--again", help="Also what has a result, as after a change of the program.")]
 RatesFile = Annotated[str | None, typer.Option("--throughputs", help="throughputs/1, JSON; default: computed rates.")]
+
+
+class Inputs(NamedTuple):
+    """Of the studies: their size, and files in the place of what is drawn or computed."""
+
+    full: bool
+    reduced: bool
+    throughputs: str | None
+    physical_trace: str | None
+    queue_trace: str | None
 
 
 def register(app: typer.Typer) -> None:
@@ -99,7 +109,7 @@ def experiment(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="gavel, gandiva or all.")],
+    paper: Annotated[str, typer.Argument(help="gavel, gandiva, antman or all.")],
     out: Annotated[Path, typer.Option(help="Folder of the results and the report.")] = Path("reproduced"),
     only: Annotated[list[str] | None, typer.Option(help="Claims with an id that begins so; several.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The papers' own size: hours to days of computing.")] = False,
@@ -107,6 +117,12 @@ def reproduce(
     physical_trace: Annotated[
         str | None, typer.Option("--physical-trace", help="traces/1, CSV: the jobs of Gavel's table 3; default: drawn.")
     ] = None,
+    queue_trace: Annotated[
+        str | None, typer.Option("--queue-trace", help="traces/1, CSV: the jobs of AntMan's table 4; default: drawn.")
+    ] = None,
+    reduced: Annotated[
+        bool, typer.Option("--reduced", help="antman: fewer jobs and one seed, for a quick look.")
+    ] = False,
     known: Annotated[
         Path | None, typer.Option(help="measured/1 of an earlier study of this size: its runs are not made again.")
     ] = None,
@@ -121,15 +137,23 @@ def reproduce(
 
     if paper not in (*PAPERS, ALL_PAPERS):
         fail(f"unknown paper {paper!r}; there are {', '.join(PAPERS)} and {ALL_PAPERS}", USAGE)
-    for option, given in (("--throughputs", throughputs), ("--physical-trace", physical_trace)):
-        if given is not None and paper == "gandiva":
-            fail(f"{option}: the study of {paper} has inputs of its own", USAGE)
+    inputs = Inputs(full, reduced, throughputs, physical_trace, queue_trace)
+    for option, given, takes in (
+        ("--throughputs", throughputs, "gavel"),
+        ("--physical-trace", physical_trace, "gavel"),
+        ("--queue-trace", queue_trace, "antman"),
+        ("--reduced", reduced or None, "antman"),
+    ):
+        if given is not None and paper not in (takes, ALL_PAPERS):
+            fail(f"{option}: the study of {paper} has inputs of its own; that of {takes} takes it", USAGE)
+    if full and reduced:
+        fail("--full and --reduced: expected one of them", USAGE)
     if known is not None and paper == ALL_PAPERS:
         fail(f"--known: a file has the values of one paper; name it instead of {ALL_PAPERS}", USAGE)
     names = list(PAPERS) if paper == ALL_PAPERS else [paper]
-    chosen = [_chosen(*PAPERS[name](full, throughputs, physical_trace), only or []) for name in names]
+    chosen = [_chosen(*PAPERS[name](inputs), only or []) for name in names]
     if only and not any(study.claims for study, _ in chosen):
-        ids = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](full, None, None)[0].claims)
+        ids = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](inputs)[0].claims)
         fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
     earlier = None if known is None else read_measured(known, chosen[0][1])
     runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs(earlier)}.values())
@@ -152,7 +176,10 @@ def reproduce(
         ],
         ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"],
     )
-    write_report(report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ''}"), out / REPORT)
+    write_report(
+        report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ' --reduced' if reduced else ''}"),
+        out / REPORT,
+    )
     typer.echo(f"{out / REPORT}", err=True)
     _end(outcome, out)
 
@@ -161,26 +188,38 @@ def _chosen(study: Study, size: str, only: list[str]) -> tuple[Study, str]:
     return (study.only(only) if only else study), size
 
 
-def _gavel(full: bool, throughputs: str | None, physical_trace: str | None) -> tuple[Study, str]:
+def _gavel(inputs: Inputs) -> tuple[Study, str]:
     from dataclasses import replace
 
     from libs.studies.reproduce.gavel import FULL, Size, study
 
-    size = replace(FULL if full else Size(), throughputs=throughputs, physical_trace=physical_trace)
-    rates = "computed rates" if throughputs is None else f"rates from {Path(throughputs).name}"
+    plain = FULL if inputs.full else Size()
+    size = replace(plain, throughputs=inputs.throughputs, physical_trace=inputs.physical_trace)
+    rates = "computed rates" if inputs.throughputs is None else f"rates from {Path(inputs.throughputs).name}"
     first, end = size.window
     return study(size), f"{size.gpus} GPUs ({size.cluster}), {rates}, measured jobs {first:,} to {end:,}"
 
 
-def _gandiva(full: bool, throughputs: str | None, physical_trace: str | None) -> tuple[Study, str]:
+def _gandiva(inputs: Inputs) -> tuple[Study, str]:
     from libs.studies.reproduce.gandiva import FULL, Size, study
 
-    size = FULL if full else Size()
+    size = FULL if inputs.full else Size()
     return study(size), f"{size.mixed_gpus} GPUs for mixed jobs, {size.trace_gpus} for the trace, in servers of four"
 
 
-PAPERS = {"gavel": _gavel, "gandiva": _gandiva}
-"""{paper: its study and a line about its size}; given whether it is the full size, and files of rates and jobs."""
+def _antman(inputs: Inputs) -> tuple[Study, str]:
+    from dataclasses import replace
+
+    from libs.studies.reproduce.antman import FULL, REDUCED, TRACE_GPUS, Size, study
+
+    size = replace(FULL if inputs.full else REDUCED if inputs.reduced else Size(), queue_trace=inputs.queue_trace)
+    queue = "drawn ones" if inputs.queue_trace is None else f"those of {Path(inputs.queue_trace).name}"
+    jobs = f"{size.trace_jobs} jobs of the trace and {size.week_jobs} of a week on {TRACE_GPUS} GPUs"
+    return study(size), f"{jobs}, {queue} on {size.queue_gpus}"
+
+
+PAPERS = {"gavel": _gavel, "gandiva": _gandiva, "antman": _antman}
+"""{paper: its study and a line about its size}."""
 ALL_PAPERS = "all"
 
 

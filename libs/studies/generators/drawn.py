@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from libs.sim.learning import Surface, no_surface
+from libs.sim.sharing.demands import JobModels
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
 from libs.sim.workloads import Planned
@@ -39,6 +40,10 @@ class DrawnWorkload(ABC):
     def utilisations(self) -> dict[str, float]:
         """{model: part of a GPU that a job of it uses alone}, where that is known."""
         return {}
+
+    def demands(self) -> JobModels | None:
+        """What the jobs ask of GPUs that they share, where that is known."""
+        return None
 
     def requests(self, seed: int) -> list[Planned]:
         """What users ask for beside jobs."""

@@ -92,7 +92,11 @@ def _table_1_work(model: Model, width: int, luck: random.Random) -> float:
 
 
 def _philly_work(model: Model, width: int, luck: random.Random) -> float:
-    part = luck.random()
+    return philly_s(luck.random())
+
+
+def philly_s(part: float) -> float:
+    """The run time that this part of the public Philly trace's jobs does not exceed."""
     for (low, shorter), (high, longer) in pairwise(PHILLY_QUANTILES):
         if part <= high:
             return math.exp(math.log(shorter) + math.log(longer / shorter) * (part - low) / (high - low))

@@ -9,6 +9,7 @@ from statistics import fmean
 from libs.sim.traces import TraceJob
 from libs.studies.experiments.runs import Result
 from libs.studies.report.intervals import Interval, Part, from_rows, parts
+from libs.studies.reproduce.guest_metrics import GUEST_METRICS
 
 Metric = Callable[[Result, Result | None], float | None]
 """Of a run, and of the run of the isolated policy on the same jobs where the claim names one."""
@@ -178,6 +179,7 @@ METRICS: dict[str, Metric] = {
     "migrations_per_hour": _migrations_per_hour,
     "found_after_s": found_after_s,
     "explored_per_hour": _explored_per_hour,
+    **GUEST_METRICS,
 }
 """By the names that tables of claims use."""
 

@@ -70,6 +70,8 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     source: str = ""
     setup: str = ""
     metric: str = ""
+    base_metric: str = ""
+    """Of `base`, where it is another one."""
     compare: str = "value"
     show: str = "times"
     limit: float | None = None

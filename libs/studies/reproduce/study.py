@@ -86,9 +86,11 @@ class Claim:
         """The metric of every run that has a result (`results`: by cell id); of computed claims the values."""
         if self.computed is not None:
             return {role: [Value(0.0, 0, value)] for role, value in self.computed().items()}
-        metric, divisors = METRICS.get(self.stated.metric), self.points.get("isolated")
+        divisors = self.points.get("isolated")
         found: dict[str, list[Value]] = {}
         for role, points in self.points.items():
+            other = self.stated.base_metric if role == "base" else ""
+            metric = METRICS.get(other or self.stated.metric)
             if metric is None or role == "isolated":
                 continue
             for place, point in enumerate(points):

@@ -1,0 +1,159 @@
+"""Figures 1, 2, 5, 10 and 12 of AntMan (OSDI'20), drawn from whole results or from what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from statistics import fmean
+
+from libs.sim.sharing.usage import BINS
+from libs.studies.experiments.runs import Result
+from libs.studies.generators.antman import GUARANTEED, OPPORTUNISTIC
+from libs.studies.generators.antman_tasks import MB, MINIBATCH_POINT, MODEL_POINT, draw_tasks
+from libs.studies.report.drawing import Drawing, Numbers
+from libs.studies.report.style import CATEGORIES, MUTED, canvas, legend_beside, styled
+from libs.studies.report.ticks import percent_ticks
+from libs.studies.reproduce.antman_computed import FIGURE_10
+from libs.studies.reproduce.guest_metrics import gangs, rows_of
+from libs.studies.reproduce.study import Chapter
+
+CUTS = (0.1, 0.5, 0.9)
+"""Parts of its memory that a job loses in figure 10."""
+Points = Sequence[tuple[float, float]]
+DRAWN = 300
+"""Points of one curve of a distribution."""
+
+
+def _lines(
+    name: str,
+    title: str,
+    caption: str,
+    axes_of: Sequence[tuple[str, dict[str, Points]]],
+    crosses: Sequence[tuple[float, float]] = (),
+    *,
+    up: str,
+    percent: bool = True,
+) -> Drawing:
+    """Curves on axes side by side; the paper's points as crosses on each."""
+    with styled():
+        figure, bands = canvas(columns=len(axes_of))
+        for place, (axes, (across, curves)) in enumerate(zip(bands, axes_of, strict=True)):
+            for colour, (label, points) in zip(CATEGORIES, curves.items(), strict=False):
+                xs, ys = zip(*points, strict=True) if points else ((), ())
+                axes.plot(xs, ys, color=colour, label=label)
+            if place < len(crosses):
+                axes.plot(*crosses[place], "x", color=MUTED, markersize=8, markeredgewidth=1.6, label="the paper")
+            axes.set_xlabel(across)
+            if percent:
+                axes.yaxis.set_major_formatter(percent_ticks())
+        bands[0].set_ylabel(up)
+        legend_beside(bands[-1])
+    rows = [
+        [f"{label}: {across}", *(f"{y:.3g} at {x:.3g}" for x, y in _few(points))]
+        for across, curves in axes_of
+        for label, points in curves.items()
+    ]
+    heads = ["", *("" for _ in range(max((len(row) for row in rows), default=1) - 1))]
+    return Drawing(
+        name, title, caption, figure, Numbers(heads, [[*row, *[""] * (len(heads) - len(row))] for row in rows])
+    )
+
+
+def _few(points: Points, most: int = 6) -> Points:
+    step = max(1, len(points) // most)
+    return list(points)[::step]
+
+
+def _said(result: Result) -> str:
+    """Which way of sharing a run has."""
+    spec = result.spec
+    if spec.guests == "none":
+        return "without guests"
+    return {"antman": "AntMan", "leave": "alone", "pack": "packed", "umem": "UMem"}[spec.beside.value]
+
+
+def _figure_1(results: Sequence[Result]) -> list[Drawing]:
+    def cdf(field: str) -> dict[str, Points]:
+        found: dict[str, Points] = {}
+        for result in results:
+            seconds = result.document.get("sharing", {}).get(field)
+            if seconds and result.spec.seed == 0:
+                parts = list(accumulate(each / sum(seconds) for each in seconds))
+                found[_said(result)] = [(place / BINS, part) for place, part in enumerate([0.0, *parts[:-1]])]
+        return found
+
+    axes = [("memory in use", cdf("memory_s")), ("part of the time in which it computes", cdf("busy_s"))]
+    caption = "GPUs in use, weighted by time. Crosses: what the paper says of its cluster before AntMan."
+    crosses = [(0.5, 0.8), (0.8, 0.9)]
+    return [_lines("fig1", "Use of GPUs over a week", caption, axes, crosses, up="part of the GPUs, up to this")]
+
+
+def _figure_2(results: Sequence[Result]) -> list[Drawing]:
+    curves: dict[str, Points] = {}
+    for result in results:
+        sizes: dict[int, list[float]] = {}
+        for gang in gangs(result):
+            sizes.setdefault(gang.gpus, []).append(gang.idle_s / 3600)
+        if sizes and result.spec.seed == 0:
+            curves[_said(result)] = [(float(size), fmean(sizes[size])) for size in sorted(sizes)]
+    caption = "GPU hours between the moment at which a GPU was there for a gang and the gang's start, mean per gang."
+    axes = [("GPUs of the gang", curves)]
+    if not curves:
+        return []
+    return [_lines("fig2", "Waiting of gangs", caption, axes, up="GPU hours", percent=False)]
+
+
+def _figure_5(results: Sequence[Result]) -> list[Drawing]:
+    tasks = draw_tasks(0)
+
+    def cdf(values: Sequence[float]) -> dict[str, Points]:
+        ordered = sorted(values)
+        step = max(1, len(ordered) // DRAWN)
+        return {"drawn": [(value, (place + 1) / len(ordered)) for place, value in enumerate(ordered)][::step]}
+
+    sizes = cdf([task.model_bytes / MB for task in tasks if task.model_bytes < 2000 * MB])
+    times = cdf([task.minibatch_s * 1000 for task in tasks if task.minibatch_s < 3])
+    crosses = [(MODEL_POINT[1] / MB, MODEL_POINT[0]), (MINIBATCH_POINT[1] * 1000, MINIBATCH_POINT[0])]
+    axes = [("size of the model (MB)", sizes), ("mini-batch (ms)", times)]
+    caption = "Ten thousand drawn tasks. Crosses: the points that the paper's text gives."
+    return [_lines("fig5", "Tasks of a production cluster", caption, axes, crosses, up="part of the tasks")]
+
+
+def _figure_10(results: Sequence[Result]) -> list[Drawing]:
+    curves: dict[str, Points] = {
+        name: [(cut, demand.speed_with(round((1 - cut) * demand.memory_bytes))) for cut in (0.0, *CUTS)]
+        for name, demand in FIGURE_10
+    }
+    caption = "What the models of these studies keep of their speed; read from the paper's figure, so an input."
+    axes = [("part of the memory that is on the host", curves)]
+    return [_lines("fig10", "Sensitivity to memory", caption, axes, up="speed")]
+
+
+def _figure_12(results: Sequence[Result]) -> list[Drawing]:
+    curves: dict[str, Points] = {}
+    for tenant, label in ((GUARANTEED, "ESPnet, guaranteed"), (OPPORTUNISTIC, "ResNet-50")):
+        points = []
+        for number, result in enumerate(results):
+            (row,) = rows_of(result, tenant)
+            if row["jct_s"] is not None:
+                points.append((float(number), row["jct_s"] / 60))
+        curves[label] = points
+    ways = ", ".join(f"{number}: {_said(result)}" for number, result in enumerate(results))
+    axes = [(f"way of sharing ({ways})", curves)]
+    caption = "The paper has 20.1 minutes for ESPnet alone, 105.2 packed, 20.8 under AntMan."
+    return [_lines("fig12", "A pair on one GPU", caption, axes, up="minutes", percent=False)]
+
+
+def _chapter(
+    title: str, text: str, claims: Sequence[str], draw: Callable[[Sequence[Result]], list[Drawing]]
+) -> Chapter:
+    return Chapter(title, text, claims, draw)
+
+
+CHAPTERS = (
+    _chapter("Figure 1: use of GPUs", "A simulated week, guests off and on.", ("fig1-memory-shift",), _figure_1),
+    _chapter("Figure 2: gangs wait", "The same week: gangs that are not complete.", ("fig2-used",), _figure_2),
+    _chapter("Figure 5: tasks", "What the generator draws.", ("fig1-memory-shift",), _figure_5),
+    _chapter("Figure 10: memory", "Speeds of jobs with a part of their memory.", ("fig1-memory-shift",), _figure_10),
+    _chapter("Figure 12: a pair", "ESPnet with a guest.", ("fig12-owner", "fig12-packed"), _figure_12),
+)
