@@ -67,5 +67,8 @@ class PendingReason:
     NOT_YET_EVALUATED = "NotYetEvaluated"
 
 
+CAUSES = frozenset(value for name, value in vars(PendingReason).items() if name.isupper())
+"""Every cause of a wait. Other codes of a job that is queued again say why it has left its GPUs."""
+
 DEPENDENCY_NEVER_MET = "DependencyNeverMet"
 """Why a job is rejected: what it waits for has ended otherwise than it must have."""

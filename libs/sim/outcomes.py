@@ -32,10 +32,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     migrations: int = 0
     queue_s: float = 0.0
     """Time without GPUs, from submission to the end; without the time between two time slices."""
+    waits_s: dict[str, float] = {}
+    """{cause: part of `queue_s`}; together all of it."""
     fair_share_s: float = 0.0
-    """Part of `queue_s` for which quota or its place in the queue was named as the cause."""
+    """Part of `queue_s` for which its tenant's jobs and the job itself were more than the tenant's quota."""
     fragmentation_s: float = 0.0
-    """Part of `queue_s` for which fragmentation or locality was named as the cause."""
+    """The rest of the time for which it asked for GPUs and had none (`libs/lifecycle/shares.py`)."""
+    tenant: str = ""
+    gpus: int = 0
+    """Asked for."""
 
 
 def outcome_of(life: Life) -> Outcome:
@@ -55,6 +60,9 @@ def outcome_of(life: Life) -> Outcome:
         preemptions=life.preemptions,
         migrations=books.migrations,
         queue_s=books.queue_s,
+        waits_s=books.waits_s,
         fair_share_s=books.fair_share_s,
         fragmentation_s=books.fragmentation_s,
+        tenant=life.tenant,
+        gpus=books.gpus,
     )
