@@ -133,6 +133,12 @@ class Books(msgspec.Struct, kw_only=True):
     """{cause: seconds}, of `wait` when the time was booked last."""
     over_s: float = 0.0
     """The same of `Shares.over_s`."""
+    starts: int = 0
+    """How often it was placed."""
+    starts_out_of_order: int = 0
+    """How often before a waiting job that comes before it in the queue, as far as the policy says so."""
+    starts_delaying: int = 0
+    """How often that delayed such a job."""
     first_task_s: float | None = None
     """When the first task of any attempt ran."""
     whole_gang_s: float | None = None

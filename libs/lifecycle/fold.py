@@ -169,6 +169,9 @@ def _placed(life: Life, event: JobPlaced, at: At) -> None:
     life.holds_gpus, life.is_preempted, life.started_s = True, False, None
     life.books.started = {}
     life.books.counts(at.time_s, as_owner=event.role != Role.GUEST)
+    life.books.starts += 1
+    life.books.starts_out_of_order += bool(event.passed)
+    life.books.starts_delaying += bool(event.delays)
     _begins(life, event, at)
 
 

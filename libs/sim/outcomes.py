@@ -38,6 +38,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Part of `queue_s` for which its tenant's jobs and the job itself were more than the tenant's quota."""
     fragmentation_s: float = 0.0
     """The rest of the time for which it asked for GPUs and had none (`libs/lifecycle/shares.py`)."""
+    starts: int = 0
+    """How often it was placed."""
+    starts_out_of_order: int = 0
+    """How often before a waiting job that comes before it in the queue; counted under `philly` alone."""
+    starts_delaying: int = 0
+    """How often that delayed such a job."""
     tenant: str = ""
     gpus: int = 0
     """Asked for."""
@@ -63,6 +69,9 @@ def outcome_of(life: Life) -> Outcome:
         waits_s=books.waits_s,
         fair_share_s=books.fair_share_s,
         fragmentation_s=books.fragmentation_s,
+        starts=books.starts,
+        starts_out_of_order=books.starts_out_of_order,
+        starts_delaying=books.starts_delaying,
         tenant=life.tenant,
         gpus=books.gpus,
     )

@@ -62,6 +62,11 @@ def result(
             **_times(measured, early),
             "by_status": _by_status(measured),
             "waits_s": _waits(measured),
+            "starts": {
+                "all": sum(job.starts for job in measured),
+                "out_of_order": sum(job.starts_out_of_order for job in measured),
+                "delaying": sum(job.starts_delaying for job in measured),
+            },
             "gpu_utilisation": _utilisation(measured, cluster),
             "cost": _cost(measured, cost_per_hour),
             "wall_s": wall_s,

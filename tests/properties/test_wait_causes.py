@@ -29,12 +29,18 @@ from services.roster import SERVICES
 from tests.properties.effort import whole_system
 
 NOT_YET = PendingReason.NOT_YET_EVALUATED
+FREE_ELSEWHERE = {
+    PendingReason.GANG_ACQUIRING,
+    PendingReason.ACQUIRE_BACKOFF,
+    PendingReason.LOCALITY_RELAXING,
+    PendingReason.GANG_FRAGMENTED,
+}
+"""Causes of a job for which enough GPUs are free, and not where it needs them."""
 AFTER_CAPACITY = {
     PendingReason.INSUFFICIENT_GPUS,
     PendingReason.INSUFFICIENT_CPUS,
     PendingReason.INSUFFICIENT_MEMORY,
-    PendingReason.LOCALITY_RELAXING,
-    PendingReason.GANG_FRAGMENTED,
+    *FREE_ELSEWHERE,
 }
 """Causes of a job that would fit were all usable servers empty."""
 
@@ -156,8 +162,12 @@ def agrees(cell: Cell, job: Job, cause: str) -> None:
     assert (healthy >= gpus) or cause not in AFTER_CAPACITY, where
     if cause == PendingReason.INSUFFICIENT_GPUS:
         assert free < gpus, where
-    if cause in (PendingReason.GANG_FRAGMENTED, PendingReason.LOCALITY_RELAXING):
+    if cause in FREE_ELSEWHERE:
         assert free >= gpus, where
+    if cause == PendingReason.GANG_ACQUIRING:
+        assert job.job_id in cell.reservations, where
+    if cause == PendingReason.ACQUIRE_BACKOFF:
+        assert job.job_id not in cell.reservations and job.job_id in cell.acquiring, where
     if cause == PendingReason.FAIR_SHARE:
         assert POLICIES[cell.policy].kind != Kind.ORDER, where
     if cause == PendingReason.BEHIND:

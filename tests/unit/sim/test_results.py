@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from libs.contracts.gateway import PolicyChanged
 from libs.sim.options import FaultKind
 from libs.testing.builders import Scenario
 from services.roster import SERVICES
@@ -53,6 +54,7 @@ def test_the_document_has_all_fields_of_the_format():
         "fragmentation_delay_s",
         "by_status",
         "waits_s",
+        "starts",
         "gpu_utilisation",
         "cost",
         "wall_s",
@@ -108,6 +110,15 @@ def test_waits_by_cause_tenant_and_size_add_up():
     waits = document["summary"]["waits_s"]
     assert waits["cell"] == pytest.approx({"InsufficientGpus": 100 + 90 + 80 + 50}, rel=0.1)
     assert waits["by_tenant"]["default"] == waits["cell"] and waits["by_gpus"] == {"2-4": waits["cell"]}
+
+
+def test_starts_out_of_order_are_counted_with_those_that_delay_another_job():
+    scenario = Scenario().servers(4, v100=8).plan(0.0, PolicyChanged(policy="philly", requested_by="op"))
+    for number, runs_s in enumerate((50, 1000, 50, 1000)):
+        scenario.job(f"s{number}", gpus=2, runs_s=runs_s)
+    scenario.job("gang", gpus=4, at=100, runs_s=10).job("held", at=120, runs_s=10).job("late", at=260, runs_s=10)
+    starts = scenario.run(SERVICES).result(policy="philly", options={})["summary"]["starts"]
+    assert starts == {"all": 7, "out_of_order": 2, "delaying": 1}
 
 
 def test_preemptions_and_migrations_are_counted():
