@@ -89,7 +89,7 @@ class Suspension(msgspec.Struct, kw_only=True):
     parked_bytes: int
 
 
-class Books(msgspec.Struct, kw_only=True):
+class Books(msgspec.Struct, kw_only=True, dict=True):
     """The sums of one life, up to `since_s`; whole where the log has been folded from its beginning."""
 
     state_since_s: float = 0.0
@@ -105,8 +105,6 @@ class Books(msgspec.Struct, kw_only=True):
     """Nodes that have started their task of the attempt."""
     wait: Wait = msgspec.field(default_factory=Wait)
     """Why it waits now; a suspended job, too, although its time is no wait."""
-    queues: Queues | None = None
-    """Of its cell; None: the job is looked at alone, and what depends on others is not known."""
     tenant: str = ""
     gpus: int = 0
     """Asked for."""
@@ -148,9 +146,15 @@ class Books(msgspec.Struct, kw_only=True):
     suspension: Suspension | None = None
     """The latest."""
 
+    @property
+    def queues(self) -> Queues | None:
+        """Of its cell, and in no snapshot; None: the job is looked at alone, and nothing is known of others."""
+        queues: Queues | None = self.__dict__.get("queues")
+        return queues
+
     def enter(self, queues: Queues, now_s: float) -> None:
         """The job is one of a cell's from now on."""
-        self.queues = queues
+        self.__dict__["queues"] = queues
         queues.lines.add(self.wait)
         self.over_s = self._over_s(now_s)
 

@@ -47,7 +47,7 @@ class Wait(msgspec.Struct, kw_only=True, eq=False):
         if passed_s <= 0 or not (self.is_held or self.cause):
             return {}
         if self.is_held or self.behind is None:
-            return {PendingReason.ON_HOLD if self.is_held else self.cause: passed_s}
+            return {self.present: passed_s}
         theirs = self.behind.sums(now_s)
         gained = {cause: sum_s - self.theirs_s.get(cause, 0.0) for cause, sum_s in theirs.items()}
         gained = {cause: gained_s for cause, gained_s in gained.items() if gained_s > 0}
@@ -80,6 +80,11 @@ class Wait(msgspec.Struct, kw_only=True, eq=False):
         while here is not None and here is not other:
             here = here.behind
         return here is other
+
+    @property
+    def present(self) -> str:
+        """The cause that counts now."""
+        return PendingReason.ON_HOLD if self.is_held else self.cause
 
     @property
     def root(self) -> Wait:
