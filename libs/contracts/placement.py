@@ -65,15 +65,27 @@ class GangReserved(Event, frozen=True, kw_only=True):
     """What is kept of each node; together as many GPUs as the gang needs."""
     gpus_missing: int = 0
     """How many of the gang's GPUs are held by other jobs now."""
+    until_s: float | None = None
+    """When they are given back if the gang has not all of them; None: never."""
+    try_number: int = 0
+    """The how manieth try to acquire GPUs it is; 0: the policy knows no tries."""
+    relaxed: str = ""
+    """What the gang accepts by now (`Locality`), in small letters; empty where the policy knows no tries."""
 
 
 @event("gang.released.v1", owner=OWNER, subject="job_id")
 class GangReleased(Event, frozen=True, kw_only=True):
-    """The gang's reservation has ended: it was placed, it left, or a better set of nodes was found."""
+    """The gang's reservation has ended: it was placed, it left, better nodes were found, or its time was over."""
 
     job_id: str
     attempt: int
     reason: Reason
+    gpus_held: int = 0
+    """What the gang had acquired, where the time was over."""
+    try_number: int = 0
+    """The how manieth try that was, as GangReserved has said; 0: the time was not over."""
+    retry_s: float | None = None
+    """When the gang tries again; None: the time was not over."""
 
 
 class Role(StrEnum):
@@ -97,6 +109,10 @@ class JobPlaced(Event, frozen=True, kw_only=True):
     """Jobs that may hold the same GPUs at the same time (space sharing)."""
     role: str = "owner"
     """A `Role`."""
+    passed: str = ""
+    """Under `philly`: the first job before it in the queue that waits on; empty: it starts in order."""
+    delays: str = ""
+    """Of the jobs that it has passed, the first that loses free GPUs by it where it would acquire them; empty: none."""
 
 
 @event("job.preempted.v1", owner=OWNER, subject="job_id")

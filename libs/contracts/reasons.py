@@ -58,6 +58,10 @@ class PendingReason:
     """Enough GPUs are free, but not enough CPUs of their nodes beside them."""
     INSUFFICIENT_MEMORY = "InsufficientMemory"
     """Enough GPUs are free, but not enough memory of their nodes beside them."""
+    GANG_ACQUIRING = "GangAcquiring"
+    """Enough GPUs are free, and it acquires those that are close together as they become free."""
+    ACQUIRE_BACKOFF = "AcquireBackoff"
+    """It has given back what it had acquired, and tries again after a while."""
     LOCALITY_RELAXING = "LocalityRelaxing"
     """It fits spread over servers, and waits a bounded time for a better place."""
     GANG_FRAGMENTED = "GangFragmented"
@@ -66,6 +70,9 @@ class PendingReason:
     """It may run beside guaranteed jobs, and no GPU that is idle enough takes it."""
     NOT_YET_EVALUATED = "NotYetEvaluated"
 
+
+CAUSES = frozenset(value for name, value in vars(PendingReason).items() if name.isupper())
+"""Every cause of a wait. Other codes of a job that is queued again say why it has left its GPUs."""
 
 DEPENDENCY_NEVER_MET = "DependencyNeverMet"
 """Why a job is rejected: what it waits for has ended otherwise than it must have."""

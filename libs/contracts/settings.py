@@ -20,6 +20,9 @@ SETTINGS = (
         "placement", "locality_relax_s", 60.0, "How long a gang waits for the fewest servers before it accepts more"
     ),
     Setting("placement", "reserve_after_s", 30.0, "How long a gang waits before GPUs are reserved for it"),
+    Setting("placement", "acquire_s", 150.0, "How long a gang holds what it has acquired before it gives it back"),
+    Setting("placement", "backoff_s", 120.0, "How long a gang that has given GPUs back waits before it tries again"),
+    Setting("placement", "relax_after", 3.0, "Tries to acquire GPUs after each of which a gang accepts less locality"),
     Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
     Setting(
         "placement", "start_limit_s", 1800.0, "How long an attempt may take from its placement until all tasks run"

@@ -329,7 +329,9 @@ def _(e: placement.GangReleased) -> str:
 
 @_on(placement.JobPlaced)
 def _(e: placement.JobPlaced) -> str:
-    return f"attempt {e.attempt} gets {where(e.gang)}: {e.reason.message}"
+    passes = f"; {e.passed}, which comes before it, waits on" if e.passed else ""
+    delays = f"; {e.delays} has fewer free GPUs to acquire by that" if e.delays else ""
+    return f"attempt {e.attempt} gets {where(e.gang)}: {e.reason.message}{passes}{delays}"
 
 
 @_on(placement.DestinationReserved)

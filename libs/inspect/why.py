@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -46,6 +46,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on its latest failure."""
     before: list[Waited]
     """Earlier reasons, oldest first."""
+    waits_s: dict[str, float] = {}
+    """{cause: seconds that it has waited for it}, without GPUs, since it was submitted; together all of its wait."""
+    behind: str = ""
+    """The job that it waits behind now; empty: none."""
+    waits_for: str = ""
+    """The cause of its wait now; that of the other job where it is behind one; empty: it does not wait."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -57,6 +63,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         for other in self.reason.rejected:
             numbers = ", ".join(f"{name} = {value}" for name, value in other.numbers.items())
             shown.append(f"  not {other.what}: {other.code}{f' ({numbers})' if numbers else ''}")
+        shown += waits_of(self.waits_s, self.waits_for, self.behind)
         if self.failure is not None:
             verdict = self.failure
             shown.append(f"  attempt {verdict.attempt} failed of {verdict.failure}: {verdict.deciding_line}")
@@ -65,11 +72,22 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return shown
 
 
-def why(records: Iterable[Record], job_id: str) -> Explanation | None:
-    """Explain a job as of the last record; None when the log does not know it."""
+def waits_of(waits_s: Mapping[str, float], waits_for: str, behind: str) -> list[str]:
+    """For people: what it waits for, and for how long so far by cause."""
+    shown = [f"  behind {behind}, which waits for {waits_for}"] if behind else []
+    spent = [f"{cause} {waited_s:.0f} s" for cause, waited_s in sorted(waits_s.items(), key=lambda each: -each[1])]
+    return [*shown, f"  has waited {sum(waits_s.values()):.0f} s: {', '.join(spent)}"] if spent else shown
+
+
+def why(records: Iterable[Record], job_id: str, now_s: float = 0.0) -> Explanation | None:
+    """Explain a job as of the last record; None when the log does not know it.
+
+    Args:
+        records: of control, in order. What jobs before it wait for is known as far as records about them are there.
+        now_s: up to when its wait is counted, at least to the last record.
+    """
     fold = Jobs()
     reasons: list[Waited] = []
-    now_s = 0.0
     for record in records:
         fold.take(record)
         now_s = max(now_s, record.envelope.time_s)
@@ -81,6 +99,9 @@ def why(records: Iterable[Record], job_id: str) -> Explanation | None:
 
 
 def _explain(job: JobView, now_s: float, before: list[Waited]) -> Explanation:
+    books = job.life.books
+    waits = not job.ended and not books.is_placed
+    root = books.wait.root
     return Explanation(
         job_id=job.job_id,
         state=job.state,
@@ -93,6 +114,9 @@ def _explain(job: JobView, now_s: float, before: list[Waited]) -> Explanation:
         placed_on=where(job.gang),
         failure=job.failure,
         before=before,
+        waits_s=books.waits_until(now_s) if not job.ended else books.waits_s,
+        behind=root.job_id if waits and root is not books.wait else "",
+        waits_for=root.present if waits else "",
     )
 
 

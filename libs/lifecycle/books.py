@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import msgspec
 
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.placement import JobQueued
 from libs.contracts.reasons import PendingReason, Reason
 from libs.lifecycle.moment import At
+from libs.lifecycle.shares import Shares
+from libs.lifecycle.waits import Lines, Wait, cause_of
 
-FAIR_SHARE_CODES = frozenset({PendingReason.EXCEEDS_QUOTA, PendingReason.FAIR_SHARE})
-"""Causes of a wait that count as fair-share delay."""
-FRAGMENTATION_CODES = frozenset({PendingReason.GANG_FRAGMENTED, PendingReason.LOCALITY_RELAXING})
-"""Causes of a wait that count as fragmentation delay."""
+NOT_FOR_GPUS = frozenset(
+    {
+        "",
+        PendingReason.ON_HOLD,
+        PendingReason.DEPENDENCY_NOT_MET,
+        PendingReason.ARRAY_LIMIT,
+        PendingReason.BACKOFF,
+        PendingReason.NOT_YET_EVALUATED,
+    }
+)
+"""Causes of a wait that is neither fair-share nor fragmentation delay: the job does not ask for GPUs yet."""
+
+
+@dataclass(frozen=True)
+class Queues:
+    """What the waits of a cell's jobs have to do with each other: lines, and the quotas of tenants."""
+
+    lines: Lines = field(default_factory=Lines)
+    shares: Shares = field(default_factory=Shares)
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -70,7 +89,7 @@ class Suspension(msgspec.Struct, kw_only=True):
     parked_bytes: int
 
 
-class Books(msgspec.Struct, kw_only=True):
+class Books(msgspec.Struct, kw_only=True, dict=True):
     """The sums of one life, up to `since_s`; whole where the log has been folded from its beginning."""
 
     state_since_s: float = 0.0
@@ -84,8 +103,16 @@ class Books(msgspec.Struct, kw_only=True):
     """The latest that was placed."""
     started: dict[str, None] = {}
     """Nodes that have started their task of the attempt."""
-    cause: str = ""
-    """Reason code of the present wait; empty while none is named."""
+    wait: Wait = msgspec.field(default_factory=Wait)
+    """Why it waits now; a suspended job, too, although its time is no wait."""
+    tenant: str = ""
+    gpus: int = 0
+    """Asked for."""
+    is_owner: bool = True
+    """Its GPUs count for its tenant: it is no guest."""
+    waits_s: dict[str, float] = {}
+    """{cause: part of `queue_s`}; together all of it. A job that was behind another one has waited for what that one
+    waited for."""
     gpu_s: float = 0.0
     """GPUs of all holdings, times how long."""
     gpu_s_by_type: dict[str, float] = {}
@@ -96,9 +123,20 @@ class Books(msgspec.Struct, kw_only=True):
     queue_s: float = 0.0
     """Time without a placed attempt, from submission to the end."""
     fair_share_s: float = 0.0
-    """Part of `queue_s` for which quota or the share was named as the cause."""
+    """Part of `queue_s` for which what its tenant's jobs held, and what it asked for, was more than the tenant's quota,
+    while it asked for GPUs (`shares.py`)."""
     fragmentation_s: float = 0.0
-    """Part of `queue_s` for which fragmentation or locality was named as the cause."""
+    """The rest of the time for which it asked for GPUs and had none."""
+    waited_s: dict[str, float] = {}
+    """{cause: seconds}, of `wait` when the time was booked last."""
+    over_s: float = 0.0
+    """The same of `Shares.over_s`."""
+    starts: int = 0
+    """How often it was placed."""
+    starts_out_of_order: int = 0
+    """How often before a waiting job that comes before it in the queue, as far as the policy says so."""
+    starts_delaying: int = 0
+    """How often that delayed such a job."""
     first_task_s: float | None = None
     """When the first task of any attempt ran."""
     whole_gang_s: float | None = None
@@ -108,9 +146,22 @@ class Books(msgspec.Struct, kw_only=True):
     suspension: Suspension | None = None
     """The latest."""
 
+    @property
+    def queues(self) -> Queues | None:
+        """Of its cell, and in no snapshot; None: the job is looked at alone, and nothing is known of others."""
+        queues: Queues | None = self.__dict__.get("queues")
+        return queues
+
+    def enter(self, queues: Queues, now_s: float) -> None:
+        """The job is one of a cell's from now on."""
+        self.__dict__["queues"] = queues
+        queues.lines.add(self.wait)
+        self.over_s = self._over_s(now_s)
+
     def book(self, now_s: float) -> None:
         """Add the time since the last change to what it was spent on."""
-        passed_s, self.since_s = max(0.0, now_s - self.since_s), now_s
+        now_s = max(now_s, self.since_s)
+        passed_s, self.since_s = now_s - self.since_s, now_s
         if self.holding is not None:
             number = self.attempt.number if self.attempt is not None else 0
             for gpu_type, gpus in self.holding.widths:
@@ -118,12 +169,29 @@ class Books(msgspec.Struct, kw_only=True):
                 self.gpu_s_by_attempt[number] = self.gpu_s_by_attempt.get(number, 0.0) + gpu_s
                 self.gpu_s += gpu_s
                 self.gpu_s_by_type[gpu_type] = self.gpu_s_by_type.get(gpu_type, 0.0) + gpu_s
-        elif not self.is_placed:
+        waited_s, over_s = self.wait.sums(now_s), self._over_s(now_s)
+        if not self.is_placed:
             self.queue_s += passed_s
-            if self.cause in FAIR_SHARE_CODES:
-                self.fair_share_s += passed_s
-            elif self.cause in FRAGMENTATION_CODES:
-                self.fragmentation_s += passed_s
+            self.waits_s = self._waits_with(waited_s)
+            if not self.wait.is_held and self.wait.cause not in NOT_FOR_GPUS:
+                fair_share_s = min(over_s - self.over_s, passed_s)
+                self.fair_share_s += fair_share_s
+                self.fragmentation_s += passed_s - fair_share_s
+        self.waited_s, self.over_s = waited_s, over_s
+
+    def _over_s(self, now_s: float) -> float:
+        return self.queues.shares.over_s(self.tenant, self.gpus, now_s) if self.queues is not None else 0.0
+
+    def _waits_with(self, waited_s: Mapping[str, float]) -> dict[str, float]:
+        found = dict(self.waits_s)
+        for cause, sum_s in waited_s.items():
+            if (gained_s := sum_s - self.waited_s.get(cause, 0.0)) > 0:
+                found[cause] = found.get(cause, 0.0) + gained_s
+        return found
+
+    def waits_until(self, now_s: float) -> dict[str, float]:
+        """`waits_s` up to now, with the present wait; nothing is booked."""
+        return dict(self.waits_s) if self.is_placed else self._waits_with(self.wait.sums(now_s))
 
     def gpu_s_until(self, now_s: float) -> float:
         """GPU seconds up to now, those of the present holding among them; nothing is booked."""
@@ -133,12 +201,37 @@ class Books(msgspec.Struct, kw_only=True):
     def waits(self, cause: str, now_s: float) -> None:
         """The job waits, from now on for this cause."""
         self.book(now_s)
-        self.cause = cause
+        self.wait.waits(cause, now_s)
+
+    def stands(self, event: JobQueued, now_s: float) -> None:
+        """It waits for GPUs, alone or in a line."""
+        self.book(now_s)
+        if self.queues is not None:
+            self.queues.lines.take(self.wait, event, now_s)
+        else:
+            self.wait.waits(cause_of(event), now_s)
+
+    def holds(self, now_s: float, *, held: bool) -> None:
+        """Its user has paused it, or lets it go on."""
+        self.book(now_s)
+        self.wait.hold(now_s, held=held)
+
+    def counts(self, now_s: float, *, as_owner: bool) -> None:
+        """Whether its GPUs count for its tenant from now on."""
+        held = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
+        if self.is_owner != as_owner and held:
+            self._use(held if as_owner else -held, now_s)
+        self.is_owner = as_owner
+
+    def _use(self, gpus: int, now_s: float) -> None:
+        if self.queues is not None:
+            self.queues.shares.use(self.tenant, gpus, now_s)
 
     def hold(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
         """The job has this gang from now on, instead of any other."""
         self.stand_aside(at)
-        self.is_placed, self.cause = True, ""
+        self.is_placed = True
+        self.wait.waits("", at.time_s)
         self.holding = Holding(
             job_id=job_id,
             tenant=tenant,
@@ -147,6 +240,8 @@ class Books(msgspec.Struct, kw_only=True):
             begin_s=at.time_s,
             began=at.number,
         )
+        if self.is_owner:
+            self._use(sum(width for _, width in self.holding.widths), at.time_s)
 
     def stand_aside(self, at: At) -> None:
         """The job has no GPUs from now on; its attempt goes on."""
@@ -154,6 +249,8 @@ class Books(msgspec.Struct, kw_only=True):
         if self.holding is not None:
             self.holding.end_s = at.time_s
             at.closed.append(self.holding)
+            if self.is_owner:
+                self._use(-sum(width for _, width in self.holding.widths), at.time_s)
             self.holding = None
 
     def begin(self, attempt: Attempt) -> None:

@@ -24,10 +24,12 @@ from libs.contracts.placement import (
     JobPreempted,
     JobQueued,
     JobSucceeded,
+    Role,
     TimeSliceStarted,
 )
-from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
+from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.read_models import JobState, TaskStatus
+from libs.contracts.reasons import PendingReason
 from libs.lifecycle.books import Attempt, Suspension
 from libs.lifecycle.guards import (
     always,
@@ -141,14 +143,18 @@ def _waits(life: Life, attempt: int, event: Event, at: At) -> None:
 def _may_compete(life: Life, event: QuotaGranted | OpportunityGranted | RetryScheduled, at: At) -> None:
     life.books.retries += isinstance(event, RetryScheduled)
     _waits(life, event.attempt, event, at)
+    life.books.waits(PendingReason.NOT_YET_EVALUATED, at.time_s)
 
 
 @_on(QuotaDeferred, JobQueued, when=not_before)
 def _queued(life: Life, event: QuotaDeferred | JobQueued, at: At) -> None:
-    if event.attempt == life.attempt and has_live_task(life):
-        return  # it is suspended, and is told why it does not go on: its attempt lasts, and its tasks with it
-    _waits(life, event.attempt, event, at)
-    life.books.waits(event.reason.code, at.time_s)
+    # A suspended job is told why it does not go on: its attempt lasts, and its tasks with it.
+    if event.attempt != life.attempt or not has_live_task(life):
+        _waits(life, event.attempt, event, at)
+    if isinstance(event, JobQueued):
+        life.books.stands(event, at.time_s)
+    else:
+        life.books.waits(event.reason.code, at.time_s)
 
 
 @_on(JobHeldBack)
@@ -162,6 +168,10 @@ def _placed(life: Life, event: JobPlaced, at: At) -> None:
     life.tasks = {task.node_id: TaskStatus.PLACED for task in event.gang}
     life.holds_gpus, life.is_preempted, life.started_s = True, False, None
     life.books.started = {}
+    life.books.counts(at.time_s, as_owner=event.role != Role.GUEST)
+    life.books.starts += 1
+    life.books.starts_out_of_order += bool(event.passed)
+    life.books.starts_delaying += bool(event.delays)
     _begins(life, event, at)
 
 
@@ -271,16 +281,24 @@ def _cancel_requested(life: Life, event: JobCancelRequested, at: At) -> None:
 @_on(JobPauseRequested, when=not_cancelled)
 def _paused(life: Life, event: JobPauseRequested, at: At) -> None:
     life.is_paused = True
+    life.books.holds(at.time_s, held=True)
 
 
 @_on(JobResumeRequested, when=not_cancelled)
 def _unpaused(life: Life, event: JobResumeRequested, at: At) -> None:
     life.is_paused = False
+    life.books.holds(at.time_s, held=False)
+
+
+@_on(JobUpgraded)
+def _upgraded(life: Life, event: JobUpgraded, at: At) -> None:
+    life.books.counts(at.time_s, as_owner=True)
 
 
 @_on(AttemptFailed, when=current)
 def _failed(life: Life, event: AttemptFailed, at: At) -> None:
     life.books.release(event, at)
+    life.books.waits(PendingReason.NOT_YET_EVALUATED, at.time_s)
     life.tasks = dict.fromkeys(life.tasks, TaskStatus.EXITED)
     life.is_preempted = False
 
@@ -296,7 +314,7 @@ _ENDS: dict[type[Event], JobState] = {
 @_on(*_ENDS)
 def _ended(life: Life, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected, at: At) -> None:
     life.books.release(event, at)
-    life.books.book(at.time_s)
+    life.books.waits("", at.time_s)
     life.tasks, life.holds_gpus = {}, False
     life.is_paused = life.is_preempted = False
     life.migration_id, life.finished_s = None, at.time_s

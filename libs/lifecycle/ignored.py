@@ -73,7 +73,7 @@ from libs.contracts.placement import (
     UpgradeOffered,
     UpgradeWithdrawn,
 )
-from libs.contracts.quota import JobUpgraded, UpgradeDeclined
+from libs.contracts.quota import UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
@@ -123,7 +123,6 @@ IGNORED: dict[type[Event], str] = {
     JobSettingUp: "comes before the start; the attempt stays as it is until then",
     JobStalled: _ALARM,
     JobUnpacked: "ends what JobPacked has begun",
-    JobUpgraded: "changes what the GPUs count for, not the job's state",
     LimitsRequested: _PACE,
     LossDiverged: _ALARM,
     MemoryBurst: _PACE,

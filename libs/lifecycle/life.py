@@ -7,7 +7,9 @@ import msgspec
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import JobArrived
 from libs.contracts.read_models import JobState, TaskStatus
-from libs.lifecycle.books import Books
+from libs.contracts.reasons import PendingReason
+from libs.lifecycle.books import Books, Queues
+from libs.lifecycle.waits import Wait
 
 
 class Life(msgspec.Struct, kw_only=True):
@@ -51,9 +53,19 @@ class Life(msgspec.Struct, kw_only=True):
         return self.finished_s is not None
 
 
-def begin(event: JobArrived, time_s: float) -> Life:
-    """The life of a job that has just arrived."""
-    books = Books(since_s=time_s, state_since_s=time_s)
+def begin(event: JobArrived, time_s: float, queues: Queues | None = None) -> Life:
+    """The life of a job that has just arrived.
+
+    Args:
+        queues: of its cell; None: it is looked at alone.
+    """
+    spec = event.spec
+    books = Books(
+        since_s=time_s, state_since_s=time_s, wait=Wait(job_id=event.job_id), tenant=spec.tenant, gpus=spec.gpus.count
+    )
+    if queues is not None:
+        books.enter(queues, time_s)
+    books.waits(PendingReason.NOT_YET_EVALUATED, time_s)
     return Life(job_id=event.job_id, tenant=event.spec.tenant, submitted_s=time_s, books=books)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.base import Event
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, TenantConfigured
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import TimeSliceStarted
-from libs.lifecycle.books import Attempt, Holding
+from libs.lifecycle.books import Attempt, Holding, Queues
 from libs.lifecycle.fold import HANDLERS, fold
 from libs.lifecycle.guards import jobs_of_slice
 from libs.lifecycle.life import Life, begin
@@ -33,6 +33,7 @@ class Lives:
         """{node id: of its agent}."""
         self._gpu_types: dict[str, dict[int, str]] = {}
         self._changes = 0
+        self._queues = Queues()
         self._concerned: dict[type[Event], Callable[[Any], list[Life]]] = {
             **dict.fromkeys(HANDLERS, self._of_job),
             TimeSliceStarted: self._of_slice,
@@ -54,6 +55,7 @@ class Lives:
             with one gang.
         """
         self.events += 1
+        self._take_quotas(event, time_s)
         closed: Closed = []
         concerned = self._concerned.get(type(event))
         if concerned is not None:
@@ -64,8 +66,18 @@ class Lives:
                     del self._live[life.job_id]
         elif isinstance(event, JobArrived) and event.job_id not in self.jobs:
             # A second arrival of an id changes nothing: the first one counts.
-            self.jobs[event.job_id] = self._live[event.job_id] = begin(event, time_s)
+            self.jobs[event.job_id] = self._live[event.job_id] = begin(event, time_s, self._queues)
         return closed
+
+    def _take_quotas(self, event: Event, time_s: float) -> None:
+        """What tenants may use, and what there is to use."""
+        shares = self._queues.shares
+        if isinstance(event, TenantConfigured):
+            shares.limit(event.tenant, event.gpu_limit, time_s)
+        elif isinstance(event, NodeJoined):
+            shares.node(event.node_id, len(event.gpus), time_s)
+        elif isinstance(event, NodeLost | NodeLeft) and event.incarnation >= self._incarnations.get(event.node_id, 0):
+            shares.node(event.node_id, 0, time_s)
 
     def open(self) -> Closed:
         """What has not come to its end, in the order in which it began."""

@@ -32,10 +32,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     migrations: int = 0
     queue_s: float = 0.0
     """Time without GPUs, from submission to the end; without the time between two time slices."""
+    waits_s: dict[str, float] = {}
+    """{cause: part of `queue_s`}; together all of it."""
     fair_share_s: float = 0.0
-    """Part of `queue_s` for which quota or its place in the queue was named as the cause."""
+    """Part of `queue_s` for which its tenant's jobs and the job itself were more than the tenant's quota."""
     fragmentation_s: float = 0.0
-    """Part of `queue_s` for which fragmentation or locality was named as the cause."""
+    """The rest of the time for which it asked for GPUs and had none (`libs/lifecycle/shares.py`)."""
+    starts: int = 0
+    """How often it was placed."""
+    starts_out_of_order: int = 0
+    """How often before a waiting job that comes before it in the queue; counted under `philly` alone."""
+    starts_delaying: int = 0
+    """How often that delayed such a job."""
+    tenant: str = ""
+    gpus: int = 0
+    """Asked for."""
 
 
 def outcome_of(life: Life) -> Outcome:
@@ -55,6 +66,12 @@ def outcome_of(life: Life) -> Outcome:
         preemptions=life.preemptions,
         migrations=books.migrations,
         queue_s=books.queue_s,
+        waits_s=books.waits_s,
         fair_share_s=books.fair_share_s,
         fragmentation_s=books.fragmentation_s,
+        starts=books.starts,
+        starts_out_of_order=books.starts_out_of_order,
+        starts_delaying=books.starts_delaying,
+        tenant=life.tenant,
+        gpus=books.gpus,
     )

@@ -11,6 +11,8 @@ from libs.sim.clusters import Cluster
 from libs.sim.outcomes import Outcome
 
 FORMAT = "simulation-result/1"
+SIZES = ("1", "2-4", ">4")
+"""Jobs by the GPUs that they ask for, as the Philly study's figure 3 has them."""
 
 
 def result(
@@ -59,6 +61,12 @@ def result(
         "summary": {
             **_times(measured, early),
             "by_status": _by_status(measured),
+            "waits_s": _waits(measured),
+            "starts": {
+                "all": sum(job.starts for job in measured),
+                "out_of_order": sum(job.starts_out_of_order for job in measured),
+                "delaying": sum(job.starts_delaying for job in measured),
+            },
             "gpu_utilisation": _utilisation(measured, cluster),
             "cost": _cost(measured, cost_per_hour),
             "wall_s": wall_s,
@@ -82,6 +90,7 @@ def _row(job: Outcome, steps_100_s: float | None) -> dict[str, Any]:
         "status": job.status,
         "study_status": job.study_status,
         "retries": job.retries,
+        "waits_s": job.waits_s,
         "gpu_s_by_attempt": {str(number): gpu_s for number, gpu_s in job.gpu_s_by_attempt.items()},
     }
 
@@ -117,6 +126,31 @@ def _by_status(jobs: Sequence[Outcome]) -> dict[str, dict[str, float]]:
         }
         for status, each in found.items()
     }
+
+
+def _waits(jobs: Sequence[Outcome]) -> dict[str, Any]:
+    """Seconds by cause of all these jobs, of each tenant's, and of each of the study's classes of size."""
+    tenants, sizes = sorted({job.tenant for job in jobs}), {class_of(job.gpus): None for job in jobs}
+    return {
+        "cell": _sum_waits(jobs),
+        "by_tenant": {name: _sum_waits(job for job in jobs if job.tenant == name) for name in tenants},
+        "by_gpus": {
+            name: _sum_waits(job for job in jobs if class_of(job.gpus) == name) for name in SIZES if name in sizes
+        },
+    }
+
+
+def class_of(gpus: int) -> str:
+    """The class of a job's size."""
+    return SIZES[0] if gpus <= 1 else SIZES[1] if gpus <= 4 else SIZES[2]
+
+
+def _sum_waits(jobs: Iterable[Outcome]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for job in jobs:
+        for cause, waited_s in job.waits_s.items():
+            found[cause] = found.get(cause, 0.0) + waited_s
+    return dict(sorted(found.items()))
 
 
 def _utilisation(jobs: Sequence[Outcome], cluster: Cluster) -> float | None:

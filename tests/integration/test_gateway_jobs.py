@@ -194,6 +194,22 @@ async def test_why_gives_the_reasons_of_the_log(cell: Cell) -> None:
     assert [waited["code"] for waited in why["before"]] == ["NotYetEvaluated", "NotYetEvaluated"]
 
 
+async def test_why_names_the_job_before_it_and_what_that_one_waits_for(cell: Cell) -> None:
+    first, second = [await cell.submit(gpus=2, tenant="vision", name=name) for name in ("first", "second")]
+    reasons = [Reason(code=code, message="said by the test") for code in ("InsufficientGpus", "Behind")]
+    await cell.say(
+        node("n1", 2),
+        grant(first),
+        JobQueued(job_id=first, attempt=1, reason=reasons[0], line="2", leads=True),
+        grant(second),
+        JobQueued(job_id=second, attempt=1, reason=reasons[1], line="2", behind=first),
+    )
+    why = await cell.get(f"/v1/jobs/{second}/why")
+    assert (why["reason"], why["behind"], why["waits_for"]) == ("Behind", first, "InsufficientGpus")
+    assert set(why["waits_s"]) <= {"NotYetEvaluated", "InsufficientGpus"}
+    assert {check["check"] for check in why["checks"]} == {"admission", "quota", "placement"}
+
+
 def turn(number: int, **fields: list[str]) -> TimeSliceStarted:
     """A time slice on n1 that resumes no job."""
     lists: dict[str, list[str]] = {"running": [], "suspended": [], "started": [], **fields}

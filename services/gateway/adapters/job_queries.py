@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from libs.contracts.introspection import JobProfiled
-from libs.contracts.placement import TimeSliceStarted
+from libs.contracts.placement import JobPlaced, JobQueued, TimeSliceStarted
 from libs.contracts.read_models import (
     FINAL_STATES,
     AttemptRow,
@@ -29,6 +29,10 @@ from services.gateway.core import views
 
 WAITING = (JobState.QUEUED, JobState.SUSPENDED)
 """States of jobs that may have a place in the queue."""
+LOOKED_BEHIND = 3
+"""How far a job that is behind one which is behind another one, and so on, is followed."""
+MOST_BEFORE = 500
+"""Jobs that are looked at in each of these steps."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,39 @@ def events_of(connection: sa.Connection, job_id: str, *, measurements: bool = Fa
     if not measurements:
         query = query.where(events.c.type != JobProfiled.wire_type)
     return rows_of(EventRow, connection.execute(query))
+
+
+def with_those_before(connection: sa.Connection, known: list[EventRow]) -> list[EventRow]:
+    """The same events with those of the jobs that it has been behind, and that these have been behind; in order."""
+    found = {row.log_offset: row for row in known}
+    jobs = {row.job_id: None for row in known}
+    news = known
+    for _ in range(LOOKED_BEHIND):
+        names = dict.fromkeys(_before(connection, news))
+        named = [job_id for job_id in names if job_id not in jobs][:MOST_BEFORE]
+        if not named:
+            break
+        jobs |= dict.fromkeys(named)
+        query = sa.select(events).where(events.c.job_id.in_(named), events.c.type != JobProfiled.wire_type)
+        news = rows_of(EventRow, connection.execute(query))
+        found |= {row.log_offset: row for row in news}
+    return [found[offset] for offset in sorted(found)]
+
+
+def _before(connection: sa.Connection, rows: Sequence[EventRow]) -> Iterator[str]:
+    """Jobs that these events say to go first, and those that have led the lines in which they say jobs to stand."""
+    told = [row for row in rows if row.type == JobQueued.wire_type]
+    yield from (row.data["behind"] for row in told if row.data.get("behind"))
+    lines = {row.data["line"]: None for row in told if row.data.get("line") and not row.data.get("leads")}
+    if lines:
+        query = sa.select(events.c.job_id, events.c.data).where(
+            events.c.type == JobQueued.wire_type, events.c.log_offset >= told[0].log_offset
+        )
+        if placed := [row.log_offset for row in rows if row.type == JobPlaced.wire_type]:
+            query = query.where(events.c.log_offset <= max(placed[-1], told[-1].log_offset))
+        for job_id, data in connection.execute(query.order_by(events.c.log_offset)):
+            if data.get("leads") and data.get("line") in lines:
+                yield job_id
 
 
 def turns_of(connection: sa.Connection, job_id: str, first: int, last: int) -> list[EventRow]:

@@ -32,11 +32,13 @@ async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
         row = job_queries.job(connection, job_id)
         waits = row is not None and row.state in job_queries.WAITING
         places = job_queries.queue_positions(connection) if waits else {}
-        return row, job_queries.events_of(connection, job_id), places
+        found = job_queries.events_of(connection, job_id)
+        return row, job_queries.with_those_before(connection, found), places
 
     (row, events, places), offset = await look(gateway, query)
     assert row is not None, "a job does not vanish"
-    explanation = why(records_of(events), job_id)
+    explanation = why(records_of(events), job_id, gateway.now())
+    own = [event for event in events if event.job_id == job_id]
     before = [msgspec.to_builtins(waited) for waited in explanation.before] if explanation else []
     found = Why(
         job_id=row.id,
@@ -54,8 +56,11 @@ async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
         failure=row.failure,
         deciding_line=row.deciding_line,
         queue_position=places.get(row.id),
-        checks=[Check(**vars(check)) for check in checks(row, events)],
+        checks=[Check(**vars(check)) for check in checks(row, own)],
         before=before,
+        waits_s=explanation.waits_s if explanation else {},
+        waits_for=explanation.waits_for if explanation else "",
+        behind=explanation.behind if explanation else "",
     )
     return answer(found, offset=offset)
 

@@ -252,6 +252,13 @@ class Why(Answer):
     checks: list[Check]
     before: list[dict[str, Any]]
     """Earlier reasons, oldest first: `code, message, by, offset, since_s`."""
+    waits_s: dict[str, float]
+    """{cause: seconds that it has waited for it so far}, without GPUs; what it waited for behind another job is there
+    under that one's cause."""
+    waits_for: str
+    """The cause of its wait now, or that of the job that it is behind; empty: it does not wait."""
+    behind: str
+    """The job that it is behind; empty: none."""
 
 
 class Story(Answer):

@@ -43,6 +43,18 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     gpu_type: str
     parts: dict[str, int]
     """{node: GPUs that the gang is to have there, free or not yet}."""
+    until_s: float | None = None
+    """When it ends if the gang has not all of them."""
+    try_number: int = 0
+    """Where the policy knows tries."""
+
+
+class Acquisition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a waiting gang has tried to acquire in vain."""
+
+    tries: int = 0
+    retry_s: float = 0.0
+    """When it may try again."""
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -50,6 +62,9 @@ class Settings(msgspec.Struct, kw_only=True):
 
     locality_relax_s: float = settings.default(OWNER, "locality_relax_s")
     reserve_after_s: float = settings.default(OWNER, "reserve_after_s")
+    acquire_s: float = settings.default(OWNER, "acquire_s")
+    backoff_s: float = settings.default(OWNER, "backoff_s")
+    relax_after: float = settings.default(OWNER, "relax_after")
     start_limit_s: float = settings.default(OWNER, "start_limit_s")
     round_s: float = settings.default(OWNER, "round_s")
     recompute_s: float = settings.default(OWNER, "recompute_s")
@@ -93,6 +108,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{guest: its attempt that could be the owner of its GPUs}, as said and not withdrawn since."""
     reservations: dict[str, Reservation] = {}
     """{waiting job: the GPUs that are kept for it}."""
+    acquiring: dict[str, Acquisition] = {}
+    """{waiting job: its tries}, of those that have given back what they had acquired."""
     book: Book = msgspec.field(default_factory=Book)
     starting: dict[str, float] = {}
     """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending."""

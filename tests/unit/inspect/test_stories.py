@@ -24,7 +24,7 @@ from libs.inspect.jobs import jobs_of
 from libs.inspect.replay import ReplayViolation, refold, state_at
 from libs.inspect.sentences import says, sentence
 from libs.inspect.story import story
-from libs.inspect.why import why
+from libs.inspect.why import Explanation, why
 from libs.kernel.replica import Replica
 from libs.kernel.service import InvariantViolated
 from libs.testing.builders import Scenario, Spec, altered, envelope, log_of, records
@@ -114,6 +114,23 @@ def test_why_gives_the_reason_that_stands_on_the_log():
     assert control()[waiting.offset].envelope.event.reason == waiting.reason
     assert "QUEUED for" in waiting.lines()[0]
     assert any("not v100-" in line for line in waiting.lines())
+
+
+def test_why_says_for_how_long_a_job_has_waited_by_cause_and_behind_which_other_it_is():
+    scenario = Scenario().servers(v100=1).job("a", runs_s=100).job("b", runs_s=50, at=10).job("c", runs_s=50, at=20)
+    records = list(scenario.pause("c", at=30, until=45).run(SERVICES).records())
+
+    def at(time_s: float) -> Explanation:
+        explained = why((each for each in records if each.envelope.time_s <= time_s), "c", time_s)
+        assert explained is not None
+        return explained
+
+    assert at(25).waits_s == pytest.approx({"InsufficientGpus": 5}) and at(40).waits_for == "OnHold"
+    assert at(60).waits_s == pytest.approx({"InsufficientGpus": 25, "OnHold": 15})
+    assert (at(60).behind, at(60).waits_for, at(120).behind) == ("b", "InsufficientGpus", "")
+    assert "  behind b, which waits for InsufficientGpus" in at(60).lines()
+    assert "  has waited 40 s: InsufficientGpus 25 s, OnHold 15 s" in at(60).lines()
+    assert sum(at(300).waits_s.values()) == pytest.approx(130)
 
 
 def test_why_of_jobs_that_have_ended():

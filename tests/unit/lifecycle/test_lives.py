@@ -81,7 +81,13 @@ def test_a_wait_is_booked_under_the_cause_that_was_named_last():
     fair = QuotaDeferred(job_id="j", attempt=1, reason=Reason(code=PendingReason.EXCEEDS_QUOTA, message=""))
     books = Told(fair, queued(PendingReason.GANG_FRAGMENTED), queued(), placed("n1"), queued()).life.books
     # From 10 s on nothing is named, from 20 s quota, from 30 s fragmentation, from 40 s something else; 50 s: GPUs.
-    assert (books.queue_s, books.fair_share_s, books.fragmentation_s) == (40.0, 10.0, 10.0)
+    assert books.queue_s == 40.0
+    assert books.waits_s == {
+        PendingReason.NOT_YET_EVALUATED: 10.0,
+        PendingReason.EXCEEDS_QUOTA: 10.0,
+        PendingReason.GANG_FRAGMENTED: 10.0,
+        PendingReason.INSUFFICIENT_GPUS: 10.0,
+    }
 
 
 def test_gpu_time_is_booked_by_type_from_the_placement_to_placements_own_word():

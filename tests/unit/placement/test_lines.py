@@ -1,4 +1,4 @@
-"""What jobs are told that wait under a policy that queues: one of each line its cause, the others that it goes first."""
+"""What waiting jobs are told under a policy that queues: one of each line its cause, the others that it goes first."""
 
 from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobPriorityChanged, PolicyChanged
 from libs.contracts.jobs import GpuRequest

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from libs.contracts.gateway import PolicyChanged
 from libs.sim.options import FaultKind
 from libs.testing.builders import Scenario
 from services.roster import SERVICES
@@ -36,6 +37,7 @@ def test_the_document_has_all_fields_of_the_format():
             "status": "SUCCEEDED",
             "study_status": "passed",
             "retries": 0,
+            "waits_s": {},
             "gpu_s_by_attempt": {"1": 200},
         }
     ]
@@ -51,6 +53,8 @@ def test_the_document_has_all_fields_of_the_format():
         "fair_share_delay_s",
         "fragmentation_delay_s",
         "by_status",
+        "waits_s",
+        "starts",
         "gpu_utilisation",
         "cost",
         "wall_s",
@@ -81,11 +85,40 @@ def test_waiting_for_quota_is_fair_share_delay():
 
 
 def test_waiting_for_locality_is_fragmentation_delay():
-    scenario = Scenario().servers(2, v100=4).job("a", gpus=1, runs_s=1000).job("b", gpus=2, runs_s=30)
-    scenario.job("c", gpus=2, at=1, runs_s=10, max_retries=0).job("d", gpus=1, at=0, runs_s=1000)
-    result = scenario.run(SERVICES).outcomes["c"]
-    assert result.fair_share_s == 0
-    assert result.queue_s >= result.fragmentation_s >= 0
+    """On each of two servers one GPU becomes free: the gang fits, and waits for a server that has both."""
+    scenario = Scenario().servers(2, v100=4)
+    for job_id, runs_s in (("a", 10), ("b", 1000), ("c", 10), ("d", 1000)):
+        scenario.job(job_id, runs_s=runs_s)
+    scenario.job("gang", gpus=2, at=20, runs_s=10)
+    gang = scenario.run(SERVICES).outcomes["gang"]
+    assert (gang.fair_share_s, gang.fragmentation_s) == pytest.approx((0, 60))
+    assert gang.waits_s == pytest.approx({"LocalityRelaxing": 60})
+
+
+def test_a_job_behind_another_waits_for_what_that_one_waits_for():
+    scenario = Scenario().servers(4, v100=4).job("a", gpus=4, runs_s=100)
+    scenario.job("first", gpus=4, at=10, runs_s=100).job("behind", gpus=4, at=20, runs_s=10)
+    result = scenario.run(SERVICES)
+    assert result.outcomes["behind"].waits_s == pytest.approx({"InsufficientGpus": 180})
+
+
+def test_waits_by_cause_tenant_and_size_add_up():
+    scenario = Scenario().servers(4, v100=4).job("a", gpus=4, runs_s=100)
+    for number in range(3):
+        scenario.job(f"j{number}", gpus=2, at=10 * number, runs_s=50)
+    document = scenario.run(SERVICES).result(policy="backfill", options={})
+    waits = document["summary"]["waits_s"]
+    assert waits["cell"] == pytest.approx({"InsufficientGpus": 100 + 90 + 80 + 50}, rel=0.1)
+    assert waits["by_tenant"]["default"] == waits["cell"] and waits["by_gpus"] == {"2-4": waits["cell"]}
+
+
+def test_starts_out_of_order_are_counted_with_those_that_delay_another_job():
+    scenario = Scenario().servers(4, v100=8).plan(0.0, PolicyChanged(policy="philly", requested_by="op"))
+    for number, runs_s in enumerate((50, 1000, 50, 1000)):
+        scenario.job(f"s{number}", gpus=2, runs_s=runs_s)
+    scenario.job("gang", gpus=4, at=100, runs_s=10).job("held", at=120, runs_s=10).job("late", at=260, runs_s=10)
+    starts = scenario.run(SERVICES).result(policy="philly", options={})["summary"]["starts"]
+    assert starts == {"all": 7, "out_of_order": 2, "delaying": 1}
 
 
 def test_preemptions_and_migrations_are_counted():

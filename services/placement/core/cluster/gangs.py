@@ -143,7 +143,7 @@ def _over_several(request: GpuRequest, gpu_type: str, free: list[Free]) -> list[
     groups = [[(n, i) for n, i in free if n.rack == rack] for rack in racks]
     if len(racks) > 1:
         groups.append(free)
-    fits = [_over_servers(request, gpu_type, group) for group in groups]
+    fits = [over_servers(request, gpu_type, group) for group in groups]
     return [fit for fit in fits if fit is not None]
 
 
@@ -172,7 +172,7 @@ def on_one(request: GpuRequest, gpu_type: str, free: Free) -> Fit:
     return Fit(gpu_type=gpu_type, gang=[task], racks=1, guests=node.guests_on(taken))
 
 
-def _over_servers(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | None:
+def over_servers(request: GpuRequest, gpu_type: str, free: list[Free]) -> Fit | None:
     """Fewest servers: the emptiest first; the last part goes to the fullest server that can take it."""
     left = sorted(free, key=lambda pair: (-len(pair[1]), pair[0].node_id))
     gang: list[TaskPlacement] = []

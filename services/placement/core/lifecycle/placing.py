@@ -157,6 +157,7 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     cell.looked_s = now_s
     dequeue(cell, job)
+    cell.acquiring.pop(job.job_id, None)
     job.phase, job.wait_code, job.since_s = Phase.ACTIVE, "", now_s
     job.guest = event.role == Role.GUEST
     cell.give(job, event.gang)
@@ -193,6 +194,7 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
 def forget(cell: Cell, job: Job, now_s: float) -> None:
     """The job has ended."""
     dequeue(cell, job)
+    cell.acquiring.pop(job.job_id, None)
     withdraw(cell, job)
     clear_attempt(cell, job, now_s)
     for listener in heard_by(job):

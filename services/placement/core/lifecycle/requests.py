@@ -169,6 +169,7 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
         listener.policy_changing(cell, event.policy, now_s)
     if event.policy != cell.policy:
         _tell_anew(cell)
+        cell.acquiring = {}
     cell.policy = event.policy
     _take_guests(cell, event.takes_guests)
     cell.options = PolicyOptions(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from libs.contracts.placement import GangReleased, GangReserved
 from libs.contracts.reasons import Reason
-from services.placement.core.cell import Cell, Reservation
+from services.placement.core.cell import Acquisition, Cell, Reservation
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import with_all
 from services.placement.core.cluster.hosts import Amount, total_of
@@ -125,7 +125,14 @@ def released(cell: Cell, job_id: str, reason: Reason) -> Plan:
 def reservation_of(event: GangReserved) -> Reservation:
     """What the event says."""
     parts = {part.node_id: part.gpus for part in event.parts}
-    return Reservation(job_id=event.job_id, attempt=event.attempt, gpu_type=event.gpu_type, parts=parts)
+    return Reservation(
+        job_id=event.job_id,
+        attempt=event.attempt,
+        gpu_type=event.gpu_type,
+        parts=parts,
+        until_s=event.until_s,
+        try_number=event.try_number,
+    )
 
 
 @machine.evolves(GangReserved)
@@ -145,3 +152,5 @@ def _whole_nodes(cell: Cell, event: GangReserved) -> Reservation:
 @machine.evolves(GangReleased)
 def gang_released(cell: Cell, event: GangReleased, now_s: float) -> None:
     cell.reservations.pop(event.job_id, None)
+    if event.retry_s is not None:
+        cell.acquiring[event.job_id] = Acquisition(tries=event.try_number, retry_s=event.retry_s)

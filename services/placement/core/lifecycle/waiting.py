@@ -9,6 +9,7 @@ from libs.contracts.features import described, missing
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.beside import beside, beside_them, on_nodes_with
 from libs.kernel.words import bytes_of, counted, plural
+from libs.policies.queueing.table import QUEUE_POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import has
@@ -18,7 +19,7 @@ from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.placing import ALONE, InLine, behind_in, told, wait_code
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.reservations import before, kept
+from services.placement.core.lifecycle.reservations import before, kept, width_kept
 from services.placement.core.lifecycle.suspending.returning import may_return, place_again, type_of
 from services.placement.core.promises import (
     asked_by,
@@ -50,7 +51,7 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
     """The first cause that holds, in the order of `PendingReason`; arguments as for `told_why`."""
     request, usable = job.spec.gpus, open_to(cell, job)
     if fit is not None:
-        return PendingReason.LOCALITY_RELAXING
+        return _acquires(cell, job) or PendingReason.LOCALITY_RELAXING
     if gangs.capacity(request, usable) < request.count:
         return PendingReason.FEATURE_MISSING if _lacks_features(cell, job) else PendingReason.HEALTHY_GPUS_MISSING
     if cell.reservations and gangs.best_fit(request, usable) is not None:
@@ -59,7 +60,16 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
         return _missing_beside(cell, job, open_servers.whole)
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
-    return PendingReason.GANG_FRAGMENTED
+    return _acquires(cell, job) or PendingReason.GANG_FRAGMENTED
+
+
+def _acquires(cell: Cell, job: Job) -> str:
+    """That it acquires GPUs, or waits to try again; empty: neither."""
+    reservation = cell.reservations.get(job.job_id)
+    if reservation is not None:
+        return PendingReason.GANG_ACQUIRING if reservation.try_number else ""
+    made = cell.acquiring.get(job.job_id)
+    return PendingReason.ACQUIRE_BACKOFF if made is not None and cell.looked_s < made.retry_s else ""
 
 
 def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Reason:
@@ -68,6 +78,8 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
     free, wanted = gangs.free_gpus(request, open_servers), request.count
     numbers: dict[str, Number] = {"gpus": wanted, "free_gpus": free}
     cause = cause_to_wait(cell, job, open_servers, fit)
+    if cause in (PendingReason.GANG_ACQUIRING, PendingReason.ACQUIRE_BACKOFF):
+        return _acquiring(cell, job, cause, numbers)
     if fit is not None:
         return _relaxing(cell, job, fit, numbers, now_s)
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
@@ -251,7 +263,25 @@ def _holders(cell: Cell, job: Job) -> str:
     return f"{', '.join(named[:5])}{more}, which {plural(len(named), 'goes', 'go')} first"
 
 
+def _acquiring(cell: Cell, job: Job, cause: str, numbers: dict[str, Number]) -> Reason:
+    """How far its tries are; GangReserved and GangReleased say the rest."""
+    if cause == PendingReason.ACQUIRE_BACKOFF:
+        tries = cell.acquiring[job.job_id]
+        message = f"has given back what it had acquired after try {tries.tries}, and tries again"
+        return Reason(code=cause, message=message, numbers={**numbers, "tries": tries.tries, "retry_s": tries.retry_s})
+    reservation = cell.reservations[job.job_id]
+    where, held = ", ".join(reservation.parts), width_kept(cell, reservation)
+    message = f"{_needs(job)} close together, and acquires them on {where} as they become free: {held} of them now"
+    return Reason(code=cause, message=message, numbers={**numbers, "held": held, "try": reservation.try_number})
+
+
 def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:
+    policy = QUEUE_POLICIES.get(cell.policy)
+    if policy is not None and policy.acquires:
+        message = f"fits on {counted(fit.nodes, 'node')} now; accepts more nodes after more tries to acquire GPUs"
+        return Reason(
+            code=PendingReason.LOCALITY_RELAXING, message=message, numbers={**numbers, "nodes_now": fit.nodes}
+        )
     left_s = max(0.0, job.queued_since_s + cell.settings.locality_relax_s - now_s)
     return Reason(
         code=PendingReason.LOCALITY_RELAXING,

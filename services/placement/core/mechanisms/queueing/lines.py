@@ -41,6 +41,10 @@ class Lines:
     def __init__(self, cell: Cell, policy: QueuePolicy) -> None:
         self._cell = cell
         self._in_one_line = not policy.later_jobs_may_pass
+        self.acquires = policy.acquires
+        """Whether jobs of a shape may accept more or less locality."""
+        self._tries: dict[str, int] = {}
+        """{shape: most tries of those that were refused}."""
         self.refused: dict[str, Refused] = {}
         """By shape, in the order of the walk."""
         self.blocked: Job | None = None
@@ -54,9 +58,18 @@ class Lines:
         it."""
         return InLine(line=ONE_LINE, leads=True) if self._in_one_line else ALONE
 
+    def is_worth_a_look(self, job: Job) -> bool:
+        """Whether the job may fit where those of its shape do not that have been refused: it has tried more often."""
+        return job.shape not in self.refused or (self.acquires and self._tries_of(job) > self._tries[job.shape])
+
+    def _tries_of(self, job: Job) -> int:
+        made = self._cell.acquiring.get(job.job_id)
+        return made.tries if made is not None else 0
+
     def refuse(self, job: Job, servers: Servers, fit: gangs.Fit | None) -> None:
-        """No other job of its shape is placed in this pass."""
-        self.refused[job.shape] = Refused(job, servers, fit, self.given)
+        """No other job of its shape is placed in this pass, unless it accepts more."""
+        self.refused.setdefault(job.shape, Refused(job, servers, fit, self.given))
+        self._tries[job.shape] = self._tries_of(job)
 
     def told(self, now_s: float) -> Plan:
         """What the jobs that wait are told: those that lead what they wait for, the others that they are behind."""
@@ -69,7 +82,7 @@ class Lines:
     def _leader_told(self, refused: Refused, now_s: float) -> Plan:
         """What was found is looked for again where others have been given GPUs since."""
         job, servers, fit = refused.job, refused.servers, refused.fit
-        if refused.given != self.given:
+        if refused.given != self.given or self.acquires:  # what it accepts is not all that would be a place
             servers = servers_open_to(self._cell, job)
             fit = gangs.best_fit(job.spec.gpus, servers)
         yield from waiting.told_why(self._cell, job, servers, fit, now_s, self._line_of(job))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from msgspec.structs import replace
+
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.placement import GangReserved
+from libs.contracts.placement import GangReserved, JobPlaced
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.beside import beside
 from libs.policies.policy import Kind
@@ -15,6 +17,7 @@ from libs.policies.queueing.policy import QueuePolicy
 from libs.policies.queueing.table import QUEUE_POLICIES
 from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.placing import placed
@@ -35,6 +38,7 @@ from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanism import Mechanism, Moment
+from services.placement.core.mechanisms.queueing import acquiring
 from services.placement.core.mechanisms.queueing.lines import Lines
 from services.placement.core.mechanisms.queueing.suspended import (
     in_order_of_queue,
@@ -61,6 +65,8 @@ class QueueingMechanism(Mechanism):
         # 1. First what is kept in vain is given up, because what these nodes still have is free for others.
         yield from _unneeded_released(cell)
         yield from _overbooked_released(cell)
+        if policy.acquires:
+            yield from acquiring.given_back(cell, now_s)
         # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
         #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
         lines = Lines(cell, policy)
@@ -77,11 +83,11 @@ class QueueingMechanism(Mechanism):
                 if not policy.later_jobs_may_pass:
                     lines.blocked = job
                     break
-            elif job.shape not in lines.refused:
+            elif lines.is_worth_a_look(job):
                 servers = servers_open_to(cell, job)
-                fit = gangs.best_fit(job.spec.gpus, servers)
-                if fit is not None and _accepts(cell, job, fit, now_s):
-                    yield from _given(cell, job, fit.gang, placed(job, fit.gang, _why_here(job, fit, now_s)))
+                fit = _place_for(cell, job, policy, servers)
+                if fit is not None and (policy.acquires or _accepts(cell, job, fit, now_s)):
+                    yield from _given(cell, job, fit.gang, _placed(cell, job, fit, lines, now_s))
                     lines.given += 1
                     continue
                 lines.refuse(job, servers, fit)
@@ -89,7 +95,7 @@ class QueueingMechanism(Mechanism):
                     lines.blocked = job
                     break
             yield from _reserved_if_due(cell, job, policy, now_s)
-            if job.job_id in cell.reservations and not job.suspended:
+            if not job.suspended and acquiring.goes_on_after(cell, job, now_s):
                 heads.go_on()
         # 3. Last what the jobs are told that still wait, as it is true only now.
         yield from lines.told(now_s)
@@ -97,13 +103,10 @@ class QueueingMechanism(Mechanism):
     def moments(self, cell: Cell) -> Iterator[float]:
         """When a gang accepts more servers, and when the next of its shape has waited long enough for a reservation."""
         policy = QUEUE_POLICIES[cell.policy]
-        for orders in cell.queue.values():
-            job = cell.jobs[orders[0][2]]
-            if job.spec.gpus.count > 1 or job.spec.is_host_bound:
-                yield job.queued_since_s + cell.settings.locality_relax_s
-                if policy.reservations and not policy.reserves_at_once:
-                    rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
-                    yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
+        if policy.acquires:
+            yield from acquiring.moments(cell)
+        for orders in cell.queue.values() if not policy.acquires else ():
+            yield from _patience(cell, policy, orders)
         if policy.reservations and not policy.reserves_at_once:
             for job in waiting_to_return(cell):
                 if (job.width > 1 or job.spec.is_host_bound) and job.job_id not in cell.reservations:
@@ -118,6 +121,30 @@ class QueueingMechanism(Mechanism):
     def unqueued(self, cell: Cell, job: Job, code: str) -> Plan:
         """Others may use what was kept for the job."""
         yield from released(cell, job.job_id, Reason(code=code, message="the gang does not wait any more"))
+
+
+def _patience(cell: Cell, policy: QueuePolicy, orders: list[tuple[int, int, str]]) -> Iterator[float]:
+    """When the first job of a shape accepts more servers, and when the next one has waited for a reservation."""
+    job = cell.jobs[orders[0][2]]
+    if job.spec.gpus.count > 1 or job.spec.is_host_bound:
+        yield job.queued_since_s + cell.settings.locality_relax_s
+        if policy.reservations and not policy.reserves_at_once:
+            rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
+            yield from (each.queued_since_s + cell.settings.reserve_after_s for each in islice(rest, 1))
+
+
+def _place_for(cell: Cell, job: Job, policy: QueuePolicy, servers: Servers) -> gangs.Fit | None:
+    return acquiring.fit_of(cell, job, servers) if policy.acquires else gangs.best_fit(job.spec.gpus, servers)
+
+
+def _placed(cell: Cell, job: Job, fit: gangs.Fit, lines: Lines, now_s: float) -> JobPlaced:
+    """The decision; where gangs acquire GPUs, with what it means for those that are passed."""
+    why = acquiring.why_here(cell, job, fit) if lines.acquires else None
+    decision = placed(job, fit.gang, why or _why_here(job, fit, now_s))
+    if not lines.acquires or not lines.refused:
+        return decision
+    passed = next(iter(lines.refused.values())).job.job_id
+    return replace(decision, passed=passed, delays=acquiring.delayed_by(cell, fit, lines.refused.values()))
 
 
 def _accepts(cell: Cell, job: Job, fit: gangs.Fit, now_s: float) -> bool:
@@ -176,12 +203,11 @@ def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) ->
     one, the first of the queue that have waited long enough.
     """
     most = policy.reservations
-    has_waited = policy.reserves_at_once or now_s >= job.queued_since_s + cell.settings.reserve_after_s
     alone = job.width == 1 and not job.spec.is_host_bound
-    if job.job_id in cell.reservations or alone or not has_waited:
+    if job.job_id in cell.reservations or alone or not _is_due(cell, job, policy, now_s):
         return
     first = before(cell, job)
-    chosen = _to_collect(cell, job, first) if len(first) < most else None
+    chosen = _to_collect(cell, job, policy, first) if len(first) < most else None
     if chosen is None:
         return
     reserved = GangReserved(
@@ -194,6 +220,8 @@ def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) ->
         parts=chosen.parts,
         gpus_missing=sum(part.gpus - len(part.kept) for part in chosen.parts),
     )
+    if policy.acquires and not job.suspended:
+        reserved = acquiring.as_a_try(cell, job, reserved, now_s)
     # What is in the way ends before: at no time is more reserved of a node than it has.
     outranked = Reason(code="Outranked", message=f"{job.job_id} goes first, and is to have GPUs that were kept for it")
     fulfilled = [*first, reservation_of(reserved)]
@@ -205,10 +233,19 @@ def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) ->
     yield reserved
 
 
-def _to_collect(cell: Cell, job: Job, first: list[Reservation]) -> gangs.Collection | None:
+def _is_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) -> bool:
+    """Whether the job has waited for long enough; a suspended one makes no tries, because it goes on where it was."""
+    if policy.acquires and not job.suspended:
+        return acquiring.is_due(cell, job, now_s)
+    return policy.reserves_at_once or now_s >= job.queued_since_s + cell.settings.reserve_after_s
+
+
+def _to_collect(cell: Cell, job: Job, policy: QueuePolicy, first: list[Reservation]) -> gangs.Collection | None:
     """What is to be kept for the gang, of what those before it leave; a suspended one goes on where it was alone."""
     left = servers_besides(cell, job, first)
-    return where_it_was(cell, job, left) if job.suspended else gangs.to_collect(job.spec.gpus, left)
+    if job.suspended:
+        return where_it_was(cell, job, left)
+    return acquiring.collection_of(cell, job, left) if policy.acquires else gangs.to_collect(job.spec.gpus, left)
 
 
 def _why_reserved(cell: Cell, job: Job, policy: QueuePolicy, chosen: gangs.Collection, now_s: float) -> Reason:

@@ -1,0 +1,63 @@
+"""Whether a tenant has used up its quota for a job of some size, and for how long: the Philly study's two delays.
+
+The study (Jeon et al., ATC'19, section 3.2) calls the wait of a job fair-share delay while its virtual cluster has
+used up its quota, and fragmentation delay while it has not, and the job is not placed for lack of GPUs that are close
+together. Here: fair-share delay while what the tenant's jobs hold and what the job asks for is more than the quota.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tenant:
+    """A tenant's use of its quota."""
+
+    used_gpus: int = 0
+    """Held by its jobs; what guests hold is not counted."""
+    limit_gpus: int | None = None
+    """None: all GPUs of the cell."""
+    over: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """{GPUs that a job asks for: (seconds for which that was too much, up to when)}."""
+
+
+class Shares:
+    """The tenants of a cell."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, Tenant] = {}
+        self._nodes: dict[str, int] = {}
+
+    def node(self, node_id: str, gpus: int, now_s: float) -> None:
+        """The node has so many GPUs; 0: it has gone."""
+        for tenant in self._tenants.values():
+            self._settle(tenant, now_s)
+        self._nodes[node_id] = gpus
+
+    def limit(self, name: str, gpus: int | None, now_s: float) -> None:
+        """The tenant's quota from now on; None: all GPUs of the cell."""
+        self._settled(name, now_s).limit_gpus = gpus
+
+    def use(self, name: str, gpus: int, now_s: float) -> None:
+        """A job of the tenant gets so many GPUs, or gives them back (negative)."""
+        self._settled(name, now_s).used_gpus += gpus
+
+    def over_s(self, name: str, gpus: int, now_s: float) -> float:
+        """For how long so far a job of so many GPUs was more than the tenant had left.
+
+        Counted from the first time that a size is asked for.
+        """
+        tenant = self._settled(name, now_s)
+        return tenant.over.setdefault(gpus, (0.0, now_s))[0]
+
+    def _settled(self, name: str, now_s: float) -> Tenant:
+        tenant = self._tenants.setdefault(name, Tenant())
+        self._settle(tenant, now_s)
+        return tenant
+
+    def _settle(self, tenant: Tenant, now_s: float) -> None:
+        quota = tenant.limit_gpus if tenant.limit_gpus is not None else sum(self._nodes.values())
+        for gpus, (sum_s, since_s) in tenant.over.items():
+            passed_s = now_s - since_s if tenant.used_gpus + gpus > quota else 0.0
+            tenant.over[gpus] = (sum_s + max(0.0, passed_s), max(now_s, since_s))
