@@ -23,6 +23,9 @@ class JobQueued(Event, frozen=True, kw_only=True):
     job_id: str
     attempt: int
     reason: Reason
+    returns_to_quota: bool = False
+    """What it had borrowed was reclaimed: its claim has ended, and the attempt waits for quota before it may be placed.
+    """
 
 
 class ReservedPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -38,6 +38,8 @@ class PendingReason:
     """As many jobs of its array as the user allows at once have been let through and have not ended."""
     EXCEEDS_QUOTA = "ExceedsQuota"
     BACKOFF = "Backoff"
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    """It is within its tenant's guarantee, and jobs that have borrowed these GPUs are being stopped for it."""
     NEVER_FITS = "NeverFits"
     HEALTHY_GPUS_MISSING = "HealthyGpusMissing"
     FEATURE_MISSING = "FeatureMissing"
