@@ -170,4 +170,4 @@ def _limit(tenant: Mapping[str, Any]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return per_type(value) or NONE
-    return {True: "yes", False: "no", "": NONE}.get(value, value)
+    return str({True: "yes", False: "no", "": NONE}.get(value, value))

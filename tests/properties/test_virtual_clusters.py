@@ -22,10 +22,11 @@ from libs.inspect.verify import verify
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.effort import searching
+from libs.testing.strategies import HORIZON_S, crowded_cells, scenarios, times
 from services.quota.core import shares
 from services.quota.core.state import State
 from services.roster import SERVICES
-from tests.properties.test_whole_system import WATCHED, checked_run
+from tests.properties.test_whole_system import WATCHED, check_books_and_decisions, checked_run
 
 GPUS_PER_SERVER = 4
 LONGEST_S = 120
@@ -214,3 +215,25 @@ def test_every_decision_about_shares_can_be_derived_again(drawn: Drawn):
     simulation = checked_run(drawn.scenario)
     result = verify(log_of(simulation), SERVICES)
     assert result.ok, "\n".join(result.first.lines() if result.first else [])
+
+
+@st.composite
+def troubled_cells(draw: st.DrawFn) -> Scenario:
+    """Cells with faults, drains, pauses, other policies and changing limits, whose tenants have guarantees too."""
+    guarantees = st.sampled_from([{ANY_TYPE: 1}, {"v100": 2}, {"k80": 1, ANY_TYPE: 1}, {}])
+    cells = (scenarios(), scenarios(policy="max_min_fairness"), scenarios(policy="gandiva"), crowded_cells())
+    scenario = draw(st.one_of(*cells))
+    scenario.setting("quota", "reclaim_above", draw(st.sampled_from([0.0, 0.9])))
+    scenario.setting("quota", "reclaim_rest_s", draw(st.sampled_from([0.0, 60.0])))
+    for tenant in ("research", "product"):
+        for at in draw(st.lists(times, max_size=2)):
+            scenario.tenant(tenant, None, at=at, guarantees=draw(guarantees), lend=draw(st.booleans()))
+        # What is not lent at the end is lent then: jobs beyond the guarantees would otherwise wait for ever.
+        scenario.tenant(tenant, None, at=HORIZON_S, guarantees=draw(guarantees))
+    return scenario
+
+
+@ONE_CELL
+@given(troubled_cells())
+def test_whatever_goes_wrong_every_job_ends_and_the_books_balance(scenario: Scenario):
+    check_books_and_decisions(scenario)
