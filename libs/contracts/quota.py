@@ -59,7 +59,7 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the whole gang; no part of one is ever reclaimed."""
     lost_gpu_s: float
     """GPU seconds of work that are done again: since its attempt was placed. 0 for a job that saves its work when it is
-    told to stop, is suspended, or has no GPUs yet."""
+    told to stop, or has no GPUs yet."""
     placed_s: float | None = None
     """When its attempt was placed, in seconds since the epoch; None: it has no GPUs yet."""
 

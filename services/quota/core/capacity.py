@@ -62,13 +62,14 @@ def capacity(state: State) -> dict[str, int]:
 
 
 def held(state: State, claim: Claim) -> int:
-    """How many of the GPUs that `capacity` counts the granted job has, or will have.
+    """How many of the GPUs that `capacity` counts the granted job has, or may have.
 
     GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy.
+    An elastic job that has shrunk, or grown, counts with what it was granted: it may have that back, and keeps no more
+    when others need it.
     """
-    if not claim.gang:
-        return claim.gpus
-    return sum(_is_usable(state, node_id, index) for node_id, indices in claim.gang.items() for index in indices)
+    lost = (not _is_usable(state, node_id, index) for node_id, indices in claim.gang.items() for index in indices)
+    return max(0, claim.gpus - sum(lost))
 
 
 def type_at(state: State, node_id: str, index: int) -> str:

@@ -22,8 +22,6 @@ from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
 from libs.contracts.settings import names
 from libs.kernel.machine import Turn
-from libs.policies.policy import Way
-from libs.policies.table import POLICIES
 from services.quota.core import shares
 from services.quota.core.granting import grant_or_defer
 from services.quota.core.lending import share_out
@@ -49,7 +47,6 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 @machine.evolves(PolicyChanged)
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
     state.guests = event.takes_guests
-    state.suspends = event.policy in POLICIES and Way.SUSPEND in POLICIES[event.policy].ways
 
 
 @machine.evolves(SettingChanged)

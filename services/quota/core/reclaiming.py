@@ -100,7 +100,7 @@ def _candidates(state: State, gpu_type: str, now_s: float, *, running: bool) -> 
         for job_id in tenant.granted
         if _may_be_victim(state, claim := state.claims[job_id], gpu_type, now_s) and (running or not claim.gang)
     ]
-    return sorted(found, key=lambda place: _order(state, place[1], now_s))
+    return sorted(found, key=lambda place: _order(place[1], now_s))
 
 
 def _may_be_victim(state: State, claim: Claim, gpu_type: str, now_s: float) -> bool:
@@ -113,15 +113,15 @@ def rests_until(state: State, claim: Claim) -> float:
     return float("-inf") if claim.victim_s is None else claim.victim_s + state.reclaim_rest_s
 
 
-def _order(state: State, claim: Claim, now_s: float) -> tuple[float, float, int]:
+def _order(claim: Claim, now_s: float) -> tuple[float, float, int]:
     """Least loss first, then youngest."""
     age_s = now_s - claim.placed_s if claim.placed_s is not None else -1.0
-    return _loss(state, claim, now_s), age_s, -claim.seq
+    return _loss(claim, now_s), age_s, -claim.seq
 
 
-def _loss(state: State, claim: Claim, now_s: float) -> float:
+def _loss(claim: Claim, now_s: float) -> float:
     """GPU seconds of work that it would have to do again."""
-    if claim.placed_s is None or claim.restartable or state.suspends:
+    if claim.placed_s is None or claim.restartable:
         return 0.0
     return claim.gpus * max(0.0, now_s - claim.placed_s)
 
@@ -132,7 +132,7 @@ def _victim(state: State, job_id: str, claim: Claim, now_s: float) -> Victim:
         attempt=claim.attempt,
         tenant=claim.tenant,
         gpus=claim.gpus,
-        lost_gpu_s=round(_loss(state, claim, now_s), 3),
+        lost_gpu_s=round(_loss(claim, now_s), 3),
         placed_s=claim.placed_s,
     )
 

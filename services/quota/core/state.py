@@ -30,8 +30,6 @@ class State(msgspec.Struct, kw_only=True):
     next_seq: int = 0
     nodes: dict[str, Node] = {}
     """{node id: node}, also of those that are away."""
-    suspends: bool = False
-    """Whether the policy in force makes room by suspending jobs."""
     reclaim_above: float = settings.default(OWNER, "reclaim_above")
     reclaim_rest_s: float = settings.default(OWNER, "reclaim_rest_s")
     looked_s: float = 0.0

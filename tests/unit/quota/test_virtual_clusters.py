@@ -10,7 +10,7 @@ from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import NodeDrainRequested, PolicyChanged, SettingChanged, TenantConfigured
+from libs.contracts.gateway import NodeDrainRequested, SettingChanged, TenantConfigured
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, JobSucceeded
 from libs.contracts.quota import QuotaDeferred, QuotaGranted, QuotaReclaimed
@@ -113,17 +113,6 @@ def test_jobs_that_save_their_work_go_before_younger_ones_that_do_not():
     case.now_s = 60.0
     case.submit("b1", 2, "b")
     assert case.victims() == [["old"]]
-
-
-def test_under_a_policy_that_suspends_the_youngest_goes_first():
-    case = Clusters(a=4, b=4)
-    case.give(PolicyChanged(policy="gandiva", requested_by="op"))
-    case.run("own", 4, "a")
-    case.run("old", 2, "a", at=1.0)
-    case.run("young", 2, "a", at=50.0)
-    case.submit("b1", 2, "b")
-    assert case.victims() == [["young"]]
-    assert only(case.decided(QuotaReclaimed), QuotaReclaimed).lost_gpu_s == 0.0
 
 
 def test_no_more_gangs_are_taken_than_needed():
