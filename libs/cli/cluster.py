@@ -1,10 +1,9 @@
-"""Nodes, GPUs, tenants, policy, settings, events."""
+"""Nodes, GPUs, policy, settings, events."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,14 +15,6 @@ from libs.cli.references import completions, id_of
 from libs.kernel.words import bytes_of
 
 Node = Annotated[str, typer.Argument(help="Name of the node, as `sanjaya nodes` lists it.")]
-
-
-class OnAlarm(StrEnum):
-    """What is done about a job that does not get on."""
-
-    TELL = "tell"
-    STOP = "stop"
-    REQUEUE = "requeue"
 
 
 NODES = (
@@ -55,14 +46,6 @@ GPUS = (
     Column("UUID", lambda g: g["uuid"], wide=True),
     Column("NOTE", lambda g: g["note"]),
 )
-TENANTS = (
-    Column("NAME", lambda t: t["name"]),
-    Column("LIMIT", lambda t: "none" if t["gpu_limit"] is None else str(t["gpu_limit"])),
-    Column("GRANTED", lambda t: str(t["granted_gpus"])),
-    Column("HELD", lambda t: str(t["held_gpus"])),
-    Column("STALL / DIVERGENCE / IDLE", lambda t: f"{t['on_stall']} / {t['on_divergence']} / {t['on_idle']}"),
-    Column("JOBS", lambda t: ", ".join(f"{n} {state}" for state, n in t["jobs"].items())),
-)
 SETTINGS = (
     Column("SERVICE", lambda s: s["service"]),
     Column("NAME", lambda s: s["name"]),
@@ -82,12 +65,9 @@ def host_use(node: dict[str, Any]) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, tenants, events]
+    flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, events]
     for single in flat:
         app.command()(single)
-    tenant = typer.Typer(help="Limits of tenants.", no_args_is_help=True, rich_markup_mode=None)
-    tenant.command("set")(set_tenant)
-    app.add_typer(tenant, name="tenant")
     _group(app, "policy", "The placement policy.", show_policy, set_policy)
     _group(app, "settings", "Numbers that the services decide by.", show_settings, set_setting)
 
@@ -167,48 +147,6 @@ def undrain(node: Node, gateway: Gateway = None) -> None:
     with client(gateway) as cell:
         cell.undrain(node)
         typer.echo(f"{node} may be used again")
-
-
-def tenants(
-    output: Output = Form.TABLE,
-    as_json: AsJson = False,
-    no_headers: NoHeaders = False,
-    sort: Sort = None,
-    limit: Limit = None,
-    watch: Watch = False,
-    gateway: Gateway = None,
-) -> None:
-    """List tenants, their limits and their use."""
-    with client(gateway) as cell:
-        listed(cell.tenants, TENANTS, asked(output, as_json, no_headers, sort, limit, watch))
-
-
-def set_tenant(
-    name: Annotated[str, typer.Argument()],
-    quota: Annotated[str | None, typer.Option(help="Most GPUs together, or `none`.")] = None,
-    weight: Annotated[
-        float | None, typer.Option(help="Its part beside tenants of weight 1 under fair policies.")
-    ] = None,
-    on_stall: Annotated[OnAlarm | None, typer.Option(help="What is done about a job that hangs.")] = None,
-    on_divergence: Annotated[OnAlarm | None, typer.Option(help="About one with a loss of NaN or infinity.")] = None,
-    on_idle: Annotated[OnAlarm | None, typer.Option(help="About one that leaves its GPUs idle.")] = None,
-    gateway: Gateway = None,
-) -> None:
-    """Set a tenant's limit, and what is done about its jobs that do not get on; what is left out stays as it is.
-
-    `tell` says so and does nothing, `stop` ends the job as failed, `requeue` starts it anew, from its checkpoint where
-    it has one.
-    """
-    if quota not in (None, "none") and not str(quota).isdigit():
-        fail(f"--quota {quota!r}: expected a number of GPUs, or none", USAGE)
-    with client(gateway) as cell:
-        fresh: dict[str, Any] = {"gpu_limit": None, "weight": 1.0}
-        now = next((tenant for tenant in cell.tenants() if tenant["name"] == name), fresh)
-        limit = now["gpu_limit"] if quota is None else None if quota == "none" else int(quota)
-        responses = {"on_stall": on_stall, "on_divergence": on_divergence, "on_idle": on_idle}
-        cell.set_tenant(name, limit, now["weight"] if weight is None else weight, **responses)
-        said = [f"{option.replace('_', '-')} {word.value}" for option, word in responses.items() if word is not None]
-        typer.echo(f"tenant {name}: " + ", ".join([f"limit {'none' if limit is None else limit}", *said]))
 
 
 def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:

@@ -104,6 +104,9 @@ def simulate(
             help="trace: as its columns status and attempts say; table6: drawn as the Philly study counted; none."
         ),
     ] = Failures.NONE,
+    tenants: Annotated[
+        str | None, typer.Option(help="Guarantees: CSV with tenant and servers, or tenant, guarantee, limit, parent.")
+    ] = None,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -156,4 +159,4 @@ def simulate(
         measure=bounds,
     )
     with progress("simulating") as watch:
-        run(choice, trace=trace, throughputs=throughputs, out=out, log=log, watch=watch)
+        run(choice, trace=trace, throughputs=throughputs, tenants=tenants, out=out, log=log, watch=watch)

@@ -28,6 +28,7 @@ from libs.sim.options import Options
 from libs.sim.sharing.demands import JobModels
 from libs.sim.sharing.reading import read_job_models
 from libs.sim.simulation import Simulation, Stalled
+from libs.sim.tenants import read_tenants
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
 from libs.sim.traces import TraceJob, read_trace
 from libs.sim.workloads import Planned, Workload, known_rates, workload_of
@@ -130,7 +131,16 @@ def document_of(simulation: Simulation, choice: Choice, wall_s: float) -> dict[s
     )
 
 
-def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: Path | None, watch: Watch) -> None:
+def run(
+    choice: Choice,
+    *,
+    trace: str,
+    throughputs: str | None,
+    tenants: str | None = None,
+    out: str,
+    log: Path | None,
+    watch: Watch,
+) -> None:
     """Simulate and write the result; ends the process with 2 on bad input and 1 when the run would never end."""
     if choice.policy not in POLICIES:
         fail(f"unknown policy {choice.policy!r}; there are {', '.join(POLICIES)}", USAGE)
@@ -142,7 +152,8 @@ def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: P
         check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS
     warn = _warn if throughputs else None
-    simulation = simulation_of(read_trace(trace), rates, choice, keep_log=log is not None, warn=warn)
+    shares = _shares(tenants, choice) if tenants else []
+    simulation = simulation_of(read_trace(trace), rates, choice, requests=shares, keep_log=log is not None, warn=warn)
     if choice.measure is not None and choice.measure[0] >= len(simulation.workload.jobs):
         first, end = choice.measure
         raise BadInput("--measure", f"{first}:{end}", f"jobs of the trace, which has {len(simulation.workload.jobs)}")
@@ -156,6 +167,15 @@ def run(choice: Choice, *, trace: str, throughputs: str | None, out: str, log: P
         positions = {name: replica.next_offset for name, replica in simulation.replicas.items()}
         with log.open("wb") as file:
             write_jsonl(simulated("simulation", simulation.log.control, simulation.log.orders, positions), file)
+
+
+def _shares(tenants: str, choice: Choice) -> list[Planned]:
+    """The tenants of the run, as they are from its beginning."""
+    total_gpus = sum(server.gpus for server in parse_cluster(choice.cluster, choice.gpus_per_server).servers)
+    found = read_tenants(
+        tenants, gpus_per_server=choice.gpus_per_server, total_gpus=total_gpus, requested_by="simulate"
+    )
+    return [Planned(0.0, tenant) for tenant in found]
 
 
 def _every(watch: Watch, measure: tuple[int, int] | None, jobs: int) -> Callable[[Simulation], None]:

@@ -278,13 +278,15 @@ class Client(Connection):
         """All tenants, with limit and use."""
         return list(self._ask("GET", "/v1/tenants")["items"])
 
-    def set_tenant(self, name: str, gpu_limit: int | None, weight: float = 1.0, **responses: str | None) -> Json:
-        """Set a tenant's limit; None: no limit.
+    def set_tenant(self, name: str, gpu_limit: int | None, weight: float = 1.0, **fields: Any) -> Json:
+        """Set a tenant's limit (None: no limit) and its share.
 
         Args:
-            responses: `on_stall`, `on_divergence`, `on_idle`: `tell`, `stop` or `requeue`; what is left out stays.
+            fields: `parent`, `guarantees`, `limits`, `per_user`, `lend`, `borrow`, as in the API: what is left out is
+                none, or yes. `on_stall`, `on_divergence`, `on_idle`: `tell`, `stop` or `requeue`; what is left out
+                stays.
         """
-        body = {"gpu_limit": gpu_limit, "weight": weight, **responses}
+        body = {"gpu_limit": gpu_limit, "weight": weight, **fields}
         return self._ask("PUT", f"/v1/tenants/{quote(name, safe='')}", json=body)
 
     def usage(self, by: str, *, since_s: float | None = None, until_s: float | None = None) -> Json:

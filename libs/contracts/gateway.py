@@ -221,15 +221,37 @@ TELL, STOP, REQUEUE = "tell", "stop", "requeue"
 failed; it starts anew, from its checkpoint where it has one."""
 
 
+ANY_TYPE = "any"
+"""In place of a GPU type: GPUs of whatever type."""
+
+
 @event("tenant.configured.v1", owner=OWNER, subject="tenant")
 class TenantConfigured(Event, frozen=True, kw_only=True):
-    """The tenant's limits from now on. Running jobs are not stopped when a limit shrinks below their use."""
+    """The tenant's limits and shares from now on; each takes effect at quota's next decision.
+
+    Running jobs are not stopped when a limit shrinks below their use. What a tenant may use counts for all tenants
+    below it in the tree together. A record without the fields of virtual clusters (Philly study, ATC'19, section 2.3)
+    is one of a tenant at the root without a guarantee.
+    """
 
     tenant: str
     gpu_limit: int | None
     """Most GPUs that the tenant's granted jobs may ask for together; None: no limit."""
     requested_by: str
     weight: float = 1.0
+    """Its part of what can be borrowed, beside that of other tenants."""
+    parent: str = ""
+    """The tenant of whose share this one's is a part; empty: none, it is at the root."""
+    guarantees: dict[str, int] = {}
+    """{GPU type, or `any`: GPUs that are its own when it needs them}. While it does not, others may borrow them."""
+    limits: dict[str, int] = {}
+    """{GPU type: most GPUs of it together}, beside `gpu_limit`."""
+    per_user: dict[str, int] = {}
+    """{GPU type, or `any`: most GPUs of the jobs of one user together}."""
+    lend: bool = True
+    """Whether others may use what it does not use of its guarantee."""
+    borrow: bool = True
+    """Whether it may use more than its guarantee."""
     on_stall: str = ""
     """`tell`, `stop` or `requeue`; empty: as it was, at first `tell`. So are the others."""
     on_divergence: str = ""

@@ -33,6 +33,9 @@ class JobQueued(Event, frozen=True, kw_only=True):
     """The line in which it stands; empty: it stands in none."""
     leads: bool = False
     """Whether it leads the line from now on. One that leads may be behind a job of another line."""
+    returns_to_quota: bool = False
+    """What it had borrowed was reclaimed: its claim has ended, and the attempt waits for quota before it may be placed.
+    """
 
 
 class ReservedPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

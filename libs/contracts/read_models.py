@@ -375,6 +375,13 @@ class TenantRow(Row, kw_only=True):
     on_idle: str = "tell"
     granted_gpus: int = 0
     configured: bool = False
+    parent: str = ""
+    """As in TenantConfigured, and so the next ones."""
+    guarantees: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    per_user: dict[str, int] = {}
+    lend: bool = True
+    borrow: bool = True
     version: int = 0
 
 

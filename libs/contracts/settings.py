@@ -52,6 +52,13 @@ SETTINGS = (
     Setting(
         "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
     ),
+    Setting(
+        "quota",
+        "reclaim_above",
+        0.9,
+        "Part of the GPUs that must be in use before lent ones are reclaimed by preemption",
+    ),
+    Setting("quota", "reclaim_rest_s", 600.0, "How long a job that gave GPUs back is no victim again"),
     Setting("introspection", "converge_ratio", 0.001, "A loss that falls by less than this part has not improved"),
     Setting(
         "introspection",

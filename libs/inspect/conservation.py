@@ -1,5 +1,5 @@
-"""The conservation check: every job in exactly one state, every GPU accounted for, and no more CPUs and memory promised
-than there are. From the log alone.
+"""The conservation check: every job in exactly one state, every GPU accounted for, no more CPUs and memory promised
+than there are, and no more granted than tenants and users may have (`granted.py`). From the log alone.
 
 An independent witness on purpose: it knows nothing of placement's books, and its books of GPUs are not those of the one
 fold of lives (`libs/lifecycle/`) that read models, results and reports share. It keeps its own from the decisions, and
@@ -37,6 +37,7 @@ from libs.contracts.placement import (
 )
 from libs.contracts.quota import JobUpgraded
 from libs.contracts.read_models import JobState
+from libs.inspect.granted import Granted
 from libs.inspect.jobs import Jobs
 from libs.kernel.words import counted, either
 
@@ -120,6 +121,7 @@ class Ledger:
         self._offset = 0
         self._cause = 0
         """Offset of the present record's cause."""
+        self._granted = Granted(self._wrong)
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             JobArrived: self._arrived,
             NodeJoined: self._joined,
@@ -151,6 +153,7 @@ class Ledger:
         self._offset = record.offset
         self._offsets[record.envelope.id] = record.offset
         self._cause = self._offsets.get(record.envelope.causation_id, record.offset)
+        self._granted.take(record.envelope.event, self._offset, self._cause)
         handler = self._handlers.get(type(record.envelope.event))
         if handler is not None:
             handler(record.envelope.event)

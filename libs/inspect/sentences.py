@@ -177,7 +177,16 @@ def _(e: gateway.TenantConfigured) -> str:
     limit = "no limit" if e.gpu_limit is None else f"a limit of {gpus(e.gpu_limit)}"
     said = {"a stall": e.on_stall, "a divergence": e.on_divergence, "idle GPUs": e.on_idle}
     responses = "".join(f"; on {alarm}: {word}" for alarm, word in said.items() if word)
-    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}{responses}"
+    return f"{e.requested_by or 'an operator'} gives tenant {e.tenant} {limit}{_shares(e)}{responses}"
+
+
+def _shares(e: gateway.TenantConfigured) -> str:
+    """What is said of its virtual cluster."""
+    of_types = {"guaranteed": e.guarantees, "at most": e.limits, "at most per user": e.per_user}
+    said = [f"{what} {gpus(n)} of {t}" for what, found in of_types.items() for t, n in found.items()]
+    said += [f"below {e.parent}"] if e.parent else []
+    said += [word for word, stands in (("lends nothing", not e.lend), ("borrows nothing", not e.borrow)) if stands]
+    return "".join(f", {word}" for word in said)
 
 
 @_on(gateway.PolicyChanged)
@@ -234,6 +243,11 @@ def _(e: quota.QuotaGranted) -> str:
 @_on(quota.QuotaDeferred)
 def _(e: quota.QuotaDeferred) -> str:
     return f"attempt {e.attempt} must wait ({e.reason.code}): {e.reason.message}"
+
+
+@_on(quota.QuotaReclaimed)
+def _(e: quota.QuotaReclaimed) -> str:
+    return f"{', '.join(victim.job_id for victim in e.victims)} give back borrowed GPUs: {e.reason.message}"
 
 
 @_on(quota.OpportunityGranted)

@@ -73,7 +73,7 @@ from libs.contracts.placement import (
     UpgradeOffered,
     UpgradeWithdrawn,
 )
-from libs.contracts.quota import UpgradeDeclined
+from libs.contracts.quota import QuotaReclaimed, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
@@ -139,6 +139,7 @@ IGNORED: dict[type[Event], str] = {
     PackFailed: "judges a pack; JobUnpacked follows",
     PackSucceeded: "judges a pack, which stays",
     PolicyChanged: _NO_JOB,
+    QuotaReclaimed: "says which jobs give borrowed GPUs back; their preemption or return to quota follows",
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
     RulesLoaded: _NO_JOB,
     ServiceStarted: _NO_JOB,

@@ -198,9 +198,9 @@ class Scenario:
             self.plan(until, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
         return self
 
-    def tenant(self, name: str, gpu_limit: int | None, *, at: float = 0.0) -> Self:
-        """The tenant's limit."""
-        return self.plan(at, TenantConfigured(tenant=name, gpu_limit=gpu_limit, requested_by=OPERATOR))
+    def tenant(self, name: str, gpu_limit: int | None, *, at: float = 0.0, **share: Any) -> Self:
+        """The tenant's limit, and the other fields of TenantConfigured."""
+        return self.plan(at, TenantConfigured(tenant=name, gpu_limit=gpu_limit, requested_by=OPERATOR, **share))
 
     def setting(self, service: str, name: str, value: Number, *, at: float = 0.0) -> Self:
         """A number that a core decides by."""

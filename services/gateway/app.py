@@ -29,6 +29,7 @@ from services.gateway.api import (
     page,
     status,
     sweeps,
+    tenants,
     usage,
 )
 from services.gateway.api.guard import Guard
@@ -97,6 +98,7 @@ _ROOMS = (
     groups,
     sweeps,
     cluster,
+    tenants,
     events,
     log_export,
     code,

@@ -162,6 +162,12 @@ def count_live(connection: sa.Connection) -> list[tuple[str, str, int]]:
     return [(row[0], row[1], row[2]) for row in connection.execute(query.group_by(jobs.c.tenant, jobs.c.state))]
 
 
+def waiting_gpus(connection: sa.Connection) -> dict[str, int]:
+    """{tenant: GPUs that its jobs in the queue ask for}."""
+    query = sa.select(jobs.c.tenant, sa.func.sum(jobs.c.gpus)).where(jobs.c.state == JobState.QUEUED.value)
+    return {row[0]: int(row[1]) for row in connection.execute(query.group_by(jobs.c.tenant))}
+
+
 def count_waiting(connection: sa.Connection, least_priority: int) -> int:
     """Waiting jobs of at least this priority."""
     is_waiting = (jobs.c.state == JobState.QUEUED.value) & (jobs.c.priority >= least_priority)

@@ -1,4 +1,4 @@
-"""Nodes, GPUs, tenants, policy and settings."""
+"""Nodes, GPUs, policy and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from libs.contracts.gateway import (
     NodeUndrainRequested,
     PolicyChanged,
     SettingChanged,
-    TenantConfigured,
     ThroughputsProvided,
 )
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow
@@ -48,14 +47,11 @@ from services.gateway.models.answers import (
     Requested,
     Setting,
     SettingList,
-    Tenant,
-    TenantList,
 )
 from services.gateway.models.requests import (
     DrainRequest,
     PolicyRequest,
     SettingRequest,
-    TenantRequest,
     ThroughputsRequest,
 )
 from services.gateway.problems import not_found
@@ -64,7 +60,6 @@ from services.gateway.strict import StrictRoute
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)
 
 NodeId = Annotated[str, Path(pattern=REFERENCE, examples=["n1"])]
-TenantName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["vision"])]
 SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
@@ -105,7 +100,7 @@ async def drain(
     """
     await _require_node(gateway, node)
     event = NodeDrainRequested(node_id=node, note=body.reason, requested_by=caller.name, now=body.now)
-    return await _request(gateway, caller, key, event)
+    return await request(gateway, caller, key, event)
 
 
 @router.post(
@@ -117,7 +112,7 @@ async def drain(
 async def undrain(gateway: Door, caller: Operator, node: NodeId, key: IdempotencyKey = None) -> Response:
     """Let a node be used again."""
     await _require_node(gateway, node)
-    return await _request(gateway, caller, key, NodeUndrainRequested(node_id=node, requested_by=caller.name))
+    return await request(gateway, caller, key, NodeUndrainRequested(node_id=node, requested_by=caller.name))
 
 
 async def _require_node(gateway: Gateway, node_id: str) -> None:
@@ -127,48 +122,11 @@ async def _require_node(gateway: Gateway, node_id: str) -> None:
         raise not_found("node", node_id, known)
 
 
-async def _request(gateway: Gateway, caller: Principal, key: str | None, event: Event) -> Response:
+async def request(gateway: Gateway, caller: Principal, key: str | None, event: Event) -> Response:
+    """Append what was asked for, and answer where it stands."""
     taken = await append(gateway, scoped(key, caller), event)
     body = Requested(id=event.subject, event=event.wire_type, offset=taken.offset)
     return answer(body, 202, offset=taken.offset, headers=said_of(taken))
-
-
-@router.get("/tenants", operation_id="listTenants", dependencies=[Fresh], responses=responses("TenantList"))
-async def list_tenants(gateway: Door, caller: Reader) -> Response:
-    """Every tenant, its limit and its use."""
-
-    def query(connection: sa.Connection) -> TenantList:
-        rows, gpus = cluster_queries.all_tenants(connection), cluster_queries.all_gpus(connection)
-        items = [Tenant(**fields) for fields in views.tenants(rows, gpus, job_queries.count_live(connection))]
-        return TenantList(items=items)
-
-    found, offset = await look(gateway, query)
-    return answer(found, offset=offset)
-
-
-@router.put(
-    "/tenants/{tenant}",
-    operation_id="configureTenant",
-    status_code=202,
-    responses=responses("Requested", 400, 413, 415, 507, status=202),
-)
-async def configure_tenant(
-    gateway: Door, caller: Admin, tenant: TenantName, body: TenantRequest, key: IdempotencyKey = None
-) -> Response:
-    """Set a tenant's limits, and what is done about its jobs that stall, diverge or leave their GPUs idle.
-
-    Running jobs are not stopped when a limit shrinks below their use.
-    """
-    event = TenantConfigured(
-        tenant=tenant,
-        gpu_limit=body.gpu_limit,
-        weight=body.weight,
-        requested_by=caller.name,
-        on_stall=body.on_stall or "",
-        on_divergence=body.on_divergence or "",
-        on_idle=body.on_idle or "",
-    )
-    return await _request(gateway, caller, key, event)
 
 
 @router.get("/policy", operation_id="getPolicy", dependencies=[Fresh], responses=responses("Policy"))
@@ -187,7 +145,7 @@ async def get_policy(gateway: Door, caller: Reader) -> Response:
 async def set_policy(gateway: Door, caller: Admin, body: PolicyRequest, key: IdempotencyKey = None) -> Response:
     """Switch the placement policy; it takes effect at the next decision."""
     event = PolicyChanged(requested_by=caller.name, **body.model_dump())
-    return await _request(gateway, caller, key, event)
+    return await request(gateway, caller, key, event)
 
 
 @router.put(
@@ -205,7 +163,7 @@ async def provide_throughputs(
         isolated=[IsolatedRate(**row.model_dump()) for row in body.isolated],
         colocated=[ColocatedRate(**row.model_dump()) for row in body.colocated],
     )
-    return await _request(gateway, caller, key, event)
+    return await request(gateway, caller, key, event)
 
 
 @router.get("/settings", operation_id="listSettings", dependencies=[Fresh], responses=responses("SettingList"))
@@ -234,4 +192,4 @@ async def change_setting(
     if f"{service}/{name}" not in known:
         raise not_found("setting", f"{service}/{name}", known)
     event = SettingChanged(service=service, name=name, value=body.value, requested_by=caller.name)
-    return await _request(gateway, caller, key, event)
+    return await request(gateway, caller, key, event)

@@ -149,6 +149,12 @@ def tenants(
             "granted_gpus": row.granted_gpus,
             "held_gpus": held.get(row.name, 0),
             "configured": row.configured,
+            "parent": row.parent,
+            "guarantees": row.guarantees,
+            "limits": row.limits,
+            "per_user": row.per_user,
+            "lend": row.lend,
+            "borrow": row.borrow,
             "jobs": jobs.get(row.name, {}),
         }
         for row in rows

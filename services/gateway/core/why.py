@@ -43,7 +43,14 @@ from libs.contracts.placement import (
     UpgradeOffered,
     UpgradeWithdrawn,
 )
-from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaDeferred, QuotaGranted, UpgradeDeclined
+from libs.contracts.quota import (
+    JobUpgraded,
+    OpportunityGranted,
+    QuotaDeferred,
+    QuotaGranted,
+    QuotaReclaimed,
+    UpgradeDeclined,
+)
 from libs.contracts.read_models import EventRow, JobRow, JobState
 
 CAUSE, NOT_THE_CAUSE, NOT_ASKED = "the cause", "not the cause", "not asked yet"
@@ -68,7 +75,7 @@ class Check:
 
 _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
     ("admission", (JobAdmitted, JobHeldBack, JobRejected)),
-    ("quota", (QuotaGranted, OpportunityGranted, QuotaDeferred, JobUpgraded, UpgradeDeclined)),
+    ("quota", (QuotaGranted, OpportunityGranted, QuotaDeferred, QuotaReclaimed, JobUpgraded, UpgradeDeclined)),
     (
         "placement",
         (

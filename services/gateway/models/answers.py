@@ -423,6 +423,26 @@ class Tenant(Answer):
     configured: bool
     jobs: dict[str, int]
     """{state: number} of its jobs that have not ended."""
+    parent: str
+    """The tenant above it; empty: none."""
+    guarantees: dict[str, int]
+    """{GPU type, or `any`: GPUs that are its own when it needs them}."""
+    limits: dict[str, int]
+    """{GPU type: most GPUs of it together}."""
+    per_user: dict[str, int]
+    """{GPU type, or `any`: most GPUs of the jobs of one user together}."""
+    lend: bool
+    borrow: bool
+    guaranteed_gpus: int
+    """Of its guarantees; of a tenant without one, those of the tenants below it."""
+    borrowed_gpus: int
+    """Granted beyond its guarantee and what the tenants above it have left of theirs."""
+    lent_gpus: int
+    """Of its guarantee, granted to others."""
+    waiting_gpus: int
+    """That its waiting jobs ask for."""
+    owed_gpus: int
+    """Of those, as many as are within guarantees."""
 
 
 class TenantList(Answer):

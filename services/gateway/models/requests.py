@@ -93,15 +93,36 @@ Response = Literal["tell", "stop", "requeue"]
 OnAlarm = Annotated[Response | None, Field(description="What is done about such a job; null: as it is.")]
 
 
-class TenantRequest(Strict):
-    """A tenant's limits, and what is done about its jobs that do not get on."""
+PerType = dict[GpuType, Annotated[StrictInt, Field(ge=0, le=MAX_GPUS)]]
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"gpu_limit": 8, "weight": 1.0}]})
+
+class TenantRequest(Strict):
+    """A tenant's share and limits, and what is done about its jobs that do not get on."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"gpu_limit": 8, "weight": 1.0},
+                {"gpu_limit": None, "parent": "research", "guarantees": {"v100": 32}, "limits": {"v100": 96}},
+            ]
+        },
+    )
 
     gpu_limit: Annotated[StrictInt, Field(ge=0, le=MAX_GPUS)] | None = Field(
         ..., description="Most GPUs of the tenant's jobs together; null: no limit."
     )
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    parent: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")] = Field(
+        "", description="The tenant of whose share this one's is a part; empty: none."
+    )
+    guarantees: PerType = Field(
+        {}, max_length=32, description="GPUs per type, or `any`, that are its own when it needs them."
+    )
+    limits: PerType = Field({}, max_length=32, description="Most GPUs of a type together.")
+    per_user: PerType = Field({}, max_length=32, description="Most GPUs of a type, or `any`, for each user.")
+    lend: bool = Field(True, description="Others may use what it does not use of its guarantee.")
+    borrow: bool = Field(True, description="It may use more than its guarantee.")
     on_stall: OnAlarm = None
     on_divergence: OnAlarm = None
     on_idle: OnAlarm = None

@@ -176,6 +176,8 @@ class Job(msgspec.Struct, kw_only=True):
     """The highest number that has been given to an attempt for a move."""
     requeues: int = 0
     """Times that it was queued again because it had stalled, diverged or left its GPUs idle."""
+    returns_to_quota: bool = False
+    """What it has borrowed was reclaimed: when it has left its GPUs, it waits for quota."""
     arrived_s: float = 0.0
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and

@@ -10,6 +10,7 @@ from services.placement.core.lifecycle import (
     attempts,
     bounding,
     nodes,
+    reclaiming,
     requests,
     transitions,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "machine",
     "nodes",
     "observing",
+    "reclaiming",
     "requests",
     "scheduler",
     "starting",

@@ -20,7 +20,7 @@ from libs.contracts.read_models import GroupRow, JobRow, LabelRow
 from libs.contracts.reasons import PendingReason
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
-from services.projection.core.states import end_attempt, finish, grant, keep, live_job, take, tenant_row
+from services.projection.core.states import end_attempt, finish, grant, keep, live_job, take, tenant_row, withdraw_grant
 
 
 @on(JobArrived)
@@ -122,6 +122,9 @@ def queued(rows: Rows, event: JobQueued, at: At) -> None:
     if take(rows, job, event, at):
         # With the reason that the job had until now: the event's own is that of the wait which begins.
         end_attempt(rows, job, before, event, at)
+        if event.returns_to_quota:
+            withdraw_grant(rows, job, at)
+            keep(rows, job, at)
         if not job.cancel_requested:
             explain(job, event.reason, at)
 

@@ -157,6 +157,8 @@ def gpu_health(rows: Rows, event: GpuUnhealthy | GpuRecovered, at: At) -> None:
 def tenant_configured(rows: Rows, event: TenantConfigured, at: At) -> None:
     tenant = tenant_row(rows, event.tenant, at)
     tenant.gpu_limit, tenant.weight, tenant.configured = event.gpu_limit, event.weight, True
+    tenant.parent, tenant.guarantees, tenant.limits = event.parent, event.guarantees, event.limits
+    tenant.per_user, tenant.lend, tenant.borrow = event.per_user, event.lend, event.borrow
     tenant.on_stall = event.on_stall or tenant.on_stall
     tenant.on_divergence = event.on_divergence or tenant.on_divergence
     tenant.on_idle = event.on_idle or tenant.on_idle

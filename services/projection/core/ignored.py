@@ -38,7 +38,7 @@ from libs.contracts.placement import (
     RoundStarted,
     ThroughputEstimated,
 )
-from libs.contracts.quota import UpgradeDeclined
+from libs.contracts.quota import QuotaReclaimed, UpgradeDeclined
 from libs.contracts.runtime import ServiceStarted, TimerFired
 
 _COORDINATION = "is about jobs that share GPUs, which no column tells yet"
@@ -74,6 +74,7 @@ IGNORED: dict[type[Event], str] = {
     NodeLeaving: "announces that NodeLeft comes; its jobs are told to leave by JobPreempted",
     PackFailed: _BOOKS_OF_PLACEMENT,
     PackSucceeded: _BOOKS_OF_PLACEMENT,
+    QuotaReclaimed: "says which jobs give borrowed GPUs back; what becomes of each is told by its own events",
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
     RulesLoaded: "is about no job, node, tenant or sweep; its count is a row",
     ServiceStarted: "is about no job, node, tenant or sweep; its count is a row",

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from services.quota.core.state import Claim, State, Tenant
+from services.quota.core.nouns import Claim, Tenant
+from services.quota.core.state import State
 
 REMAINING_WORK, TIME_LIMIT, RESIDUAL_LIFE, TIME_SO_FAR = "remaining_work", "time_limit", "residual_life", "time_so_far"
 
@@ -55,7 +56,7 @@ class Line:
     def __init__(self, state: State, tenant: Tenant, now_s: float) -> None:
         claims = [state.claims[job_id] for job_id in tenant.granted]
         self._ends = sorted((rest_of(claim, tenant, now_s), claim.gpus) for claim in claims)
-        self._free = (tenant.limit_gpus or 0) - tenant.used_gpus
+        self._free = tenant.planned_gpus - tenant.used_gpus
         self._ended = 0
         self._reached = Expected(0.0, "")
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from libs.contracts.gateway import ANY_TYPE
 from libs.contracts.jobs import JobClass
 from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import Number, PendingReason, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted, plural
+from services.quota.core import because, shares
 from services.quota.core.estimating import Expected, Line
-from services.quota.core.state import Claim, State, Tenant
+from services.quota.core.lending import share_out
+from services.quota.core.nouns import Claim, Tenant
+from services.quota.core.state import State
 from services.quota.core.table import machine
+
+NONE_DRAFTED = shares.Drafted()
 
 
 @machine.evolves(QuotaGranted)
 def granted(state: State, event: QuotaGranted, now_s: float) -> None:
     state.stop_waiting(event.job_id)
     state.charge(event.job_id)
+    claim = state.claims[event.job_id]
+    state.count_for(claim, event.gpu_type)
+    if event.guarantee_of:
+        state.back(claim, event.guarantee_of, shares.key_of(state, claim, event.guarantee_of))
 
 
 @machine.evolves(OpportunityGranted)
@@ -27,8 +37,10 @@ def became_a_guest(state: State, event: OpportunityGranted, now_s: float) -> Non
 
 @machine.evolves(QuotaDeferred)
 def deferred(state: State, event: QuotaDeferred, now_s: float) -> None:
+    claim = state.claims[event.job_id]
+    claim.told = event.reason.code
     if event.job_id not in state.backing_off:
-        state.claims[event.job_id].not_before_s = None
+        claim.not_before_s = None
 
 
 def grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
@@ -37,6 +49,10 @@ def grant_or_defer(state: State, job_id: str, turn: Turn[State]) -> None:
     if claim.job_class is JobClass.OPPORTUNISTIC:
         reason = Reason(code="AskedFor", message="it was submitted as opportunistic, and uses no quota")
         turn.emit(_opportunity(job_id, claim, reason))
+        return
+    if state.has_guarantees:
+        share_out(state, turn, [job_id])
+        look_ahead(state, claim.tenant, turn)
         return
     expected = grant(state, claim.tenant, turn).get(job_id)
     if not claim.granted and not claim.guest:
@@ -55,16 +71,26 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
     tenant = state.tenant(tenant_name)
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
-        if tenant.is_too_large(claim.gpus):
+        if shares.too_large(state, claim) is not None:
             continue
-        if not tenant.room_for(claim.gpus):
+        types = shares.types_for(state, claim)
+        stops = [shares.blocked(state, claim, gpu_type, NONE_DRAFTED) for gpu_type in types]
+        if None in stops:
+            turn.emit(_granted(tenant_name, tenant, job_id, claim, types[stops.index(None)]))
+        elif stops[0] is not None and not stops[0].user:
             break
-        turn.emit(_granted(tenant_name, tenant, job_id, claim))
-    return _look_ahead(state, tenant, turn) if state.guests else {}
+    return look_ahead(state, tenant_name, turn)
 
 
-def _look_ahead(state: State, tenant: Tenant, turn: Turn[State]) -> dict[str, Expected]:
-    """An automatic job that would wait too long becomes a guest; those behind it are served that much earlier."""
+def look_ahead(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expected]:
+    """An automatic job that would wait too long becomes a guest; those behind it are served that much earlier.
+
+    Returns:
+        {job that waits on: when there is room for it}, where there may be guests.
+    """
+    if not state.guests:
+        return {}
+    tenant = state.tenant(tenant_name)
     line, found = Line(state, tenant, turn.now_s), {}
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
@@ -83,7 +109,16 @@ def _look_ahead(state: State, tenant: Tenant, turn: Turn[State]) -> dict[str, Ex
     return found
 
 
-def _granted(tenant_name: str, tenant: Tenant, job_id: str, claim: Claim) -> QuotaGranted:
+def _stop(state: State, claim: Claim) -> shares.Blocked | None:
+    """The limit that holds the job up, or one that is ahead of it."""
+    for job in (claim, *(state.claims[job_id] for _, _, job_id in state.tenant(claim.tenant).waiting)):
+        stop = shares.blocked(state, job, shares.types_for(state, job)[0], NONE_DRAFTED)
+        if stop is not None:
+            return stop
+    return None
+
+
+def _granted(tenant_name: str, tenant: Tenant, job_id: str, claim: Claim, gpu_type: str) -> QuotaGranted:
     numbers: dict[str, Number] = {"used_gpus": tenant.used_gpus, "gpus": claim.gpus}
     limit = "no limit"
     if tenant.limit_gpus is not None:
@@ -95,7 +130,14 @@ def _granted(tenant_name: str, tenant: Tenant, job_id: str, claim: Claim) -> Quo
         message=f"tenant {tenant_name} was granted {used} before ({limit}); {more} granted now",
         numbers=numbers,
     )
-    return QuotaGranted(job_id=job_id, attempt=claim.attempt, tenant=tenant_name, gpus=claim.gpus, reason=reason)
+    return QuotaGranted(
+        job_id=job_id,
+        attempt=claim.attempt,
+        tenant=tenant_name,
+        gpus=claim.gpus,
+        gpu_type=gpu_type,
+        reason=reason,
+    )
 
 
 def _opportunity(
@@ -164,6 +206,10 @@ def _deferred(state: State, job_id: str, claim: Claim, expected: Expected | None
 
 def _limit_reached(state: State, claim: Claim) -> Reason:
     tenant = state.tenant(claim.tenant)
+    if shares.counts_types(state) or tenant.parent:
+        stop = _stop(state, claim)
+        if stop is not None and (stop.user or stop.tenant != claim.tenant or stop.of != ANY_TYPE):
+            return because.exceeds(claim, stop)
     limit_gpus = tenant.limit_gpus if tenant.limit_gpus is not None else -1
     ahead = sum(1 for place in tenant.waiting if place < claim.turnstile(""))
     return Reason(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.quota.core import claims, granting, measuring, upgrading
+from services.quota.core import capacity, claims, granting, measuring, reclaiming, upgrading
 from services.quota.core.table import machine
 
-__all__ = ["claims", "granting", "machine", "measuring", "upgrading"]
+__all__ = ["capacity", "claims", "granting", "machine", "measuring", "reclaiming", "upgrading"]

@@ -11,76 +11,7 @@ from libs.contracts.jobs import JobClass
 from libs.contracts.quota import OWNER
 from libs.kernel.service import InvariantViolated
 from libs.kernel.words import counted
-
-Turnstile = tuple[int, int, str]
-"""(-priority, order of arrival, job id): the order in which a tenant's jobs are granted."""
-REMEMBERED_RUNS = 256
-"""Run times of ended attempts that are kept of each tenant, the latest ones."""
-
-
-class Run(msgspec.Struct, kw_only=True):
-    """How far a placed attempt is, as far as it was measured."""
-
-    since_s: float
-    """When it was placed, in seconds since the epoch."""
-    done_minibatches: int = 0
-    rate_per_s: float = 0.0
-    """Mini-batches per second; 0 before the first profile."""
-
-
-class Claim(msgspec.Struct, kw_only=True):
-    """One job's claim on its tenant's limit, from admission until its end."""
-
-    tenant: str
-    gpus: int
-    priority: int
-    seq: int
-    """Order of arrival."""
-    job_class: JobClass = JobClass.GUARANTEED
-    """What was asked for."""
-    attempt: int = 0
-    """The attempt asked for or granted; 0 before admission."""
-    granted: bool = False
-    """Its GPUs count against the tenant."""
-    guest: bool = False
-    """Its attempt may run as a guest, and counts against nothing."""
-    offered: bool = False
-    """The guest could be guaranteed where it is, as far as its GPUs go."""
-    not_before_s: float | None = None
-    """The retry must not start earlier; None once it was granted or told that it waits for room."""
-    total_steps: float | None = None
-    """Steps until it is done, where its user knows them."""
-    time_limit_s: float | None = None
-    """Of each attempt."""
-    run: Run | None = None
-    """Of its granted attempt; None while that has no GPUs."""
-
-    def turnstile(self, job_id: str) -> Turnstile:
-        """Its place among the tenant's waiting jobs."""
-        return (-self.priority, self.seq, job_id)
-
-
-class Tenant(msgspec.Struct, kw_only=True):
-    """A tenant's limit and what counts against it."""
-
-    limit_gpus: int | None = None
-    used_gpus: int = 0
-    granted: dict[str, None] = {}
-    """Jobs with an attempt that counts against the limit."""
-    waiting: list[Turnstile] = []
-    """Attempts that are due and wait for room, in order."""
-    offers: list[tuple[int, str]] = []
-    """(order of arrival, job id) of guests that could be guaranteed if there was room, ascending."""
-    ran_s: list[float] = []
-    """How long the latest ended attempts ran from their placement on."""
-
-    def room_for(self, gpus: int) -> bool:
-        """Whether so many more GPUs are within the limit."""
-        return self.limit_gpus is None or self.used_gpus + gpus <= self.limit_gpus
-
-    def is_too_large(self, gpus: int) -> bool:
-        """Whether so many GPUs can never be within the limit."""
-        return self.limit_gpus is not None and gpus > self.limit_gpus
+from services.quota.core.nouns import REMEMBERED_RUNS, Claim, Node, Tenant
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -97,6 +28,17 @@ class State(msgspec.Struct, kw_only=True):
     """Whether there may be guests: an automatic job is one where quota would be long in coming."""
     opportunistic_after_s: float = settings.default(OWNER, "opportunistic_after_s")
     next_seq: int = 0
+    nodes: dict[str, Node] = {}
+    """{node id: node}, also of those that are away."""
+    reclaim_above: float = settings.default(OWNER, "reclaim_above")
+    reclaim_rest_s: float = settings.default(OWNER, "reclaim_rest_s")
+    looked_s: float = 0.0
+    """When time alone was last looked at."""
+
+    @property
+    def has_guarantees(self) -> bool:
+        """Whether shares are in force: else each tenant has its limit alone, and the cell's size does not matter."""
+        return any(tenant.guarantees for tenant in self.tenants.values())
 
     def tenant(self, name: str) -> Tenant:
         """The tenant, made on first sight."""
@@ -108,6 +50,7 @@ class State(msgspec.Struct, kw_only=True):
     def wait(self, job_id: str, now_s: float) -> None:
         """Put the job's attempt among its tenant's waiting."""
         claim = self.claims[job_id]
+        claim.told = ""
         insort(self.tenant(claim.tenant).waiting, claim.turnstile(job_id))
         if claim.job_class is JobClass.AUTOMATIC:
             self.undecided[job_id] = now_s
@@ -147,15 +90,45 @@ class State(msgspec.Struct, kw_only=True):
         claim.granted, claim.guest, claim.not_before_s = True, False, None
         tenant.used_gpus += claim.gpus
         tenant.granted[job_id] = None
+        tenant.count(claim, 1)
 
     def discharge(self, job_id: str) -> None:
         """The job's attempt does not count against its tenant any more, if it did."""
         claim = self.claims[job_id]
         if claim.granted:
-            claim.granted = False
+            self.back(claim, "", "")
+            claim.granted = claim.is_victim = False
             tenant = self.tenant(claim.tenant)
             tenant.used_gpus -= claim.gpus
             del tenant.granted[job_id]
+            tenant.count(claim, -1)
+
+    def count_for(self, claim: Claim, gpu_type: str) -> None:
+        """The claim counts for this GPU type from now on, and is within no guarantee until one backs it."""
+        if gpu_type == claim.gpu_type:
+            return
+        self.back(claim, "", "")
+        tenant = self.tenant(claim.tenant)
+        if claim.granted:
+            tenant.count(claim, -1)
+        claim.gpu_type = gpu_type
+        if claim.granted:
+            tenant.count(claim, 1)
+
+    def back(self, claim: Claim, guarantee_of: str, key: str) -> None:
+        """The granted claim is within this tenant's guarantee of these GPUs; empty: what it has is borrowed."""
+        tenant = self.tenant(claim.tenant)
+        if claim.guarantee_of:
+            taken = self.tenant(claim.guarantee_of).taken
+            taken[claim.guarantee_key] -= claim.gpus
+            if not taken[claim.guarantee_key]:
+                del taken[claim.guarantee_key]
+            tenant.guaranteed_gpus -= claim.gpus
+        claim.guarantee_of, claim.guarantee_key = guarantee_of, key
+        if guarantee_of:
+            taken = self.tenant(guarantee_of).taken
+            taken[key] = taken.get(key, 0) + claim.gpus
+            tenant.guaranteed_gpus += claim.gpus
 
     def end_attempt(self, job_id: str, now_s: float) -> None:
         """The job's attempt is over: what it was granted is given back, and how long it ran is remembered."""
@@ -163,6 +136,7 @@ class State(msgspec.Struct, kw_only=True):
         self.discharge(job_id)
         self.withdraw(job_id)
         claim.guest = False
+        claim.gang, claim.placed_s, claim.gpu_type = {}, None, ""
         if claim.run is not None:
             ran_s = self.tenant(claim.tenant).ran_s
             ran_s.append(now_s - claim.run.since_s)
@@ -194,6 +168,25 @@ def check(state: State) -> None:
             granted[claim.tenant][job_id] = claim
     for name, tenant in state.tenants.items():
         _check_tenant(state, name, tenant, granted[name])
+        _check_guarantee(state, name, tenant)
+
+
+def _check_guarantee(state: State, name: str, tenant: Tenant) -> None:
+    """What is taken of a guarantee is what it backs, and never more than it is."""
+    taken: dict[str, int] = {}
+    for claim in state.claims.values():
+        if claim.guarantee_of == name:
+            taken[claim.guarantee_key] = taken.get(claim.guarantee_key, 0) + claim.gpus
+    if taken != tenant.taken:
+        raise InvariantViolated(f"tenant {name}: {tenant.taken} of its guarantee is said to be taken, and {taken} is")
+    over = {key: gpus for key, gpus in taken.items() if gpus > tenant.guarantees.get(key, 0)}
+    if over:
+        raise InvariantViolated(f"tenant {name}: {over} of its guarantee of {tenant.guarantees} is taken")
+    if sum(tenant.used_of_type.values()) != tenant.used_gpus or tenant.guaranteed_gpus > tenant.used_gpus:
+        raise InvariantViolated(
+            f"tenant {name} uses {tenant.used_gpus} GPUs, by type {tenant.used_of_type}, "
+            f"{tenant.guaranteed_gpus} of them within guarantees"
+        )
 
 
 def _check_tenant(state: State, name: str, tenant: Tenant, granted: dict[str, Claim]) -> None:

@@ -11,8 +11,12 @@ from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
-from services.quota.core.granting import grant
-from services.quota.core.state import Claim, State, Tenant
+from services.quota.core import shares
+from services.quota.core.cell import Cell
+from services.quota.core.granting import NONE_DRAFTED, grant, look_ahead
+from services.quota.core.lending import share_out
+from services.quota.core.nouns import Claim, Tenant
+from services.quota.core.state import State
 from services.quota.core.table import machine
 
 
@@ -58,13 +62,31 @@ def pass_the_room_on(state: State, event: UpgradeWithdrawn, turn: Turn[State]) -
 def upgraded(state: State, event: JobUpgraded, now_s: float) -> None:
     state.withdraw(event.job_id)
     state.charge(event.job_id)
+    shares.back_what_can_be(state)
+
+
+def give_all_room(state: State, turn: Turn[State]) -> None:
+    """What all tenants may use goes to their guests first, then to their jobs that wait."""
+    for tenant_name in list(state.tenants):
+        if state.has_guarantees:
+            upgrade(state, tenant_name, turn)
+        else:
+            give_room(state, tenant_name, turn)
+    if state.has_guarantees:
+        share_out(state, turn)
+        for tenant_name in list(state.tenants):
+            look_ahead(state, tenant_name, turn)
 
 
 def give_room(state: State, tenant_name: str, turn: Turn[State]) -> None:
     """What the tenant may use goes to its guests first, then to its jobs that wait."""
     upgrade(state, tenant_name, turn)
     if state.tenant(tenant_name).waiting:
-        grant(state, tenant_name, turn)
+        if state.has_guarantees:
+            share_out(state, turn)
+            look_ahead(state, tenant_name, turn)
+        else:
+            grant(state, tenant_name, turn)
 
 
 def upgrade(state: State, tenant_name: str, turn: Turn[State]) -> None:
@@ -72,9 +94,23 @@ def upgrade(state: State, tenant_name: str, turn: Turn[State]) -> None:
     tenant = state.tenant(tenant_name)
     for _, job_id in list(tenant.offers):
         claim = state.claims[job_id]
-        if not tenant.room_for(claim.gpus):
+        if not _has_room(state, claim):
             return
         turn.emit(_upgraded(tenant, job_id, claim))
+
+
+def _has_room(state: State, claim: Claim) -> bool:
+    """Whether the guest's GPUs may count from now on; no job within a guarantee waits for them then."""
+    if shares.blocked(state, claim, claim.gpu_type, NONE_DRAFTED) is not None:
+        return False
+    if not state.has_guarantees or shares.backing(state, claim, [claim.gpu_type], NONE_DRAFTED) is not None:
+        return True
+    owed = any(
+        shares.backing(state, state.claims[job_id], [claim.gpu_type], NONE_DRAFTED) is not None
+        for tenant in state.tenants.values()
+        for _, _, job_id in tenant.waiting
+    )
+    return not owed and state.tenant(claim.tenant).borrows and Cell(state).free.get(claim.gpu_type, 0) >= claim.gpus
 
 
 def _upgraded(tenant: Tenant, job_id: str, claim: Claim) -> JobUpgraded:

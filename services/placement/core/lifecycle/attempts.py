@@ -167,7 +167,14 @@ def end_attempt(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
         turn.emit(cancelled(job))
     elif job.leaving is not None:
         reason = on_hold() if job.held else job.leaving
-        turn.emit(JobQueued(job_id=job.job_id, attempt=job.next_attempt, reason=reason))
+        turn.emit(
+            JobQueued(
+                job_id=job.job_id,
+                attempt=job.next_attempt,
+                reason=reason,
+                returns_to_quota=job.returns_to_quota,
+            )
+        )
     else:
         turn.emit(_failure(job))
 

@@ -142,9 +142,17 @@ def stop_all(cell: Cell, job: Job, grace_s: float, reason: Reason, turn: Turn[Ce
 
 @machine.evolves(JobQueued)
 def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
-    """A higher attempt number says that the job has left its GPUs and waits again."""
+    """A higher attempt number says that the job has left its GPUs and waits again; a victim waits for quota first.
+
+    That attempt of a victim is one of quota's to grant: it counts as not had here, as a retry's does.
+    """
     job = cell.jobs[event.job_id]
-    if event.attempt > job.attempt:
+    if event.returns_to_quota:
+        dequeue(cell, job)
+        withdraw(cell, job)
+        clear_attempt(cell, job, now_s)
+        job.phase = Phase.WAITING
+    elif event.attempt > job.attempt:
         clear_attempt(cell, job, now_s)
         job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
         if not job.held:
@@ -187,6 +195,7 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     cell.begun(job.job_id)
     job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""
+    job.returns_to_quota = False
     job.guest = job.offered = False
     job.expelled_by = {}
 

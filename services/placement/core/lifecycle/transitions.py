@@ -277,6 +277,8 @@ CHANGES = (
     Change((MoveAbandoned,), Standing.MOVING, Standing.SUSPENDED),
     Change((JobCancelRequested, JobExited, *ALARMS), Standing.MOVING, Standing.STOPPING),
     Change((JobQueued,), Standing.STOPPING, Standing.QUEUED),
+    Change((JobQueued,), Standing.STOPPING, Standing.WAITING),
+    Change((JobQueued,), Standing.QUEUED, Standing.WAITING),
     Change((JobSucceeded, JobCancelled), Standing.STOPPING, Standing.UNKNOWN),
     Change((AttemptFailed,), Standing.STOPPING, Standing.FAILED),
     Change((RetryScheduled,), Standing.FAILED, Standing.WAITING),

@@ -1,0 +1,200 @@
+"""Who gets the GPUs of the cell where tenants have guarantees (Philly study, ATC'19, section 2.3).
+
+1. Jobs within a guarantee, in order of arrival over all tenants. The first for which too few GPUs are left keeps those
+   that there are, and what was lent is reclaimed for it (`reclaiming.py`).
+2. What is left is lent at once: to the tenant that has borrowed least for its weight, in the tenant's own order.
+
+Granted jobs never ask for more GPUs than the cell has, so that what one has borrowed is a GPU that it has to give back.
+A job passes no other of its tenant, but for one that no guarantee could ever back. A borrower passes another tenant's
+gang only while that would not fit even if nothing was lent: a gang that waits for borrowers alone is passed by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from libs.contracts.quota import BORROWED, GUARANTEED, QuotaDeferred, QuotaGranted
+from libs.contracts.reasons import Reason
+from libs.kernel.machine import Turn
+from services.quota.core import because, shares
+from services.quota.core.cell import Cell, granted_claims
+from services.quota.core.nouns import Claim
+from services.quota.core.reclaiming import Wanting, reclaim
+from services.quota.core.shares import Backing, Blocked, Drafted
+from services.quota.core.state import State
+
+
+class Verdict(NamedTuple):
+    """Why a job that was looked at waits."""
+
+    share: str
+    """From which share it would be; empty: a limit holds it up."""
+    blocked: Blocked | None = None
+    backing: Backing | None = None
+
+    @property
+    def may_be_passed(self) -> bool:
+        """Whether it waits for something that others of its tenant do not wait for."""
+        return self.blocked is not None and (bool(self.blocked.user) or self.blocked.is_for_good)
+
+
+class Round:
+    """One look at all that wait: what each job gets, or why it waits on."""
+
+    def __init__(self, state: State, turn: Turn[State]) -> None:
+        self._state, self._turn = state, turn
+        self._cell, self._drafted = Cell(state), Drafted()
+        self._verdicts: dict[str, Verdict] = {}
+
+    def run(self, asking: Sequence[str]) -> None:
+        """Grant what can be granted now, reclaim what is owed, and say why the others wait, where that has changed.
+
+        Args:
+            asking: jobs that were not told anything yet.
+        """
+        before = dict(self._cell.free)
+        wanting = self._serve_guarantees()
+        reclaim(self._state, self._cell.total, before, wanting, self._turn)
+        self._lend()
+        self._tell(asking)
+
+    def _serve_guarantees(self) -> list[Wanting]:
+        """Grant to jobs within guarantees.
+
+        Returns:
+            All of them in order, those that were granted too.
+        """
+        state, cell, wanting = self._state, self._cell, list[Wanting]()
+        for _, job_id in sorted(place for name in list(state.tenants) for place in self._backed_of(name)):
+            claim, found = state.claims[job_id], self._verdicts[job_id].backing
+            assert found is not None
+            cell.take(found.gpu_type, claim.gpus, guaranteed=True)
+            wanting.append(Wanting(job_id, found.gpu_type, claim.gpus))
+            if cell.free[found.gpu_type] >= 0:
+                self._drafted.drop(claim, found)
+                self._grant(job_id, claim, found)
+                del self._verdicts[job_id]
+        return wanting
+
+    def _backed_of(self, name: str) -> Iterator[tuple[int, str]]:
+        """(order of arrival, job id) of the tenant's jobs that are within a guarantee; ascending in its order."""
+        state, latest = self._state, 0
+        for _, seq, job_id in list(state.tenant(name).waiting):
+            claim, latest = state.claims[job_id], max(latest, seq)
+            types, stop = self._open_types(claim)
+            if not types:
+                verdict = self._verdicts[job_id] = Verdict("", stop)
+                if not verdict.may_be_passed:
+                    return
+                continue
+            backing = shares.backing(state, claim, types, self._drafted)
+            if backing is not None:
+                self._drafted.add(claim, backing)
+                self._verdicts[job_id] = Verdict(GUARANTEED, backing=backing)
+                yield latest, job_id
+            elif shares.can_be_backed(state, claim):
+                return
+
+    def _open_types(self, claim: Claim) -> tuple[list[str], Blocked | None]:
+        """The GPU types of which no limit keeps the claim, most free ones first; if there is none, such a limit."""
+        state = self._state
+        too_large = shares.too_large(state, claim)
+        if too_large is not None:
+            return [], too_large
+        types = self._cell.by_room(shares.types_for(state, claim))
+        stops = {gpu_type: shares.blocked(state, claim, gpu_type, self._drafted) for gpu_type in types}
+        return [gpu_type for gpu_type in types if stops[gpu_type] is None], stops[types[0]]
+
+    def _lend(self) -> None:
+        """Lend what guarantees leave, until no tenant that waits may have any of it."""
+        state = self._state
+        self._cell.keep_what_is_not_lent(state)
+        lines = {name: self._borrowers(name) for name in state.tenants}
+        heads = {name: job_id for name, line in lines.items() if (job_id := next(line, None)) is not None}
+        while heads:
+            name = min(heads, key=lambda name: self._has_borrowed(name, heads[name]))
+            if self._borrows(name, heads.pop(name)) and (following := next(lines[name], None)) is not None:
+                heads[name] = following
+
+    def _borrows(self, name: str, job_id: str) -> bool:
+        """Lend to the job if it can be.
+
+        Returns:
+            Whether the next job of its tenant may be looked at.
+        """
+        state, cell = self._state, self._cell
+        claim, borrows = state.claims[job_id], state.tenant(name).borrows
+        types, stop = self._open_types(claim)
+        fitting = next((gpu_type for gpu_type in types if borrows and cell.free.get(gpu_type, 0) >= claim.gpus), None)
+        if fitting is not None:
+            cell.take(fitting, claim.gpus)
+            self._grant(job_id, claim, Backing(fitting, "", ""))
+            return True
+        verdict = self._verdicts[job_id] = Verdict("", stop) if not types else Verdict(BORROWED)
+        if borrows and types:
+            cell.hold_for(claim, types)
+        return verdict.may_be_passed
+
+    def _borrowers(self, name: str) -> Iterator[str]:
+        """The tenant's jobs that no guarantee backs now, in order."""
+        for _, _, job_id in list(self._state.tenant(name).waiting):
+            verdict = self._verdicts.get(job_id)
+            if verdict is None:
+                yield job_id
+            elif verdict.blocked is not None and not verdict.may_be_passed:
+                return
+
+    def _has_borrowed(self, name: str, job_id: str) -> tuple[float, int]:
+        tenant = self._state.tenant(name)
+        return tenant.borrowed_gpus / tenant.weight, self._state.claims[job_id].seq
+
+    def _grant(self, job_id: str, claim: Claim, backing: Backing) -> None:
+        state, is_lent = self._state, not backing.tenant
+        lenders = self._cell.lenders(state, claim.gpus, backing.gpu_type) if is_lent else {}
+        self._turn.emit(
+            QuotaGranted(
+                job_id=job_id,
+                attempt=claim.attempt,
+                tenant=claim.tenant,
+                gpus=claim.gpus,
+                share=BORROWED if is_lent else GUARANTEED,
+                guarantee_of=backing.tenant,
+                gpu_type=backing.gpu_type,
+                borrowed_from=lenders,
+                reason=because.borrowed(state, claim, backing.gpu_type, lenders)
+                if is_lent
+                else because.guaranteed(state, claim, backing),
+            )
+        )
+
+    def _tell(self, asking: Sequence[str]) -> None:
+        """Jobs that were looked at and wait hear why; one that asks and was not reached hears what is ahead of it."""
+        leaving = {claim.gpu_type: None for claim in granted_claims(self._state) if claim.is_victim}
+        for job_id in dict.fromkeys([*self._verdicts, *asking]):
+            claim = self._state.claims[job_id]
+            if claim.granted or claim.guest:
+                continue
+            verdict = self._verdicts.get(job_id) or self._ahead_of(claim)
+            reason = self._why(claim, verdict, leaving)
+            if reason.code != claim.told:
+                deferred = QuotaDeferred(job_id=job_id, attempt=claim.attempt, reason=reason, share=verdict.share)
+                self._turn.emit(deferred)
+
+    def _ahead_of(self, claim: Claim) -> Verdict:
+        """Why the last job of the tenant that was looked at waits: it holds the others up."""
+        waiting = self._state.tenant(claim.tenant).waiting
+        found = (self._verdicts[job_id] for _, _, job_id in reversed(waiting) if job_id in self._verdicts)
+        return next((verdict for verdict in found if not verdict.may_be_passed), Verdict(BORROWED))
+
+    def _why(self, claim: Claim, verdict: Verdict, leaving: dict[str, None]) -> Reason:
+        if verdict.blocked is not None:
+            return because.exceeds(claim, verdict.blocked)
+        if verdict.backing is not None:
+            return because.short(claim, verdict.backing, is_coming=verdict.backing.gpu_type in leaving)
+        return because.lent_out(self._state, claim)
+
+
+def share_out(state: State, turn: Turn[State], asking: Sequence[str] = ()) -> None:
+    """Grant, reclaim and lend as the cell is now; `asking`: jobs that were not told anything yet."""
+    Round(state, turn).run(asking)

@@ -1,0 +1,201 @@
+"""What was lent comes back (Philly study, ATC'19, section 2.3): which jobs give GPUs up for one within a guarantee.
+
+Victims are borrowers alone, whole gangs, those that lose least first, then the youngest. Jobs are taken off their GPUs
+only while more than `reclaim_above` of them are in use; else, and where all borrowers together have too little, the
+job waits until some end. A borrower that has no GPUs yet gives its turn back at any time. A job that was a victim is
+none again for `reclaim_rest_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from libs.contracts.placement import JobQueued
+from libs.contracts.quota import QuotaReclaimed, Victim
+from libs.contracts.reasons import PendingReason, Reason
+from libs.kernel.machine import Turn
+from libs.kernel.words import counted
+from services.quota.core.capacity import held
+from services.quota.core.cell import granted_claims
+from services.quota.core.nouns import Claim
+from services.quota.core.shares import back_what_can_be
+from services.quota.core.state import State
+from services.quota.core.table import machine
+
+
+class Wanting(NamedTuple):
+    """A job within a guarantee, and the GPUs that it is to have."""
+
+    job_id: str
+    gpu_type: str
+    gpus: int
+
+
+def reclaim(
+    state: State, total: Mapping[str, int], free: Mapping[str, int], wanting: Sequence[Wanting], turn: Turn[State]
+) -> None:
+    """Reclaim what is missing for the jobs within guarantees, behind what is being given back already.
+
+    Args:
+        total: {GPU type: GPUs of the cell}.
+        free: the same that nothing was granted of before the jobs.
+        wanting: the jobs in order, also those for which there was enough.
+    """
+    left = dict(free)
+    for claim in granted_claims(state):
+        if claim.is_victim:
+            left[claim.gpu_type] = left.get(claim.gpu_type, 0) + held(state, claim)
+    for wants in [*_displaced(state, left), *wanting]:
+        left[wants.gpu_type] = left.get(wants.gpu_type, 0) - wants.gpus
+        short = -left[wants.gpu_type]
+        if short <= 0:
+            continue
+        in_use = _in_use(state, wants.gpu_type) / max(1, total.get(wants.gpu_type, 0))
+        victims = _victims(state, wants.gpu_type, short, turn.now_s, running=in_use > state.reclaim_above)
+        if victims:
+            left[wants.gpu_type] += sum(held(state, state.claims[victim.job_id]) for victim in victims)
+            turn.emit(_reclaimed(state, wants, short, in_use, victims))
+
+
+def _displaced(state: State, left: Mapping[str, int]) -> list[Wanting]:
+    """Of each type of which more is granted than there is: a job within a guarantee that has lost its GPUs, or has not
+    got any. What it is to have is counted as granted already."""
+    found: dict[str, Wanting] = {}
+    for tenant in state.tenants.values():
+        for job_id in tenant.granted:
+            claim = state.claims[job_id]
+            if claim.guarantee_of and not claim.gang and left.get(claim.gpu_type, 0) < 0:
+                found.setdefault(claim.gpu_type, Wanting(job_id, claim.gpu_type, 0))
+    return list(found.values())
+
+
+def _in_use(state: State, gpu_type: str) -> int:
+    claims = [claim for claim in granted_claims(state) if claim.gang and claim.gpu_type == gpu_type]
+    return sum(held(state, claim) for claim in claims)
+
+
+def _victims(state: State, gpu_type: str, short: int, now_s: float, *, running: bool) -> list[Victim]:
+    """The jobs that give back so many GPUs; none if all that may be victims have fewer."""
+    chosen, given = [], 0
+    for job_id, claim in _candidates(state, gpu_type, now_s, running=running):
+        if given >= short:
+            break
+        chosen.append((job_id, claim))
+        given += held(state, claim)
+    if given < short:
+        return []
+    for place in reversed(range(len(chosen))):
+        gpus = held(state, chosen[place][1])
+        if given - gpus >= short:
+            del chosen[place]
+            given -= gpus
+    return [_victim(state, job_id, claim, now_s) for job_id, claim in chosen]
+
+
+def _candidates(state: State, gpu_type: str, now_s: float, *, running: bool) -> list[tuple[str, Claim]]:
+    found = [
+        (job_id, claim)
+        for tenant in state.tenants.values()
+        for job_id in tenant.granted
+        if _may_be_victim(state, claim := state.claims[job_id], gpu_type, now_s) and (running or not claim.gang)
+    ]
+    return sorted(found, key=lambda place: _order(place[1], now_s))
+
+
+def _may_be_victim(state: State, claim: Claim, gpu_type: str, now_s: float) -> bool:
+    borrows = not claim.guarantee_of and not claim.is_victim and claim.gpu_type == gpu_type
+    return borrows and held(state, claim) > 0 and now_s >= rests_until(state, claim)
+
+
+def rests_until(state: State, claim: Claim) -> float:
+    """From when on the job may be a victim again."""
+    return float("-inf") if claim.victim_s is None else claim.victim_s + state.reclaim_rest_s
+
+
+def _order(claim: Claim, now_s: float) -> tuple[float, float, int]:
+    """Least loss first, then youngest."""
+    age_s = now_s - claim.placed_s if claim.placed_s is not None else -1.0
+    return _loss(claim, now_s), age_s, -claim.seq
+
+
+def _loss(claim: Claim, now_s: float) -> float:
+    """GPU seconds of work that it would have to do again."""
+    if claim.placed_s is None or claim.restartable:
+        return 0.0
+    return claim.gpus * max(0.0, now_s - claim.placed_s)
+
+
+def _victim(state: State, job_id: str, claim: Claim, now_s: float) -> Victim:
+    return Victim(
+        job_id=job_id,
+        attempt=claim.attempt,
+        tenant=claim.tenant,
+        gpus=claim.gpus,
+        lost_gpu_s=round(_loss(claim, now_s), 3),
+        placed_s=claim.placed_s,
+    )
+
+
+def _reclaimed(state: State, wants: Wanting, short: int, in_use: float, victims: Sequence[Victim]) -> QuotaReclaimed:
+    claim = state.claims[wants.job_id]
+    lost = round(sum(victim.lost_gpu_s for victim in victims), 3)
+    given = ", ".join(f"{victim.job_id} of tenant {victim.tenant} ({victim.gpus})" for victim in victims)
+    of_type = f" of type {wants.gpu_type}" if wants.gpu_type else ""
+    reason = Reason(
+        code="Reclaimed",
+        message=(
+            f"{counted(short, 'GPU')}{of_type} missing for {wants.job_id}, which is within a guarantee of tenant "
+            f"{claim.tenant}; {given} borrowed and lose least: {lost:.0f} GPU seconds; {in_use:.0%} are in use"
+        ),
+        numbers={"short_gpus": short, "lost_gpu_s": lost, "in_use_ratio": round(in_use, 4)},
+    )
+    return QuotaReclaimed(
+        job_id=wants.job_id,
+        tenant=claim.tenant,
+        gpu_type=wants.gpu_type,
+        short_gpus=short,
+        in_use_ratio=round(in_use, 4),
+        victims=list(victims),
+        lost_gpu_s=lost,
+        reason=reason,
+    )
+
+
+@machine.evolves(QuotaReclaimed)
+def reclaimed(state: State, event: QuotaReclaimed, now_s: float) -> None:
+    for victim in event.victims:
+        claim = state.claims[victim.job_id]
+        claim.is_victim, claim.victim_s = True, now_s
+
+
+@machine.evolves(JobQueued)
+def lost_its_gpus(state: State, event: JobQueued, now_s: float) -> bool:
+    """A higher attempt number says that the job has left its GPUs. A victim's claim has ended with that.
+
+    Returns:
+        Whether that is so.
+    """
+    claim = state.claims.get(event.job_id)
+    if claim is None or event.attempt <= claim.attempt:
+        return False
+    claim.gang, claim.placed_s = {}, None
+    if event.returns_to_quota and claim.granted:
+        state.end_attempt(event.job_id, now_s)
+        claim.attempt = event.attempt
+        state.wait(event.job_id, now_s)
+        back_what_can_be(state)
+    return True
+
+
+def next_rest_s(state: State) -> float | None:
+    """When a job may be a victim again for which another waits; None: none waits for that."""
+    waits = any(
+        state.claims[job_id].told == PendingReason.INSUFFICIENT_GPUS
+        for tenant in state.tenants.values()
+        for _, _, job_id in tenant.waiting
+    )
+    if not waits:
+        return None
+    ends = [rests_until(state, claim) for claim in granted_claims(state) if not claim.guarantee_of]
+    return min((end_s for end_s in ends if end_s > state.looked_s), default=None)

@@ -1,0 +1,91 @@
+"""The conservation check sees grants beyond limits, and GPUs that are given back without cause."""
+
+from __future__ import annotations
+
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskPlacement
+from libs.contracts.gateway import TenantConfigured
+from libs.contracts.placement import JobPlaced, JobQueued
+from libs.contracts.quota import QuotaGranted, QuotaReclaimed, Victim
+from libs.contracts.reasons import Reason
+from libs.inspect.granted import Granted
+from libs.testing.core_case import arrival, node
+
+SAID = Reason(code="Test", message="said by the test")
+
+
+def granted(job_id: str, gpus: int = 1, share: str = "borrowed", tenant: str = "a", attempt: int = 1) -> QuotaGranted:
+    return QuotaGranted(
+        job_id=job_id, attempt=attempt, tenant=tenant, gpus=gpus, share=share, gpu_type="v100", reason=SAID
+    )
+
+
+def reclaimed(job_id: str) -> QuotaReclaimed:
+    victim = Victim(job_id=job_id, attempt=1, tenant="a", gpus=1, lost_gpu_s=0.0)
+    return QuotaReclaimed(
+        job_id="owner",
+        tenant="b",
+        gpu_type="v100",
+        short_gpus=1,
+        in_use_ratio=1.0,
+        victims=[victim],
+        lost_gpu_s=0.0,
+        reason=SAID,
+    )
+
+
+def placed(job_id: str) -> JobPlaced:
+    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
+    return JobPlaced(job_id=job_id, attempt=2, gang=gang, reason=SAID)
+
+
+def returned(job_id: str) -> JobQueued:
+    return JobQueued(job_id=job_id, attempt=2, reason=SAID, returns_to_quota=True)
+
+
+def arrivals(*jobs: str, tenant: str = "a") -> list[Event]:
+    return [arrival(job_id, tenant=tenant, user="ann") for job_id in jobs]
+
+
+def wrongs(*events: Event) -> list[str]:
+    found: list[str] = []
+    books = Granted(found.append)
+    for offset, event in enumerate(events):
+        books.take(event, offset, offset - 1)
+    return found
+
+
+def test_more_than_the_cell_has():
+    events = [node("n1", 2), *arrivals("x", "y"), granted("x", 2)]
+    assert wrongs(*events) == []
+    assert wrongs(*events, granted("y")) == ["3 GPUs are granted with that to job y, and the cell has 2 GPUs"]
+    assert wrongs(*events, granted("y", share="")) == [], "without guarantees more may be granted"
+
+
+def test_more_than_a_tenant_and_those_below_it_may_have():
+    tree = [
+        TenantConfigured(tenant="top", gpu_limit=2, requested_by="op"),
+        TenantConfigured(tenant="a", gpu_limit=None, parent="top", requested_by="op"),
+    ]
+    events = [node("n1", 8), *tree, *arrivals("x", "y"), granted("x", 2), granted("y")]
+    assert wrongs(*events) == ["tenant top has 3 GPUs granted, and may have 2"]
+
+
+def test_more_than_a_user_may_have():
+    tenant = TenantConfigured(tenant="a", gpu_limit=None, per_user={"any": 1}, requested_by="op")
+    events = [node("n1", 8), tenant, *arrivals("x", "y"), granted("x"), granted("y")]
+    assert wrongs(*events) == ["user ann of tenant a has 2 GPUs granted, and may have 1"]
+
+
+def test_a_victim_had_borrowed():
+    events = [node("n1", 8), *arrivals("x"), granted("x", share="guaranteed"), reclaimed("x")]
+    assert wrongs(*events) == ["job x is to give back GPUs within a guarantee of "]
+
+
+def test_a_victim_is_placed_after_quota_has_granted_it_something():
+    events = [node("n1", 8), *arrivals("x"), granted("x"), reclaimed("x"), returned("x")]
+    assert wrongs(*events, granted("x", attempt=2), placed("x")) == []
+    assert wrongs(*events, placed("x")) == [
+        "job x is placed, and quota has not granted it anything since it gave GPUs back"
+    ]
+    assert wrongs(*events[:3], returned("x")) == ["job x gives GPUs back that were not reclaimed"]
