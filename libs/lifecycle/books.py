@@ -33,7 +33,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     ended_s: float | None = None
     """When its end was decided; the first word stands."""
     outcome: str = ""
-    """`succeeded`, `failed`, `preempted`, `moved` or `cancelled`; empty while none is decided."""
+    """`succeeded`, `failed`, `preempted`, `moved`, `tried` (the job's trial ended well) or `cancelled`; empty while
+    none is decided."""
     released_s: float | None = None
     """When placement took its GPUs back. A preempted attempt has them from `ended_s` until then."""
     released_by: str = ""

@@ -109,8 +109,10 @@ def outcome_of(attempt: int, event: Event) -> str:
         event: which concerns the job.
     """
     outcome = _OUTCOMES.get(type(event), "")
-    if outcome and isinstance(event, JobQueued) and event.attempt <= attempt:
-        return ""
+    if outcome and isinstance(event, JobQueued):
+        if event.attempt <= attempt:
+            return ""
+        return "tried" if event.tried else outcome
     return outcome
 
 

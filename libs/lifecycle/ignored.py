@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.admission import JobAdmitted
+from libs.contracts.admission import JobAdmitted, TrialFailed, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import (
     ComputeShareChanged,
     DataChecked,
@@ -151,8 +151,12 @@ IGNORED: dict[type[Event], str] = {
     TimerFired: _NO_JOB,
     TrialDemoted: _OF_SWEEPS,
     TrialEnded: _OF_SWEEPS,
+    TrialFailed: "says in what the job has failed; JobAbandoned has ended it",
+    TrialOrdered: "says what the next attempt is; JobPlaced begins it",
+    TrialPassed: "judges an attempt that is over; what follows is JobPlaced or RetryScheduled",
     TrialPromoted: _OF_SWEEPS,
     TrialPruned: _OF_SWEEPS,
+    TrialSkipped: "says what the next attempt is; JobPlaced begins it",
     TrialStarted: _OF_SWEEPS,
     UpgradeDeclined: "leaves the job as it is",
     UpgradeWithdrawn: "leaves the job as it is",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts import settings
-from libs.contracts.admission import JobRejected
+from libs.contracts.admission import EXCUSED, JobRejected, TrialPassed
 from libs.contracts.failure_analysis import OWNER, FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, SettingChanged
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
@@ -17,6 +17,8 @@ machine: Machine[State] = Machine(OWNER)
 
 FREE_LOSSES = 3
 """Attempts that may vanish, or never begin, without using up a retry."""
+USER = "user"
+"""The category of failures that are the program's own."""
 NO_FAULT = ("lost", "node_failed", "start_timed_out")
 """Outcomes that are not the job's doing, as far as can be seen."""
 
@@ -44,6 +46,8 @@ def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
         return
     if event.outcome in NO_FAULT:
         history.losses += 1
+    elif event.trial and _failure_of(event).failure in EXCUSED:
+        history.excused = _next_attempt(event)
     elif event.outcome != "interrupted":
         history.failures += 1
 
@@ -53,9 +57,7 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
     history = state.jobs.get(event.job_id)
     if history is None:
         return
-    failure = classify(
-        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
-    )
+    failure = _failure_of(event)
     turn.emit(
         FailureClassified(
             job_id=event.job_id,
@@ -69,10 +71,45 @@ def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> N
             confidence=failure.confidence,
         )
     )
-    if failure.retry_can_help and _may_retry(event, history):
+    if history.excused is not None:
+        return
+    if _can_retry(event, failure) and _may_retry(event, history):
         turn.emit(_retry(state, event, history, failure, turn.now_s))
     else:
         turn.emit(_abandon(event, history, failure))
+
+
+@machine.evolves(RetryScheduled)
+def retried(state: State, event: RetryScheduled, now_s: float) -> None:
+    history = state.jobs.get(event.job_id)
+    if history is not None:
+        history.excused = None
+
+
+@machine.decides(TrialPassed)
+def go_on(state: State, event: TrialPassed, turn: Turn[State]) -> None:
+    """The failure of a trial that says nothing of the job uses up no retry."""
+    history = state.jobs.get(event.job_id)
+    if history is None or history.excused is None:
+        return
+    reason = Reason(code="TrialExcused", message=f"{event.reason.message}; that uses up no retry")
+    retry = RetryScheduled(job_id=event.job_id, attempt=history.excused, not_before_s=turn.now_s, reason=reason)
+    turn.emit(retry)
+
+
+def _failure_of(event: AttemptFailed) -> Failure:
+    return classify(
+        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+    )
+
+
+def _next_attempt(event: AttemptFailed) -> int:
+    return max(event.attempt, event.last_attempt) + 1
+
+
+def _can_retry(event: AttemptFailed, failure: Failure) -> bool:
+    """What a program does wrong in its trial it would do wrong again, whatever the signature of the failure."""
+    return failure.retry_can_help and not (event.trial and failure.category == USER)
 
 
 def _may_retry(event: AttemptFailed, history: History) -> bool:
@@ -103,12 +140,12 @@ def _retry(state: State, event: AttemptFailed, history: History, failure: Failur
             "delay_s": delay_s,
         },
     )
-    attempt = max(event.attempt, event.last_attempt) + 1
+    attempt = _next_attempt(event)
     return RetryScheduled(job_id=event.job_id, attempt=attempt, not_before_s=now_s + delay_s, reason=reason)
 
 
 def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:
-    if failure.retry_can_help:
+    if _can_retry(event, failure):
         allowed = counted(history.max_retries, "retry", "retries")
         lost = f" and lost {counted(history.losses, 'time')}" if history.losses else ""
         why = f"{failure.evidence}; failed {counted(history.failures, 'time')}{lost}, {allowed} allowed"

@@ -16,6 +16,8 @@ class History(msgspec.Struct, kw_only=True):
     """The job's own; what the infrastructure lost does not count."""
     losses: int = 0
     """Attempts that vanished without an exit status (a node that rebooted)."""
+    excused: int | None = None
+    """The attempt to come, after a trial whose failure says nothing of the job: admission has the word first."""
 
 
 class State(msgspec.Struct, kw_only=True):

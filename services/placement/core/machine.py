@@ -12,6 +12,7 @@ from services.placement.core.lifecycle import (
     nodes,
     requests,
     transitions,
+    trials,
 )
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
@@ -40,6 +41,7 @@ __all__ = [
     "scheduler",
     "starting",
     "transitions",
+    "trials",
     "upgrading",
 ]
 

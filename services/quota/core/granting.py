@@ -47,7 +47,8 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
     """Grant the tenant's waiting attempts in order, up to the first that does not fit, and let others be guests.
 
     No job is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
-    larger than the whole limit (lowered since it was admitted) holds no other up.
+    larger than the whole limit (lowered since it was admitted) holds no other up, nor does one that uses no quota and
+    whose retry is due.
 
     Returns:
         {job that waits on: when there is room for it}, where there may be guests.
@@ -55,7 +56,7 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
     tenant = state.tenant(tenant_name)
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
-        if tenant.is_too_large(claim.gpus):
+        if tenant.is_too_large(claim.gpus) or claim.job_class is JobClass.OPPORTUNISTIC:
             continue
         if not tenant.room_for(claim.gpus):
             break
@@ -68,6 +69,8 @@ def _look_ahead(state: State, tenant: Tenant, turn: Turn[State]) -> dict[str, Ex
     line, found = Line(state, tenant, turn.now_s), {}
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
+        if claim.job_class is JobClass.OPPORTUNISTIC:
+            continue
         since_s = state.undecided.get(job_id)
         if tenant.is_too_large(claim.gpus):
             if since_s is not None:

@@ -35,6 +35,7 @@ def launch_orders(
     """
     first = cell.nodes[gang[0].node_id]
     spread, width = len(gang) > 1, width_of(gang)
+    asked = job.trial.asked if job.trial is not None else job.spec
     as_described: dict[str, Any] = dict(zip(AS_DESCRIBED, _described(job.spec), strict=True))
     return [
         LaunchTask(
@@ -54,7 +55,8 @@ def launch_orders(
             memory_limit_bytes=job.memory_limit_bytes,
             compute_share_ratio=job.compute_share_ratio,
             **as_described,
-            virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
+            virtual_ranks=asked.widths[-1] if asked.elastic is not None else None,
+            trial_steps=job.trial.steps if job.trial is not None else None,
         )
         for node_rank, task in enumerate(gang)
     ]

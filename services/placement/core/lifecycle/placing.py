@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued, Role
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
@@ -69,7 +69,12 @@ def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
 
 
 def told(job: Job, reason: Reason) -> Plan:
-    """The decision to tell the job why it waits. Once per cause: a reason with the same code is not repeated."""
+    """The decision to tell the job why it waits. Once per cause: a reason with the same code is not repeated.
+
+    What keeps its trial waiting is told in the words of that cause, which is not the job's own.
+    """
+    if job.trial is not None:
+        reason = replace(reason, code=PendingReason.TRIAL_PENDING, message=f"its trial waits: {reason.message}")
     if reason.code != job.wait_code:
         yield JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason)
 
@@ -111,7 +116,9 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
     if event.attempt > job.attempt:
         clear_attempt(cell, job, now_s)
         job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
-        if not job.held:
+        if event.tried:
+            job.phase = Phase.TRIED
+        elif not job.held:
             enqueue(cell, job)
     knows(cell, job, event.reason.code)
 
