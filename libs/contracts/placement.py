@@ -448,6 +448,10 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """As in SetComputeShare."""
     trial_steps: int | None = None
     """The attempt is the job's trial: it ends itself after so many mini-batches; None: it is none."""
+    trial_schema: str = ""
+    """Of a trial: what `trial_data` has to look like, as in `JobSpec.data_schema`; empty: nothing is checked."""
+    trial_data: list[str] = []
+    """Of a trial: files of the node, paths and patterns, that are compared with it before the script is started."""
     when_converged: str = ""
     """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
     loss_metric: str = "loss"

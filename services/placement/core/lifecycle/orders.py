@@ -11,7 +11,7 @@ from libs.contracts.jobs import JobSpec
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, SetClass, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job, Move
+from services.placement.core.jobs import Job, Move, Trial
 
 AS_DESCRIBED = tuple(field for field in LaunchTask.__struct_fields__ if field in JobSpec.__struct_fields__)
 """What a task is told of its job as its user described it: fields that have the same name in both."""
@@ -56,10 +56,19 @@ def launch_orders(
             compute_share_ratio=job.compute_share_ratio,
             **as_described,
             virtual_ranks=asked.widths[-1] if asked.elastic is not None else None,
-            trial_steps=job.trial.steps if job.trial is not None else None,
+            **(_trial_of(job.trial) if job.trial is not None else {}),
         )
         for node_rank, task in enumerate(gang)
     ]
+
+
+def _trial_of(trial: Trial) -> dict[str, Any]:
+    """What a task is told that is a trial."""
+    return {
+        "trial_steps": trial.steps,
+        "trial_schema": trial.asked.data_schema,
+        "trial_data": list(trial.asked.data) if trial.asked.data_schema else [],
+    }
 
 
 def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:

@@ -28,6 +28,7 @@ from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
 from .suspending import Suspender
+from .trial import TRIAL
 from .versions import Unreadable
 
 COMMUNICATION_ENDS_S = 0.2
@@ -57,6 +58,8 @@ class Harness:
         self.epochs = followed()
         """None where the losses of epochs are not asked for."""
         self._has_job = False
+        self._trial = TRIAL
+        """None where the process is no trial."""
         self._off = False
 
     def share_gpu(self) -> None:
@@ -129,6 +132,8 @@ class Harness:
             self._limiting(self._memory).boundary(self._recorder.page)
         if self._compute is not None:
             self._compute.boundary(self._recorder.page)
+        if self._trial is not None and not self._ending:
+            self._trial.boundary()
         if self._ending or self._has_job:
             return
         if os.environ.get(RESTORES):
@@ -170,6 +175,17 @@ class Harness:
         self._recorder.sign()
         if self._on_training_thread():
             self._guarded(self._counter.batch_requested)
+
+    def is_exhausted(self) -> bool:
+        """Behind that: whether the DataLoader is to have no batch left, because the process is a trial that is over."""
+        trial = self._trial
+        return (
+            trial is not None
+            and not self._ending
+            and not trial.is_validating
+            and self._on_training_thread()
+            and trial.batch_requested()
+        )
 
     def waits(self, workers: int) -> None:
         """Before the DataLoader gives a batch."""
