@@ -94,6 +94,9 @@ def simulate(
     failures: Annotated[
         Failures, typer.Option(help="trace: as its columns status and attempts say; none: no job fails.")
     ] = Failures.NONE,
+    trial_above_gpus: Annotated[
+        int, typer.Option("--trial-above-gpus", min=0, help="Wider jobs run a trial on one GPU first. 0: none does.")
+    ] = 0,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -141,6 +144,7 @@ def simulate(
         restartable=not not_restartable,
         references=references,
         failures=failures,
+        trial_above_gpus=trial_above_gpus,
         measure=bounds,
     )
     with progress("simulating") as watch:

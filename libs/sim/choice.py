@@ -52,6 +52,8 @@ class Choice:
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
     failures: Failures = Failures.NONE
+    trial_above_gpus: int = 0
+    """Jobs of more GPUs run a trial on one of them first; 0: none does."""
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
 
@@ -71,6 +73,7 @@ class Choice:
         }
         given = {
             "failures": None if self.failures is Failures.NONE else self.failures.value,
+            "trial_above_gpus": self.trial_above_gpus or None,
             "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,

@@ -75,6 +75,8 @@ class Trial(msgspec.Struct, kw_only=True):
     """GPU seconds of its attempts that are over."""
     steps: int = 0
     """Mini-batches that its latest attempt did."""
+    hands_on: bool = False
+    """The script of its latest attempt can go on from its checkpoint on another number of GPUs."""
     failure: str = ""
     """As the failure of its latest attempt was classified."""
     skipped: bool = False

@@ -4,14 +4,14 @@ guideline 3), so that what fails at its beginning fails cheaply."""
 from __future__ import annotations
 
 from libs.contracts.admission import EXCUSED, TrialFailed, TrialOrdered, TrialPassed, TrialSkipped
-from libs.contracts.agent import JobExited
+from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.cluster import width_of
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned
 from libs.contracts.gateway import SettingChanged
 from libs.contracts.jobs import JobSpec
 from libs.contracts.placement import AttemptFailed, JobMoved, JobPlaced, JobQueued
 from libs.contracts.quota import OpportunityGranted, QuotaGranted
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
 from libs.contracts.settings import names
 from libs.kernel.launchers import PER_GPU
@@ -35,7 +35,7 @@ def order_trial(state: State, job_id: str, spec: JobSpec, turn: Turn[State]) -> 
         return
     asked = "its user wants" if spec.trial is not None else "jobs of its width run"
     message = f"{asked} {counted(steps, 'mini-batch', 'mini-batches')} on {counted(WIDTH, 'GPU')} first"
-    numbers = {"gpus": spec.gpus.count, "above_gpus": state.trial_above_gpus, "steps": steps}
+    numbers: dict[str, Number] = {"gpus": spec.gpus.count, "above_gpus": state.trial_above_gpus, "steps": steps}
     reason = Reason(code="TrialFirst", message=message, numbers=numbers)
     turn.emit(TrialOrdered(job_id=job_id, steps=steps, gpus=WIDTH, limit_s=state.trial_limit_s, reason=reason))
 
@@ -76,7 +76,15 @@ def placed(state: State, event: JobPlaced, now_s: float) -> None:
         del state.trials[event.job_id]
         return
     trial.attempt, trial.placed_s, trial.waits_since_s, trial.skipped = event.attempt, now_s, None, False
-    trial.steps = 0
+    trial.steps, trial.hands_on = 0, False
+
+
+@machine.evolves(JobMovable)
+def movable(state: State, event: JobMovable, now_s: float) -> None:
+    """A script that can go on on another number of GPUs hands its trial's checkpoint on."""
+    trial = state.trials.get(event.job_id)
+    if trial is not None and event.attempt == trial.attempt:
+        trial.hands_on = event.resizable
 
 
 @machine.evolves(JobMoved)
@@ -110,7 +118,7 @@ def pass_it(state: State, event: JobQueued, turn: Turn[State]) -> None:
         return
     did = counted(trial.steps, "mini-batch", "mini-batches")
     reason = Reason(code="TrialPassed", message=f"its trial ended well after {did} in {trial.gpu_s:.0f} GPU seconds")
-    turn.emit(_passed(event.job_id, trial, reason))
+    turn.emit(_passed(event.job_id, trial, reason, checkpoint=trial.hands_on and trial.steps > 0))
 
 
 @machine.evolves(AttemptFailed)
@@ -160,7 +168,7 @@ def time_has_passed(state: State, event: TimerFired, now_s: float) -> list[str]:
 def skip(state: State, event: TimerFired, turn: Turn[State]) -> None:
     for job_id in turn.changed:
         message = f"its trial has waited for a GPU for {state.trial_patience_s:g} s"
-        numbers = {"trial_patience_s": state.trial_patience_s}
+        numbers: dict[str, Number] = {"trial_patience_s": state.trial_patience_s}
         reason = Reason(code="TrialWaitedTooLong", message=message, numbers=numbers)
         turn.emit(TrialSkipped(job_id=job_id, reason=reason))
 
@@ -199,7 +207,7 @@ def _account(trial: Trial, now_s: float) -> None:
         trial.placed_s = None
 
 
-def _passed(job_id: str, trial: Trial, reason: Reason) -> TrialPassed:
+def _passed(job_id: str, trial: Trial, reason: Reason, *, checkpoint: bool = False) -> TrialPassed:
     return TrialPassed(
-        job_id=job_id, attempt=trial.attempt, steps=trial.steps, gpu_s=trial.gpu_s, checkpoint=False, reason=reason
+        job_id=job_id, attempt=trial.attempt, steps=trial.steps, gpu_s=trial.gpu_s, checkpoint=checkpoint, reason=reason
     )

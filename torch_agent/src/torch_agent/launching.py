@@ -158,8 +158,10 @@ class Launcher:
         return self._options.checkpoint_dir / job_id
 
     def _checkpoints_of(self, order: LaunchTask, folder: TaskFolder) -> Path:
-        """Those of a trial are not its job's: they hold the work of one rank, and its gang begins afresh."""
-        return self.checkpoints(order.job_id) if order.trial_steps is None else folder.path / "checkpoints"
+        """Those of a trial are not its job's, because they hold the work of one rank; only an elastic job goes on from
+        them."""
+        of_its_own = order.trial_steps is not None and order.virtual_ranks is None
+        return folder.path / "checkpoints" if of_its_own else self.checkpoints(order.job_id)
 
     def _output(self, order: LaunchTask, folder: TaskFolder) -> dict[str, str]:
         """Where the job finds the folder that is kept of it; linked into a working directory of its own alone."""

@@ -54,17 +54,17 @@ def launch_orders(
             role=job.role,
             memory_limit_bytes=job.memory_limit_bytes,
             compute_share_ratio=job.compute_share_ratio,
-            **as_described,
+            **(as_described | (_trial_of(job.trial) if job.trial is not None else {})),
             virtual_ranks=asked.widths[-1] if asked.elastic is not None else None,
-            **(_trial_of(job.trial) if job.trial is not None else {}),
         )
         for node_rank, task in enumerate(gang)
     ]
 
 
 def _trial_of(trial: Trial) -> dict[str, Any]:
-    """What a task is told that is a trial."""
+    """What a task is told that is a trial: its losses are not those of its job."""
     return {
+        "when_converged": "",
         "trial_steps": trial.steps,
         "trial_schema": trial.asked.data_schema,
         "trial_data": list(trial.asked.data) if trial.asked.data_schema else [],

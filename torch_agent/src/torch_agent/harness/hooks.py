@@ -96,6 +96,8 @@ class Harness:
         self._has_job = True
         suspender, page = self._suspending(), self._recorder.page
         suspender.mover = mover = Mover(job, suspender.control, page, leaving)
+        if self._trial is not None and job.elastic:
+            self._trial.when_done = job.save
         folder = os.environ.get(RESTORES)
         if not folder:
             return False
@@ -111,6 +113,8 @@ class Harness:
             agreed: whether the ranks have agreed to stand still here; None: they have not been asked.
         """
         self.batch_requested()
+        if (trial := self._trial) is not None:
+            self._guarded(lambda: trial.has_done(number))
         self._guarded(lambda: self._stand_still_if_asked(number, agreed))
 
     def is_to_stand_still(self) -> bool:
@@ -132,10 +136,10 @@ class Harness:
             self._limiting(self._memory).boundary(self._recorder.page)
         if self._compute is not None:
             self._compute.boundary(self._recorder.page)
-        if self._trial is not None and not self._ending:
-            self._trial.boundary()
         if self._ending or self._has_job:
             return
+        if self._trial is not None:
+            self._trial.boundary()
         if os.environ.get(RESTORES):
             raise SystemExit("sanjaya: this process is to take over a state, and trains without a Job")
         self._stand_still_if_asked(minibatches)

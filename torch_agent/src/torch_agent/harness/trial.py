@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, NoReturn, TypeVar
 
@@ -20,6 +20,10 @@ TRIAL_STEPS = "SANJAYA_TRIAL_STEPS"
 """Mini-batches of the trial, in the environment of its process."""
 
 B = TypeVar("B")
+
+
+def _nothing() -> None:
+    """There is no checkpoint to hand on."""
 
 
 class Trial:
@@ -35,6 +39,8 @@ class Trial:
         self._done = 0
         self._over = False
         """It has done its mini-batches: every epoch is over."""
+        self.when_done: Callable[[], None] = _nothing
+        """Called when it has done its mini-batches, before anything that only a trial does."""
         self._asked = False
         """The process was told to end, and the script has caught that."""
 
@@ -50,8 +56,14 @@ class Trial:
         if self._done < self.steps:
             return
         self._over = True
+        self.when_done()
         if not self._marked or self._validated:
             self._end()
+
+    def has_done(self, minibatches: int) -> None:
+        """So many are over, as a Job counts them."""
+        while self._done < minibatches:
+            self.boundary()
 
     def batch_requested(self) -> bool:
         """A loader is asked for a batch outside of a validation. Returns whether it has none left."""
