@@ -30,6 +30,7 @@ GROUPS = {
     "history": "history usage",
     "audit": "replay diff state export",
     "coordination": "coordination",
+    "interference": "interference",
     "archiving": "archive",
     "profiling": "profile",
     "data": "data",

@@ -13,6 +13,7 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
 from libs.sim.choice import Failures
+from libs.sim.sharing.beside import Beside
 
 LONGEST_S = 1e9
 """Longer rounds and overheads are taken for mistakes."""
@@ -56,6 +57,12 @@ def simulate(
         str | None,
         typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
     ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="What jobs ask of GPUs that they share, by model: job-models/1, JSON.")
+    ] = None,
+    beside: Annotated[
+        Beside, typer.Option(help="With --models, how jobs on a GPU are kept from each other: antman, or less.")
+    ] = Beside.ANTMAN,
     space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
     heterogeneity_agnostic: Annotated[
         bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
@@ -92,7 +99,10 @@ def simulate(
         bool, typer.Option("--not-restartable", help="Jobs keep no checkpoints: they are suspended where they are.")
     ] = False,
     failures: Annotated[
-        Failures, typer.Option(help="trace: as its columns status and attempts say; none: no job fails.")
+        Failures,
+        typer.Option(
+            help="trace: as its columns status and attempts say; table6: drawn as the Philly study counted; none."
+        ),
     ] = Failures.NONE,
     trial_above_gpus: Annotated[
         int, typer.Option("--trial-above-gpus", min=0, help="Wider jobs run a trial on one GPU first. 0: none does.")
@@ -131,6 +141,8 @@ def simulate(
         gpus_per_server=gpus_per_server,
         seed=seed,
         guests=guests,
+        models=models,
+        beside=beside,
         space_sharing=space_sharing,
         heterogeneity_agnostic=heterogeneity_agnostic,
         water_filling=water_filling,

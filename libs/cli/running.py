@@ -57,6 +57,10 @@ def up(
     cell: Annotated[str, typer.Option()] = "local",
     agents: Annotated[int, typer.Option(min=0)] = 1,
     virtual_gpus: Annotated[int, typer.Option(min=0, help="CPU slots per agent; 0: this machine's real GPUs.")] = 4,
+    pin_virtual_gpus: Annotated[
+        bool | None,
+        typer.Option(help="A CPU for each virtual GPU, which guests need (default: if there are as many CPUs)."),
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the gateway.")] = 8420,
     host: Annotated[
         str, typer.Option(help="Address of this machine where agents of others join, by TLS and a token.")
@@ -85,6 +89,7 @@ def up(
         kafka=kafka_servers(bus),
         agents=agents,
         gpus_per_agent=virtual_gpus,
+        pin_virtual_gpus=pin_virtual_gpus,
         gateway_port=port,
         host=host,
         on_exit=on_exit.value,

@@ -25,6 +25,8 @@ from libs.sim.failing import planned_ends
 from libs.sim.inputs import Warn
 from libs.sim.learning import Surface, no_surface
 from libs.sim.options import Options
+from libs.sim.sharing.demands import JobModels
+from libs.sim.sharing.reading import read_job_models
 from libs.sim.simulation import Simulation, Stalled
 from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs, read_throughputs
 from libs.sim.traces import TraceJob, read_trace
@@ -33,6 +35,8 @@ from libs.sim.workloads import Planned, Workload, known_rates, workload_of
 COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Dollars for one GPU for one hour, as public clouds asked in 2020. The Gavel paper prints no prices; the notebook
 behind its figure 1 has 2.85, 1.68 and 0.52."""
+SETTINGS = ("round_s", "slice_s", "max_height", "max_guests", "guest_utilisation")
+"""Of placement, as a choice may have them."""
 EVERY = 1000
 """Steps between two updates of the progress."""
 
@@ -44,10 +48,21 @@ def simulation_of(
     *,
     requests: Iterable[Planned] = (),
     surface: Surface = no_surface,
+    models: JobModels | None = None,
     keep_log: bool = False,
     warn: Warn | None = None,
 ) -> Simulation:
-    """A run that has not begun; `requests` come before a job of the same time, `surface` says what jobs report.
+    """A run that has not begun.
+
+    Args:
+        jobs: of the trace.
+        rates: of those that are given in steps.
+        choice: the rest of the run.
+        requests: come before a job of the same time.
+        surface: what jobs report.
+        models: what they ask of GPUs, where the choice names no file.
+        keep_log: whether its records are kept.
+        warn: told of jobs that have no rate.
 
     Raises:
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
@@ -63,7 +78,7 @@ def simulation_of(
         cost_per_hour=COST_PER_HOUR,
         guests=guests,
     )
-    chosen = {name: getattr(choice, name) for name in ("round_s", "slice_s", "max_height")}
+    chosen = {name: getattr(choice, name) for name in SETTINGS}
     settings = [
         SettingChanged(service="placement", name=name, value=value, requested_by=operator)
         for name, value in chosen.items()
@@ -79,19 +94,24 @@ def simulation_of(
             )
         )
     first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
-    jobs, endings = planned_ends(jobs, choice.failures)
+    jobs, endings = planned_ends(jobs, choice.failures, choice.seed)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
         first.append(Planned(0.0, known_rates(played, rates, choice.references)))
+    if choice.models is not None:
+        models = read_job_models(choice.models)
     options = Options(
         checkpoint_overhead_s=choice.checkpoint_overhead_s,
         start_delay_s=choice.start_delay_s,
         suspend_delay_s=choice.suspend_delay_s,
         resume_delay_s=choice.resume_delay_s,
         move_delay_s=choice.move_delay_s,
-        scales=guests != NO_GUESTS,
+        scales=guests != NO_GUESTS and choice.beside.scales,
+        models=models,
+        beside=choice.beside,
+        parks=choice.parks,
         profile_every_s=_profile_every_s(choice),
         utilisations=choice.utilisations,
         surface=surface,

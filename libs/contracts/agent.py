@@ -60,6 +60,9 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """Whether a running task's share of the GPU's time can be changed: whether the node takes guests."""
     spill_bytes: int = 0
     """Memory of the host for what guests have to take off the GPUs."""
+    gpu_cpus: list[int] = []
+    """Of virtual GPUs, in their order: number of the CPU on which what trains there runs, owners and guests alike. One
+    may stand for several; empty: they have none, and share time as the operating system likes."""
 
 
 @event("node.leaving.v1", owner=OWNER, subject="node_id")

@@ -98,6 +98,11 @@ JOB_FIELDS: dict[str, JobField] = {
         options=("--restartable",),
         help="Told to stop, it saves what it has done and goes on from there elsewhere.",
     ),
+    "changeable": JobField(
+        says="After a failure for want of memory it may be tried again with more host memory, or another allocator.",
+        options=("--changeable",),
+        help="Out of memory, it may be tried again with more host memory, or another allocator of GPU memory.",
+    ),
     "cpus": JobField(
         limits={"ge": 1, "le": 65_536},
         says="CPUs for each GPU, promised to no other job; default: a share of what is promised to none.",

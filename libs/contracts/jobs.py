@@ -54,6 +54,10 @@ class SimulatedWork(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     total_steps: float | None = None
     duration_s: float | None = None
     """Run time on dedicated GPUs of the reference type; used when no rate for the model is known."""
+    profiled_utilisation: float | None = None
+    """Part of a GPU that it uses, as profiled before it was submitted; None: not known before it runs."""
+    profiled_memory_bytes: int = 0
+    """The most that it wants on a GPU, likewise; 0: not known."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -97,6 +101,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its part of the share, compared with other jobs."""
     restartable: bool = False
     """Told to stop, its script saves what it has done, and goes on from there when it is started elsewhere."""
+    changeable: bool = False
+    """After a failure for want of memory it may be tried again with more of the host's memory than it asks for, or with
+    another setting of the allocator of GPU memory."""
     cpus: int | None = None
     """CPUs for each of its GPUs, promised to no other job while it runs; None: a share of those that none is promised.
     """

@@ -15,9 +15,13 @@ OWNER = "placement"
 
 @event("job.queued.v1", owner=OWNER, subject="job_id")
 class JobQueued(Event, frozen=True, kw_only=True):
-    """The attempt waits for GPUs. Emitted when it starts to wait and when the cause (the reason's code) changes.
+    """The attempt waits for GPUs. Emitted when it starts to wait and when its own cause (the reason's code) changes.
 
     An attempt that has been placed already is suspended, keeps its tasks, and waits for GPUs of its servers.
+
+    Under policies that queue, jobs stand in lines. One job of a line leads it and says what it waits for; the others
+    are told once that one goes first (`Behind`). A consumer may conclude that each of them waits for whatever the
+    leader of the line waits for at the time, which may be another job than was named.
     """
 
     job_id: str
@@ -25,6 +29,12 @@ class JobQueued(Event, frozen=True, kw_only=True):
     tried: bool = False
     """The attempt before was the job's trial and ended well: the job waits for TrialPassed, not for GPUs."""
     reason: Reason
+    behind: str = ""
+    """Where the cause is `Behind`: the job that goes first, at the time of the event."""
+    line: str = ""
+    """The line in which it stands; empty: it stands in none."""
+    leads: bool = False
+    """Whether it leads the line from now on. One that leads may be behind a job of another line."""
 
 
 class ReservedPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -64,6 +64,12 @@ SETTINGS = (
     ),
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
+    Setting(
+        "failure_analysis",
+        "lines_patience_s",
+        30.0,
+        "How long a verdict waits for the last lines of an attempt",
+    ),
 )
 
 

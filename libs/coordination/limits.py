@@ -26,7 +26,9 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
 
 
 def has_to_shrink(occupant: Occupant) -> bool:
-    """Whether a smaller limit than one that may be in force waits for its next boundary."""
+    """Whether a smaller limit than one that may be in force waits for its next boundary; never where none is applied."""
+    if not occupant.seen.limited:
+        return False
     newest = occupant.limit_bytes
     limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
     return newest is not None and any(limit is None or limit > newest for limit in limits)

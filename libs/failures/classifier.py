@@ -235,12 +235,18 @@ class Classifier:
             stream=match.stream,
             action=rule.action,
             evidence=self._evidence(match),
+            level=match.level,
+            others=self._others(match),
         )
 
     def _evidence(self, decided: Match | None) -> tuple[str, ...]:
         others = [match for match in self._matches.values() if match is not decided]
         kept = sorted(others, key=self._order_at_end)[:MOST_EVIDENCE]
         return tuple(printable(match.line, LINE_LIMIT) for match in sorted(kept, key=lambda each: each.position))
+
+    def _others(self, decided: Match) -> tuple[int, ...]:
+        ranks = {match.rank for match in self._matches.values() if match.rank != decided.rank}
+        return tuple(sorted(rank for rank in ranks if rank is not None))
 
 
 def _order(match: Match) -> tuple[int, int]:

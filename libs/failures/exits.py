@@ -80,6 +80,7 @@ def verdict_of(status: Status, retry_can_help: bool, evidence: tuple[str, ...] =
         deciding_line="",
         rule="",
         evidence=evidence,
+        level=status.rank,
     )
 
 

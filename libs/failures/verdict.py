@@ -50,6 +50,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the maker of the hardware says to do at once."""
     evidence: tuple[str, ...] = ()
     """Other lines that rules know, at most 20, in the order in which they came."""
+    level: int = 99
+    """From root cause (0) to consequence (99): the rank of the rule or of the exit status, worse for a line that
+    follows from another one."""
+    others: tuple[int, ...] = ()
+    """Ranks with lines that rules know, too, but behind the one that decided, ascending."""
 
 
 class Band(msgspec.Struct, frozen=True):

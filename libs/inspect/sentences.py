@@ -457,7 +457,8 @@ def _(e: placement.RestoreTask) -> str:
 def _(e: agent.NodeJoined) -> str:
     types = sorted({gpu.gpu_type for gpu in e.gpus})
     running = f", {counted(len(e.tasks), 'task')} found running" if e.tasks else ""
-    return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){running}"
+    cpus = f", on {counted(len({*e.gpu_cpus}), 'CPU')} of their own" if e.gpu_cpus else ""
+    return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){cpus}{running}"
 
 
 @_on(agent.NodeLeaving)
@@ -652,6 +653,21 @@ def _(e: migration.MigrationFailed) -> str:
 @_on(migration.NodeDrained)
 def _(e: migration.NodeDrained) -> str:
     return f"node {e.node_id} is empty, {counted(e.moved_jobs, 'job was', 'jobs were')} moved"
+
+
+@_on(failure_analysis.RulesLoaded)
+def _(e: failure_analysis.RulesLoaded) -> str:
+    refused = f"; the operators' own are refused: {e.refused}" if e.refused else ""
+    return f"lines of jobs are followed by {counted(e.rules, 'rule')} ({e.digest[:12]}) from here on{refused}"
+
+
+@_on(failure_analysis.FailureObserved)
+def _(e: failure_analysis.FailureObserved) -> str:
+    read = f"all lines of attempt {e.attempt} were read" if e.complete else f"attempt {e.attempt} fails as it seems"
+    if not e.line:
+        return f"{read}; none of them decides"
+    where = f" of rank {e.rank}" if e.rank is not None else ""
+    return f"{read}; the line{where} that decides says {e.cause} ({e.failure}): {e.line}"
 
 
 @_on(failure_analysis.FailureClassified)

@@ -85,6 +85,8 @@ class Books(msgspec.Struct, kw_only=True):
     """The latest that was placed."""
     started: dict[str, None] = {}
     """Nodes that have started their task of the attempt."""
+    in_trial: bool = False
+    """The attempts of the job are its trial: until that is over it waits for nothing else."""
     cause: str = ""
     """Reason code of the present wait; empty while none is named."""
     gpu_s: float = 0.0
@@ -132,9 +134,9 @@ class Books(msgspec.Struct, kw_only=True):
         return self.gpu_s + gpus * max(0.0, now_s - self.since_s)
 
     def waits(self, cause: str, now_s: float) -> None:
-        """The job waits, from now on for this cause."""
+        """The job waits, from now on for this cause, or for its trial, which comes first."""
         self.book(now_s)
-        self.cause = cause
+        self.cause = PendingReason.TRIAL_PENDING if self.in_trial else cause
 
     def hold(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
         """The job has this gang from now on, instead of any other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from libs.contracts.admission import JobHeldBack, JobRejected
+from libs.contracts.admission import JobHeldBack, JobRejected, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
@@ -326,3 +326,13 @@ def _stands_still_no_more(life: Life, event: JobResumed | JobExited, at: At) -> 
 @_measured(MigrationCompleted)
 def _arrived_elsewhere(life: Life, event: MigrationCompleted, at: At) -> None:
     life.books.migrations += 1
+
+
+@_measured(TrialOrdered)
+def _tries(life: Life, event: TrialOrdered, at: At) -> None:
+    life.books.in_trial = True
+
+
+@_measured(TrialPassed, TrialSkipped)
+def _tries_no_more(life: Life, event: TrialPassed | TrialSkipped, at: At) -> None:
+    life.books.in_trial = False

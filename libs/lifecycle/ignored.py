@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.admission import JobAdmitted, TrialFailed, TrialOrdered, TrialPassed, TrialSkipped
+from libs.contracts.admission import JobAdmitted, TrialFailed
 from libs.contracts.agent import (
     ComputeShareChanged,
     DataChecked,
@@ -22,7 +22,7 @@ from libs.contracts.agent import (
     NodeLeaving,
 )
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureClassified
+from libs.contracts.failure_analysis import FailureClassified, FailureObserved, RulesLoaded
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
@@ -93,6 +93,7 @@ IGNORED: dict[type[Event], str] = {
     DeadLetterRetried: _NO_JOB,
     DestinationReserved: "keeps GPUs for a move; the job uses those that it has until JobMoved",
     FailureClassified: "judges an attempt that has failed; what follows is RetryScheduled or JobAbandoned",
+    FailureObserved: "tells of a line; FailureClassified follows once the attempt has failed",
     GangReleased: "ends what GangReserved has begun",
     GangReserved: "keeps GPUs free; the job holds none before JobPlaced",
     GpuIdle: _ALARM,
@@ -140,6 +141,7 @@ IGNORED: dict[type[Event], str] = {
     PackSucceeded: "judges a pack, which stays",
     PolicyChanged: _NO_JOB,
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
+    RulesLoaded: _NO_JOB,
     ServiceStarted: _NO_JOB,
     SettingChanged: _NO_JOB,
     SweepArrived: _OF_SWEEPS,
@@ -152,11 +154,8 @@ IGNORED: dict[type[Event], str] = {
     TrialDemoted: _OF_SWEEPS,
     TrialEnded: _OF_SWEEPS,
     TrialFailed: "says in what the job has failed; JobAbandoned has ended it",
-    TrialOrdered: "says what the next attempt is; JobPlaced begins it",
-    TrialPassed: "judges an attempt that is over; what follows is JobPlaced or RetryScheduled",
     TrialPromoted: _OF_SWEEPS,
     TrialPruned: _OF_SWEEPS,
-    TrialSkipped: "says what the next attempt is; JobPlaced begins it",
     TrialStarted: _OF_SWEEPS,
     UpgradeDeclined: "leaves the job as it is",
     UpgradeWithdrawn: "leaves the job as it is",

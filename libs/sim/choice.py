@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from libs.sim.sharing.beside import Beside
+
 
 class Failures(StrEnum):
     """Where the failures of a run come from."""
@@ -15,6 +17,8 @@ class Failures(StrEnum):
     """No job fails."""
     TRACE = "trace"
     """From the columns `status`, `attempts` and `duration_s` of the trace."""
+    TABLE6 = "table6"
+    """Drawn as the Philly study counted them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,17 @@ class Choice:
     estimated. None: all were measured."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
+    models: str | None = None
+    """A `job-models/1` file: what jobs ask of their GPUs. None: two on a GPU have what the rates say, else equal
+    parts."""
+    beside: Beside = Beside.ANTMAN
+    """How jobs on a GPU are kept from each other, where it is known what they ask for."""
+    parks: bool = True
+    """Whether guests that have to leave keep their work; without, they start anew."""
+    max_guests: float | None = None
+    """On a GPU; None: the default of the setting."""
+    guest_utilisation: float | None = None
+    """How busy a GPU may have been that takes another guest; None: the default of the setting (the paper's M)."""
     failures: Failures = Failures.NONE
     trial_above_gpus: int = 0
     """Jobs of more GPUs run a trial on one of them first; 0: none does."""
@@ -79,5 +94,10 @@ class Choice:
             "move_delay_s": self.move_delay_s,
             "max_height": self.max_height,
             "restartable": None if self.restartable else False,
+            "models": self.models,
+            "beside": None if self.beside is Beside.ANTMAN else self.beside.value,
+            "parks": None if self.parks else False,
+            "max_guests": self.max_guests,
+            "guest_utilisation": self.guest_utilisation,
         }
         return named | {name: value for name, value in given.items() if value is not None}

@@ -11,7 +11,15 @@ from libs.contracts.bad_input import BadInput
 from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
 
 GIB = 1024**3
-MEMORY_BYTES = {"k80": 12 * GIB, "p100": 16 * GIB, "v100": 16 * GIB, "t4": 16 * GIB, "a100": 40 * GIB, "h100": 80 * GIB}
+MEMORY_BYTES = {
+    "k80": 12 * GIB,
+    "p100": 16 * GIB,
+    "v100": 16 * GIB,
+    "v100-32g": 32 * GIB,
+    "t4": 16 * GIB,
+    "a100": 40 * GIB,
+    "h100": 80 * GIB,
+}
 """Per GPU, of the usual models; any other is taken to have 16 GiB."""
 CPUS_PER_GPU, HOST_BYTES_PER_GPU = 8, 64 * GIB
 """Of a simulated server's host."""
@@ -30,19 +38,23 @@ class Server:
     gpus: int
     rack: str = "r0"
 
+    @property
+    def memory_bytes(self) -> int:
+        """Of each of its GPUs."""
+        return MEMORY_BYTES.get(self.gpu_type, 16 * GIB)
+
     def joined(self, incarnation: int, tasks: list[TaskRef], *, scales: bool = False) -> NodeJoined:
         """What its agent says when it has started and found these tasks.
 
         Args:
             scales: whether guests can be made as small, and as slow, as need be.
         """
-        memory = MEMORY_BYTES.get(self.gpu_type, 16 * GIB)
         return NodeJoined(
             node_id=self.node_id,
             incarnation=incarnation,
             address=self.node_id,
             rack=self.rack,
-            gpus=[GpuInfo(index=i, gpu_type=self.gpu_type, memory_bytes=memory) for i in range(self.gpus)],
+            gpus=[GpuInfo(index=i, gpu_type=self.gpu_type, memory_bytes=self.memory_bytes) for i in range(self.gpus)],
             tasks=tasks,
             rendezvous_ports=PortRange(first=29500, last=29999),
             virtual=True,

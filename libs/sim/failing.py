@@ -1,4 +1,4 @@
-"""How the jobs of a trace end: as the trace says, or all of them well."""
+"""How the jobs of a trace end: all of them well, as the trace says, or as the Philly study counted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from libs.failures.package import package_rules
 from libs.failures.verdict import Ended
 from libs.sim.choice import Failures
 from libs.sim.options import WAYS_TO_FAIL, Doom, Ending
+from libs.sim.table6 import drawn_ends
 from libs.sim.traces import TraceJob
 from libs.sim.work import Attempt
 
@@ -24,21 +25,28 @@ STATUS_WORDS = {
 _STATUS = {word: status for status, words in STATUS_WORDS.items() for word in words}
 
 
-def planned_ends(jobs: Iterable[TraceJob], failures: Failures) -> tuple[list[TraceJob], dict[str, Ending]]:
+def planned_ends(jobs: Iterable[TraceJob], failures: Failures, seed: int) -> tuple[list[TraceJob], dict[str, Ending]]:
     """What is to be submitted, and how it ends.
-
-    A job that was tried n times fails n times if it was unsuccessful, else n - 1 times. Its work is spread evenly over
-    its attempts, each of which begins anew: together they take as long as the trace says.
 
     Args:
         jobs: of the trace.
         failures: `NONE` leaves them as they are.
+        seed: of what is drawn.
 
     Returns:
         The jobs as they are to be played, and {job id: how it ends}.
     """
-    if failures is Failures.NONE:
-        return list(jobs), {}
+    if failures is Failures.TRACE:
+        return _recorded_ends(jobs)
+    return drawn_ends(list(jobs), seed) if failures is Failures.TABLE6 else (list(jobs), {})
+
+
+def _recorded_ends(jobs: Iterable[TraceJob]) -> tuple[list[TraceJob], dict[str, Ending]]:
+    """As `planned_ends`, from columns of the trace.
+
+    A job that was tried n times fails n times if it was unsuccessful, else n - 1 times. Its work is spread evenly over
+    its attempts, each of which begins anew: together they take as long as the trace says.
+    """
     played, endings = [], {}
     for job in jobs:
         status, attempts = status_of(job), job.attempts or 1

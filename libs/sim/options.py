@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from libs.sim.learning import Surface, no_surface
+from libs.sim.sharing.beside import Beside
+from libs.sim.sharing.demands import JobModels
 
 
 class FaultKind(StrEnum):
@@ -46,6 +48,8 @@ class Doom:
     stderr_tail: str
     after_s: float | None = None
     """Seconds of work from its start, in the place of the part; not beyond its end."""
+    reason: str = ""
+    """Why, where that is drawn: what an analysis is to find. Nothing in the simulation reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +147,13 @@ class Options:
     """How often a running job's rate is reported (`JobProfiled`); None: never."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, for the reports; models that are missing: unknown."""
+    models: JobModels | None = None
+    """What jobs ask of their GPUs; None: two on a GPU have what the table says, else equal parts, and memory has no
+    size."""
+    beside: Beside = Beside.ANTMAN
+    """How jobs on a GPU are kept from each other, where `models` are given."""
+    parks: bool = True
+    """Whether the memory of a suspended task can be taken off its GPUs."""
     surface: Surface = no_surface
     """What jobs report of how good they are."""
     interleaving: int | None = None

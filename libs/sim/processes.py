@@ -182,7 +182,7 @@ class Processes:
             self._gangs.suspended(self.key, self.node_id)
         self._still = True
         stillness = Stillness(
-            parked=True,
+            parked=self._options.parks,
             bytes_parked=0,
             bytes_left=0,
             park_s=0.0,

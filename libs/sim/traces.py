@@ -66,6 +66,10 @@ class TraceJob:
     """Not a column."""
     restartable: bool = True
     """Not a column: whether it goes on from a checkpoint when it is started anew."""
+    profiled_utilisation: float | None = None
+    """Not a column: part of a GPU that it uses, where that is known before it runs."""
+    profiled_memory_bytes: int = 0
+    """Not a column: the most that it wants on a GPU, likewise."""
 
     @property
     def config(self) -> tuple[str, int | None, int]:
@@ -94,6 +98,8 @@ class TraceJob:
                 batch_size=self.batch_size,
                 total_steps=self.total_steps,
                 duration_s=self.duration_s,
+                profiled_utilisation=self.profiled_utilisation,
+                profiled_memory_bytes=self.profiled_memory_bytes,
             ),
             model=self.model,
             batch_size=self.batch_size,

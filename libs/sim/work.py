@@ -199,6 +199,15 @@ class Attempt:
         """Work done by now."""
         return self.done + (0.0 if self._going_since_s is None else (now_s - self._going_since_s) * self.rate)
 
+    @property
+    def makes_progress(self) -> bool:
+        """Whether it uses its GPUs, or is about to."""
+        return self.complete and self.rate_alone > 0 and not self.hangs
+
+    def alone_s(self, now_s: float) -> float:
+        """How long what is done by now takes on these GPUs alone."""
+        return self.done_by(now_s) / self.rate_alone
+
     def go(self, now_s: float) -> float:
         """Progress begins. Returns the seconds until the attempt is done or fails; jobs that do not fit on a GPU
         together get nowhere, and it is infinite."""

@@ -23,6 +23,8 @@ from libs.sim.failing import shows_in_trial
 from libs.sim.nodes import Node
 from libs.sim.options import Doom, Fault, FaultKind, Options
 from libs.sim.processes import Key
+from libs.sim.sampling import Samples
+from libs.sim.sharing.gpus import Present, SharedGpus
 from libs.sim.throughputs import Throughputs
 from libs.sim.work import Attempt, Job
 
@@ -32,6 +34,8 @@ JOURNAL_ID = "simulated"
 """Live agents give each journal an id of its own."""
 
 
+MOMENT_S = 1e-6
+"""Work that is taken to be done where a phase ends, so that no phase ends twice."""
 SAMPLE_S = 2.0
 """How often agents sample their tasks; only hanging ones are sampled here, of others nothing would follow."""
 
@@ -56,6 +60,11 @@ class World:
             widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
         self._gpus_per_server = widths
         self._alarms = Alarms(Limits())
+        self._samples = Samples(agenda, self._say_condensed)
+        self.shared: SharedGpus | None = None
+        """Where it is known what jobs ask of GPUs."""
+        if options.models is not None:
+            self.shared = SharedGpus(agenda, options.beside, self._gpu_feels, self._gpu_seen)
 
     def begin(self) -> None:
         """All nodes join; what will befall them is planned."""
@@ -232,6 +241,7 @@ class World:
 
     def _neighbours_feel(self, attempt: Attempt) -> None:
         """It has begun or ceased to use its GPUs: jobs that share them are slower or faster from now on."""
+        self._look_at(attempt)
         for other in self._neighbours(attempt):
             other.halt(self._agenda.now_s)
             self._go((other.job.job_id, other.attempt), other)
@@ -241,11 +251,9 @@ class World:
         if attempt.rate_alone <= 0:
             self._agenda.after(0.0, self._refuse, key, attempt, attempt.turn)
             return
-        # An owner is as fast as alone beside guests: these have what is left.
-        is_guest = attempt.role == Role.GUEST
-        sharing = [other for other in self._neighbours(attempt) if is_guest or other.role == Role.OWNER]
-        others = [other.job for other in sharing]
-        attempt.rate = attempt.rate_alone * attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
+        if self._fails_for_memory(key, attempt):
+            return
+        attempt.rate = attempt.rate_alone * self._ratio(key, attempt)
         left_s = attempt.go(self._agenda.now_s)
         if left_s < math.inf:
             # Not awaited: the job is, and when it moves on before, this end is not waited for.
@@ -253,6 +261,80 @@ class World:
         if self._options.profile_every_s is not None:
             self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
         self._plan_report(key, attempt)
+        self._plan_phase(key, attempt)
+
+    def _ratio(self, key: Key, attempt: Attempt) -> float:
+        """What is left of its speed while it shares its GPUs."""
+        if self.shared is not None:
+            return min(self.shared.speed(gpu, key) for gpu in attempt.gpus)
+        # An owner is as fast as alone beside guests: these have what is left.
+        is_guest = attempt.role == Role.GUEST
+        sharing = [other for other in self._neighbours(attempt) if is_guest or other.role == Role.OWNER]
+        others = [other.job for other in sharing]
+        return attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
+
+    # Where it is known what jobs ask of GPUs.
+
+    def _look_at(self, attempt: Attempt) -> None:
+        """See anew which jobs make progress on its GPUs, and what these ask for now."""
+        if self.shared is None:
+            return
+        for gpu in attempt.gpus:
+            present = [self._present(other) for other in self._on_gpu[gpu] if other.makes_progress]
+            self.shared.look(gpu, self.nodes[gpu[0]].server.memory_bytes, present)
+
+    def _present(self, attempt: Attempt) -> Present:
+        assert self._options.models is not None
+        model = self._options.models.of(attempt.job.model)
+        demand, _ = model.at(attempt.alone_s(self._agenda.now_s) + MOMENT_S)
+        return Present((attempt.job.job_id, attempt.attempt), attempt.role == Role.GUEST, demand)
+
+    def _fails_for_memory(self, key: Key, attempt: Attempt) -> bool:
+        """It has come to GPUs, or to a phase, where it does not get the memory that it cannot do without."""
+        self._look_at(attempt)
+        if self.shared is None:
+            return False
+        lacking = max(self.shared.lacks_memory(gpu, key) for gpu in attempt.gpus)
+        if lacking:
+            self._agenda.after(0.0, self._run_out_of_memory, key, attempt, attempt.turn, lacking)
+        return lacking > 0
+
+    def _run_out_of_memory(self, key: Key, attempt: Attempt, turn: int, lacking: int) -> None:
+        if attempt.turn == turn and attempt.nodes:
+            message = f"simulated: CUDA out of memory: {lacking} bytes more than the GPU has left"
+            doom = Doom(at_ratio=0.0, exit_code=1, signal=None, stderr_tail=message)
+            self.nodes[next(iter(attempt.nodes))].fail(key, doom)
+
+    def _plan_phase(self, key: Key, attempt: Attempt) -> None:
+        """What it asks for changes when so much of its work is done."""
+        if self._options.models is None or attempt.rate <= 0:
+            return
+        alone_s = attempt.alone_s(self._agenda.now_s)
+        _, ends_at_s = self._options.models.of(attempt.job.model).at(alone_s + MOMENT_S)
+        if ends_at_s < math.inf:
+            due_s = self._agenda.now_s + (ends_at_s - alone_s) * attempt.rate_alone / attempt.rate
+            # Not awaited, as its end.
+            self._agenda.at(due_s, self._change_phase, key, attempt, attempt.turn, awaited=False)
+
+    def _change_phase(self, key: Key, attempt: Attempt, turn: int) -> None:
+        if attempt.turn == turn:
+            attempt.halt(self._agenda.now_s)
+            self._go(key, attempt)
+            self._neighbours_feel(attempt)
+
+    def _gpu_feels(self, gpu: Gpu) -> None:
+        """Speeds there are others from now on."""
+        for other in [each for each in self._on_gpu[gpu] if each.going]:
+            other.halt(self._agenda.now_s)
+            self._go((other.job.job_id, other.attempt), other)
+
+    def _gpu_seen(self, gpu: Gpu) -> None:
+        """The GPU is used differently from now on."""
+        assert self.shared is not None
+        self._samples.changed(gpu, self.shared)
+
+    def _say_condensed(self, key: str, event: Event) -> None:
+        self._report(derived_id(INTROSPECTION, key, 0), INTROSPECTION, event)
 
     def _refuse(self, key: Key, attempt: Attempt, turn: int) -> None:
         """The throughput table says that the job cannot run here: it ends badly at once."""

@@ -1,1 +1,1 @@
-"""Failure analysis: why did it fail, and can a retry help?"""
+"""Failure analysis: why did it fail, and what follows?"""

@@ -15,15 +15,16 @@ from libs.runtime.agents import Agents
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from libs.runtime.clock import WallClock
 from libs.runtime.exits import CONFIG
+from libs.runtime.listener import Listener
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
 from libs.runtime.shell import Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.runtime.tasks import all_or_none
-from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
 from services.introspection.adapters.ingest import Ingest
+from services.introspection.core.watching import WATCH
 from services.introspection.service import SERVICE
 from services.introspection.settings import IntrospectionSettings
 
@@ -47,7 +48,8 @@ async def _serve(settings: IntrospectionSettings, key: bytes | None, stop: async
         closing.callback(snapshots.close)
         agents = Agents(key)
         async with cell_bus(settings, stop) as bus, aclosing(agents):
-            control = Control(
+            control = Listener(
+                WATCH,
                 bus,
                 snapshots,
                 clock,

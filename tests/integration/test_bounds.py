@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from libs.contracts.agent import JobExited, JobStarted, NodeJoined
@@ -17,6 +19,7 @@ from tests.integration.agent_case import AgentCase
 
 SAID = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], flush=True)\n"
 STAYS = SAID + "import time; time.sleep(600)"
+SCRIPT = Path(__file__).with_name("loading_script.py")
 ALL = sorted(os.sched_getaffinity(0))
 needs_two = pytest.mark.skipif(len(ALL) < 2, reason="one CPU is nothing to divide")
 
@@ -100,3 +103,25 @@ async def test_memory_that_processes_share_counts_once(agent: AgentCase):
     await agent.order(launch("a", "python", "-c", script, memory_bytes=250 << 20))
     exited = await agent.fact(JobStarted, JobExited)
     assert (exited.outcome, exited.exit_code) == ("exited", 0)
+
+
+@needs_two
+async def test_what_trains_on_a_virtual_gpu_runs_on_its_cpu_owner_and_guest_alike(tmp_path: Path):
+    async with AgentCase(tmp_path, virtual_gpus=1) as case:
+        joined = await case.fact(NodeJoined)
+        assert joined.gpu_cpus == ALL[:1], "there are enough"
+        roles = {"owner": 0, "guest": 1}
+        for role, workers in roles.items():
+            command = [sys.executable, str(SCRIPT), str(workers)]
+            await case.order(launch(role, *command, role=role))
+        pids: dict[str, int] = {}
+        while len(pids) < len(roles):
+            fact = await case.next()
+            if isinstance(fact, JobStarted):
+                pids[fact.job_id] = fact.pid
+        for pid in pids.values():
+            await pinned_to(pid, ALL[:1])
+        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids.values()} == {5}, "the kernel prefers neither"
+        assert {os.sched_getscheduler(pid) for pid in pids.values()} == {os.SCHED_OTHER}
+        [worker] = [child.pid for child in psutil.Process(pids["guest"]).children()]
+        await pinned_to(worker, ALL)  # it works on the host, beside the GPU

@@ -19,14 +19,15 @@ from libs.contracts.placement import JobPlaced
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import ManualClock
+from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
 from libs.testing.faults import Crash, Faults, FaultyBus, unknown
 from libs.testing.introspection import minibatches
 from libs.testing.shells import messages
 from libs.testing.thorough import sample as pick
-from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import SESSION, EmbeddedWindows
 from services.introspection.adapters.ingest import Ingest
+from services.introspection.core.watching import WATCH
 from services.introspection.core.windows import Rules, envelope
 
 JOBS = ("a", "b", "c")
@@ -40,8 +41,9 @@ Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many moments to be killed at."""
-    for module in ("embedded_windows", "ingest", "control"):
+    for module in ("embedded_windows", "ingest"):
         monkeypatch.setattr(f"services.introspection.adapters.{module}.BATCH", 7)
+    monkeypatch.setattr("libs.runtime.listener.BATCH", 7)
 
 
 async def new_bus(crash_at: int | None) -> FaultyBus:
@@ -144,7 +146,7 @@ async def profiles_with(windows: Windows, crash_at: int | None, doubt: str = "")
 
     def start() -> Run:
         stats = Stats("introspection")
-        control = Control(bus, None, clock, stats, every_records=1000, every_s=1000.0)
+        control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
         return Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=20.0).run
 
     await give(bus, *((0.0, placed(f"{job}-ended")) for job in JOBS))
@@ -232,7 +234,7 @@ async def alarms_with(crash_at: int | None) -> tuple[list[Envelope], Faults]:
     def begun() -> tuple[asyncio.Event, asyncio.Task[None]]:
         bus.faults.revive()
         stop, stats = asyncio.Event(), Stats("introspection")
-        control = Control(bus, None, clock, stats, every_records=1000, every_s=1000.0)
+        control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
         ingest = Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=1e9)
         return stop, asyncio.create_task(ingest.run(stop))
 

@@ -21,6 +21,7 @@ from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import WallClock
+from libs.runtime.listener import Listener
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.testing.core_case import node
@@ -28,8 +29,8 @@ from libs.testing.faults import Faults, FaultyBus
 from libs.testing.introspection import minibatches
 from libs.testing.processes import Processes
 from libs.testing.shells import messages
-from services.introspection.adapters.control import Control
 from services.introspection.adapters.ingest import Ingest
+from services.introspection.core.watching import WATCH
 
 TIMEOUT_S = 2.0
 E = TypeVar("E", bound=Event)
@@ -57,7 +58,7 @@ class Cell:
     async def ingest(self) -> AsyncIterator[Stats]:
         """Runs the shell as long as the block."""
         stats, stop, clock = Stats("introspection"), asyncio.Event(), WallClock()
-        control = Control(self.bus, self.snapshots, clock, stats, every_records=5, every_s=60.0)
+        control = Listener(WATCH, self.bus, self.snapshots, clock, stats, every_records=5, every_s=60.0)
         ingest = Ingest(self.bus, control, clock, stats, interval_s=4.0, node_timeout_s=TIMEOUT_S)
         running = asyncio.create_task(ingest.run(stop))
         yield stats

@@ -28,6 +28,7 @@ from libs.contracts.placement import JobPlaced
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import ManualClock, WallClock
+from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
 from libs.testing.core_case import arrival
 from libs.testing.forgetful import ForgetfulBus
@@ -36,10 +37,10 @@ from libs.testing.shells import messages
 from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.intake import Intake
 from services.gateway.adapters.keys import Keys
-from services.introspection.adapters.control import Control
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
 from services.introspection.adapters.faust_windows import FaustWindows, group_of
 from services.introspection.adapters.ingest import Ingest
+from services.introspection.core.watching import WATCH
 from services.introspection.core.windows import Rules, envelope
 
 pytest_plugins = ("libs.testing.kafka",)
@@ -110,7 +111,7 @@ def window(number: int) -> WindowClosed:
 
 def ingest(bus: Bus) -> Run:
     clock, stats = ManualClock(), Stats("introspection")
-    control = Control(bus, None, clock, stats, every_records=1000, every_s=1000.0)
+    control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
     return Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=1e9).run
 
 

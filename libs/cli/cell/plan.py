@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from libs.cli.cell.access import Access
@@ -41,6 +41,8 @@ class CellPlan:
     agents: int = 1
     gpus_per_agent: int = 4
     """Virtual GPUs; 0: the real GPUs of this machine, with one agent."""
+    pin_virtual_gpus: bool | None = None
+    """Whether each virtual GPU has a CPU; None: where there are as many CPUs as virtual GPUs."""
     gateway_port: int = 8420
     host: str = ""
     """A name or address of this machine where agents of others may join, with TLS; empty: none may."""
@@ -127,7 +129,7 @@ class CellPlan:
 
     def services(self) -> list[Command]:
         """Every service, the gateway last."""
-        others = ("introspection", "projection", GATEWAY)
+        others = ("failure_analysis", "introspection", "projection", GATEWAY)
         cores = [self._python(name, "libs.runtime", name) for name in roster().NAMES if name not in others]
         return [*cores, *(self._python(name, f"services.{name}") for name in others)]
 
@@ -138,7 +140,7 @@ class CellPlan:
     def _agent(self, number: int) -> Command:
         node_id = f"n{number}"
         first = FIRST_RENDEZVOUS_PORT + (number - 1) * PORTS_PER_AGENT
-        return self._python(
+        command = self._python(
             f"agent-{node_id}",
             "torch_agent.service",
             *("--node-id", node_id),
@@ -150,6 +152,10 @@ class CellPlan:
             *("--on-exit", self.on_exit),
             *(("--address", self.joining.address()) if self.joining is not None else ()),
         )
+        # In variables: an older agent, in the middle of an upgrade, would not know the options.
+        pins = {} if self.pin_virtual_gpus is None else {"SANJAYA_PIN_VIRTUAL_GPUS": str(int(self.pin_virtual_gpus))}
+        part = {"SANJAYA_PART": str(number)} if self.agents > 1 else {}
+        return replace(command, environment=command.environment | part | pins)
 
     def _python(self, name: str, module: str, *arguments: str) -> Command:
         return Command(name, program(module, *arguments), self.environment())

@@ -1,8 +1,10 @@
-"""The most likely reason of a failed attempt, from its exit status and the end of its stderr.
+"""The most likely reason of a failed attempt, from its lines and its exit status.
 
-What its lines say is `libs/failures/`'s word: the reasons and categories of the Philly study (Jeon et al., ATC'19,
-section 4.2 and Table 6). What an agent or a tenant's policy says of the attempt goes first; for that there are reasons
-of their own: `time_limit_exceeded`, `host_memory_exceeded`, `setup_failed`, `stalled`, `gpu_idle`.
+Lines of all ranks are followed while the job runs (`following.py`); where they are not, the end of stderr of the first
+rank that failed has to do. What lines say is `libs/failures/`'s word: the reasons and categories of the Philly study
+(Jeon et al., ATC'19, section 4.2 and Table 6). What an agent or a tenant's policy says of the attempt goes first; for
+that there are reasons of their own: `time_limit_exceeded`, `host_memory_exceeded`, `setup_failed`, `stalled`,
+`gpu_idle`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from libs.contracts.failure_analysis import FailureObserved
 from libs.failures.classifier import Classifier
-from libs.failures.exits import said
+from libs.failures.exits import said, status_of
 from libs.failures.package import package_rules
-from libs.failures.verdict import Ended, Verdict
+from libs.failures.verdict import NO_SIGNATURE, Ended
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Failure:
     cause: str = ""
     """A finer reason; empty where the outcome of the attempt decides."""
     confidence: float = 1.0
+    observed: FailureObserved | None = None
+    """The line that decided, where lines were followed while the job ran, and one of them did."""
 
     @property
     def evidence(self) -> str:
@@ -45,7 +50,18 @@ STOPPED_FOR = {"stalled": "stalled", "diverged": "model_diverged", "idle": "gpu_
 """{outcome of an attempt that its tenant has stopped: reason}."""
 
 
-def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_tail: str) -> Failure:
+BY_LINES = ("exited", "signalled", "stopped", "restore_failed")
+"""Outcomes that say nothing of the reason: lines and exit status have to."""
+
+
+def classify(
+    *,
+    exit_code: int | None,
+    signal: int | None,
+    outcome: str,
+    stderr_tail: str,
+    observed: FailureObserved | None = None,
+) -> Failure:
     """Judge one failed attempt.
 
     Args:
@@ -53,6 +69,7 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
         signal: its number, or None.
         outcome: `JobExited.outcome`.
         stderr_tail: the last lines of that process's stderr.
+        observed: what the lines of all ranks have told, where they were followed.
     """
     if outcome == "time_limit":
         return Failure("time_limit_exceeded", "user", False, "the attempt reached its time limit")
@@ -74,10 +91,34 @@ def classify(*, exit_code: int | None, signal: int | None, outcome: str, stderr_
         return Failure("no_signature", "infrastructure", True, "the task vanished without an exit status")
     if outcome == "interrupted":
         return Failure("job_preempted", "infrastructure", True, _last_line(stderr_tail))
-    return _by_lines(Ended(exit_code=exit_code, signal=signal), stderr_tail)
+    ended = Ended(exit_code=exit_code, signal=signal)
+    if observed is not None and _decides(observed, ended):
+        return _observed(observed, ended, stderr_tail)
+    return _by_tail(ended, stderr_tail)
 
 
-def _by_lines(ended: Ended, stderr_tail: str) -> Failure:
+def _decides(observed: FailureObserved, ended: Ended) -> bool:
+    """Whether a line goes before the exit status, and is more than nothing."""
+    if observed.complete:  # the exit status was known when all lines had been read
+        return observed.cause != NO_SIGNATURE
+    status = status_of(ended)
+    return status is None or observed.level <= status.rank
+
+
+def _observed(observed: FailureObserved, ended: Ended, stderr_tail: str) -> Failure:
+    return Failure(
+        observed.failure,
+        observed.category or "user",
+        observed.retry_can_help,
+        observed.line.strip() or said(ended),
+        _where(_before(observed.line, stderr_tail)),
+        observed.cause,
+        observed.confidence,
+        observed,
+    )
+
+
+def _by_tail(ended: Ended, stderr_tail: str) -> Failure:
     classifier = Classifier(package_rules())
     classifier.feed(stderr_tail)
     found = classifier.verdict(ended)
@@ -88,16 +129,15 @@ def _by_lines(ended: Ended, stderr_tail: str) -> Failure:
         found.category or "user",
         found.retry_can_help,
         found.deciding_line.strip() or said(ended),
-        _where(_before(found, stderr_tail)),
+        _where(_before(found.deciding_line, stderr_tail)),
         found.cause,
         found.confidence,
     )
 
 
-def _before(found: Verdict, text: str) -> list[str]:
+def _before(deciding_line: str, text: str) -> list[str]:
     """The lines before the one that decided."""
-    lines = text.splitlines()
-    decided = found.deciding_line.strip()
+    lines, decided = text.splitlines(), deciding_line.strip()
     number = next((number for number, line in enumerate(lines) if decided and line.strip() == decided), 0)
     return lines[:number]
 

@@ -1,36 +1,54 @@
-"""Per event: what changes, and what a failure leads to."""
+"""Per event: what changes, and what a failure leads to.
+
+An attempt that has failed is judged at once where its outcome says why, or where lines are not followed. Else it is
+judged when all of its lines have been read (FailureObserved with `complete`), or when that takes too long.
+"""
 
 from __future__ import annotations
 
 from libs.contracts import settings
 from libs.contracts.admission import EXCUSED, JobRejected, TrialPassed
-from libs.contracts.failure_analysis import OWNER, FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.agent import NodeJoined, NodeLeft
+from libs.contracts.failure_analysis import (
+    OWNER,
+    FailureClassified,
+    FailureObserved,
+    JobAbandoned,
+    RetryScheduled,
+    RulesLoaded,
+)
 from libs.contracts.gateway import JobArrived, SettingChanged
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
+from libs.contracts.introspection import NodeLost
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobSucceeded
 from libs.contracts.reasons import Reason
-from libs.kernel.machine import Machine, Turn
-from libs.kernel.words import counted
-from services.failure_analysis.core.classify import STOPPED_FOR, Failure, classify
-from services.failure_analysis.core.state import History, State
+from libs.contracts.runtime import TimerFired
+from libs.kernel.machine import Turn
+from services.failure_analysis.core import retrying
+from services.failure_analysis.core.classify import BY_LINES, Failure, classify
+from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT, next_attempt
+from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
+from services.failure_analysis.core.table import machine
 
-machine: Machine[State] = Machine(OWNER)
+__all__ = ["machine", "next_wakeup"]
 
-FREE_LOSSES = 3
-"""Attempts that may vanish, or never begin, without using up a retry."""
-USER = "user"
-"""The category of failures that are the program's own."""
-NO_FAULT = ("lost", "node_failed", "start_timed_out")
-"""Outcomes that are not the job's doing, as far as can be seen."""
+
+def next_wakeup(state: State) -> float | None:
+    """When the patience with the lines of an attempt ends."""
+    return min((each.until_s for each in state.waiting.values()), default=None)
 
 
 @machine.evolves(JobArrived)
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
-    state.jobs.setdefault(event.job_id, History(max_retries=event.spec.max_retries))
+    spec = event.spec
+    changes = Changes(allowed=spec.changeable, memory_bytes=spec.memory_bytes, allocator=spec.env.get(ALLOCATOR, ""))
+    history = History(max_retries=spec.max_retries, gpus=spec.gpus.count, restartable=spec.restartable, changes=changes)
+    state.jobs.setdefault(event.job_id, history)
 
 
 @machine.evolves(JobSucceeded, JobCancelled, JobRejected, JobAbandoned)
 def job_ended(state: State, event: JobSucceeded | JobCancelled | JobRejected | JobAbandoned, now_s: float) -> None:
     state.jobs.pop(event.job_id, None)
+    state.waiting.pop(event.job_id, None)
 
 
 @machine.evolves(SettingChanged)
@@ -39,51 +57,77 @@ def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
         setattr(state, event.name, float(event.value))
 
 
+@machine.evolves(RulesLoaded)
+def rules_loaded(state: State, event: RulesLoaded, now_s: float) -> None:
+    state.rules, state.consequences = event.digest, event.consequences
+
+
+@machine.evolves(NodeJoined)
+def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
+    state.hosts[event.node_id] = Host(gpus=len(event.gpus), memory_bytes=event.memory_bytes)
+
+
+@machine.evolves(NodeLeft, NodeLost)
+def node_gone(state: State, event: NodeLeft | NodeLost, now_s: float) -> None:
+    state.hosts.pop(event.node_id, None)
+
+
+@machine.evolves(JobPlaced, JobMoved)
+def attempt_begins(state: State, event: JobPlaced | JobMoved, now_s: float) -> None:
+    history = state.jobs.get(event.job_id)
+    if history is not None and state.rules:
+        history.gang, history.observed = event.gang, None
+
+
 @machine.evolves(AttemptFailed)
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     history = state.jobs.get(event.job_id)
     if history is None:
         return
+    history.tried = next_attempt(event) if event.trial else None
     if event.outcome in NO_FAULT:
         history.losses += 1
-    elif event.trial and _failure_of(event).failure in EXCUSED:
-        history.excused = _next_attempt(event)
     elif event.outcome != "interrupted":
         history.failures += 1
+    if state.rules and event.outcome in BY_LINES:
+        state.waiting[event.job_id] = Waiting(failed=event, until_s=now_s + state.lines_patience_s)
 
 
 @machine.decides(AttemptFailed)
-def retry_or_give_up(state: State, event: AttemptFailed, turn: Turn[State]) -> None:
+def judge_unless_lines_are_to_come(state: State, event: AttemptFailed, turn: Turn[State]) -> None:
     history = state.jobs.get(event.job_id)
-    if history is None:
-        return
-    failure = _failure_of(event)
-    turn.emit(
-        FailureClassified(
-            job_id=event.job_id,
-            attempt=event.attempt,
-            failure=failure.failure,
-            category=failure.category,
-            retry_can_help=failure.retry_can_help,
-            deciding_line=failure.deciding_line,
-            where=failure.where,
-            cause=failure.cause,
-            confidence=failure.confidence,
-        )
-    )
-    if history.excused is not None:
-        return
-    if _can_retry(event, failure) and _may_retry(event, history):
-        turn.emit(_retry(state, event, history, failure, turn.now_s))
-    else:
-        turn.emit(_abandon(event, history, failure))
+    if history is not None and event.job_id not in state.waiting:
+        _judge(state, event, history, turn)
 
 
-@machine.evolves(RetryScheduled)
-def retried(state: State, event: RetryScheduled, now_s: float) -> None:
+@machine.evolves(FailureObserved)
+def observed(state: State, event: FailureObserved, now_s: float) -> None:
     history = state.jobs.get(event.job_id)
     if history is not None:
-        history.excused = None
+        history.observed = event
+
+
+@machine.decides(FailureObserved)
+def judge_when_all_lines_were_read(state: State, event: FailureObserved, turn: Turn[State]) -> None:
+    waiting = state.waiting.get(event.job_id)
+    if waiting is not None and event.complete and waiting.failed.attempt == event.attempt:
+        _judge(state, waiting.failed, state.jobs[event.job_id], turn)
+
+
+@machine.decides(TimerFired)
+def judge_what_has_waited_too_long(state: State, event: TimerFired, turn: Turn[State]) -> None:
+    overdue = [each.failed for each in state.waiting.values() if each.until_s <= turn.now_s]
+    for failed in overdue:
+        _judge(state, failed, state.jobs[failed.job_id], turn)
+
+
+@machine.evolves(FailureClassified)
+def classified(state: State, event: FailureClassified, now_s: float) -> None:
+    state.waiting.pop(event.job_id, None)
+    history = state.jobs.get(event.job_id)
+    if history is not None and history.tried is not None and event.failure in EXCUSED:
+        history.excused = history.tried
+        history.failures -= 1
 
 
 @machine.decides(TrialPassed)
@@ -97,69 +141,43 @@ def go_on(state: State, event: TrialPassed, turn: Turn[State]) -> None:
     turn.emit(retry)
 
 
-def _failure_of(event: AttemptFailed) -> Failure:
-    return classify(
-        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[State]) -> None:
+    told = history.observed
+    failure = classify(
+        exit_code=event.exit_code,
+        signal=event.signal,
+        outcome=event.outcome,
+        stderr_tail=event.stderr_tail,
+        observed=told if told is not None and told.attempt == event.attempt else None,
+    )
+    turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
+    if history.excused is None:
+        retrying.decide(state, event, history, failure, turn)
+
+
+def _classified(event: AttemptFailed, history: History, failure: Failure, *, retry: bool) -> FailureClassified:
+    line = failure.observed
+    return FailureClassified(
+        job_id=event.job_id,
+        attempt=event.attempt,
+        failure=failure.failure,
+        category=failure.category,
+        retry_can_help=retry,
+        deciding_line=failure.deciding_line,
+        where=failure.where,
+        cause=failure.cause,
+        confidence=failure.confidence,
+        rule=line.rule if line is not None else "",
+        rank=line.rank if line is not None else None,
+        node_id=line.node_id if line is not None else "",
+        gpu_index=_gpu_of(history, line.rank) if line is not None else None,
+        root_of=line.others if line is not None else [],
     )
 
 
-def _next_attempt(event: AttemptFailed) -> int:
-    return max(event.attempt, event.last_attempt) + 1
-
-
-def _can_retry(event: AttemptFailed, failure: Failure) -> bool:
-    """What a program does wrong in its trial it would do wrong again, whatever the signature of the failure."""
-    return failure.retry_can_help and not (event.trial and failure.category == USER)
-
-
-def _may_retry(event: AttemptFailed, history: History) -> bool:
-    """A loss is not the job's fault and uses up no retry, until it looks as if it were; an interruption never does."""
-    if event.outcome == "interrupted":
-        return True
-    if event.outcome in NO_FAULT:
-        return history.losses <= FREE_LOSSES or history.failures + history.losses - FREE_LOSSES <= history.max_retries
-    return history.failures <= history.max_retries
-
-
-def _retry(state: State, event: AttemptFailed, history: History, failure: Failure, now_s: float) -> RetryScheduled:
-    doublings = max(0, min(history.failures + history.losses - 1, 30))
-    delay_s = min(state.retry_cap_s, state.retry_base_s * 2**doublings)
-    why = (
-        f"{failure.evidence}; failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
-        f"lost {counted(history.losses, 'time')}"
-    )
-    if event.outcome == "interrupted":
-        why = f"{failure.deciding_line}: that uses up no retry"
-    reason = Reason(
-        code="Interrupted" if event.outcome == "interrupted" else "RetryCanHelp",
-        message=f"{why}; next try in {delay_s:g} s",
-        numbers={
-            "failures": history.failures,
-            "losses": history.losses,
-            "max_retries": history.max_retries,
-            "delay_s": delay_s,
-        },
-    )
-    attempt = _next_attempt(event)
-    return RetryScheduled(job_id=event.job_id, attempt=attempt, not_before_s=now_s + delay_s, reason=reason)
-
-
-def _abandon(event: AttemptFailed, history: History, failure: Failure) -> JobAbandoned:
-    if _can_retry(event, failure):
-        allowed = counted(history.max_retries, "retry", "retries")
-        lost = f" and lost {counted(history.losses, 'time')}" if history.losses else ""
-        why = f"{failure.evidence}; failed {counted(history.failures, 'time')}{lost}, {allowed} allowed"
-        code = "RetriesUsedUp"
-    elif event.outcome in STOPPED_FOR:
-        code, why = event.reason.code, f"{failure.deciding_line}; tenant's policy: such a job is stopped"
-    else:
-        why = f"{failure.evidence}; not retried: {failure.failure} would happen again"
-        code = "RetryCannotHelp"
-    reason = Reason(
-        code=code,
-        message=why,
-        numbers={"failures": history.failures, "max_retries": history.max_retries},
-    )
-    return JobAbandoned(
-        job_id=event.job_id, attempt=event.attempt, exit_code=event.exit_code, signal=event.signal, reason=reason
-    )
+def _gpu_of(history: History, rank: int | None) -> int | None:
+    """The index of a rank's GPU on its node; None where it is not known."""
+    for task in history.gang:
+        if rank is not None and 0 <= rank - task.first_rank < len(task.gpu_indices):
+            return task.gpu_indices[rank - task.first_rank]
+    return None

@@ -95,7 +95,7 @@ def _now(
         best = min(places, key=len)
         if queued_ahead:
             message = f"it fits now, and {counted(queued_ahead, 'waiting job goes', 'waiting jobs go')} first"
-            return Forecast("waits", PendingReason.FAIR_SHARE, message, numbers, best)
+            return Forecast("waits", PendingReason.BEHIND, message, numbers, best)
         message = f"{counted(wanted, 'GPU is', 'GPUs are')} free on {', '.join(best)}"
         return Forecast("starts", "Fits", message, numbers, best)
     if spec.is_host_bound and any(_place(spec, per_node) for per_node in all_free.values()):

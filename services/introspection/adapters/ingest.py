@@ -19,28 +19,29 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import OWNER, JobStalled, WindowClosed
 from libs.contracts.wire import Undecodable
+from libs.kernel.held import Held
 from libs.kernel.ids import derived_id
+from libs.node import loads
 from libs.node.alarms import Alarm, Alarms, Limits
+from libs.node.loads import Loads
 from libs.runtime.agents import Agents
 from libs.runtime.clock import Clock
 from libs.runtime.committer import Committer
 from libs.runtime.deadletter import dead_letter
 from libs.runtime.handled import Handled, Tracer
+from libs.runtime.listener import Listener
 from libs.runtime.log import fields
 from libs.runtime.resuming import resumed
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
-from services.introspection.adapters.control import Control
 from services.introspection.adapters.stacks import with_stacks
 from services.introspection.adapters.telemetry import GPU, HEARTBEAT, TASK, header, wire_type
-from services.introspection.core import hosts, liveness, loads, profiles
-from services.introspection.core.held import Held
+from services.introspection.core import hosts, liveness, profiles
 from services.introspection.core.hosts import Hosts
 from services.introspection.core.liveness import Liveness
-from services.introspection.core.loads import Loads
 from services.introspection.core.profiles import Profiles
-from services.introspection.core.watching import WATCH
+from services.introspection.core.watching import WATCH, Watch
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Ingest:
     def __init__(
         self,
         bus: Bus,
-        control: Control,
+        control: Listener[Watch],
         clock: Clock,
         stats: Stats,
         *,

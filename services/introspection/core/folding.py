@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from libs.contracts.agent import MinibatchProfiled
 from libs.contracts.introspection import WindowClosed
+from libs.kernel.held import Held
 from services.introspection.core import windows
-from services.introspection.core.held import Held
 from services.introspection.core.windows import JobWindows, Rules
 
 FORGOTTEN_AFTER_S = 600.0

@@ -27,13 +27,13 @@ __all__ = ["machine", "next_wakeup"]
 
 @machine.evolves(JobPlaced, JobMoved)
 def placed(state: State, event: JobPlaced | JobMoved, now_s: float) -> None:
-    interference.placed(state, event, now_s)
+    interference.settled(state, event, now_s)
     converging.account(state, event.job_id, event, now_s)
 
 
 @machine.evolves(TimeSliceStarted)
 def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
-    interference.slice_started(state, event, now_s)
+    interference.settled(state, event, now_s)
     for job_id in lifecycle.jobs_of_slice(event):
         converging.account(state, job_id, event, now_s)
 
@@ -41,7 +41,7 @@ def slice_started(state: State, event: TimeSliceStarted, now_s: float) -> None:
 @machine.evolves(JobProfiled)
 def profiled(state: State, event: JobProfiled, now_s: float) -> None:
     packs.profiled(state, event)
-    interference.profiled(state, event, now_s)
+    interference.profiled(state, event)
 
 
 @machine.decides(JobProfiled)
@@ -53,7 +53,7 @@ def judge(state: State, event: JobProfiled, turn: Turn[State]) -> None:
 @machine.evolves(AttemptFailed, JobPreempted)
 def attempt_over(state: State, event: AttemptFailed | JobPreempted, now_s: float) -> None:
     packs.attempt_over(state, event.job_id)
-    interference.left(state, event.job_id, now_s)
+    interference.left(state, event, now_s)
     converging.account(state, event.job_id, event, now_s)
 
 
@@ -69,5 +69,5 @@ def waits(state: State, event: JobQueued, now_s: float) -> None:
 @machine.evolves(JobSucceeded, JobCancelled, JobAbandoned, JobRejected)
 def job_over(state: State, event: JobSucceeded | JobCancelled | JobAbandoned | JobRejected, now_s: float) -> None:
     packs.attempt_over(state, event.job_id)
-    interference.left(state, event.job_id, now_s)
+    interference.left(state, event, now_s)
     converging.forget(state, event.job_id)

@@ -31,8 +31,8 @@ from libs.contracts.placement import (
 from libs.kernel.machine import Machine
 from libs.kernel.service import Service
 from libs.node.alarms import Watched, alarm_of
+from libs.node.loads import gpu_of, node_of
 from libs.node.serving import Agent
-from services.introspection.core.loads import gpu_of, node_of
 
 
 class Running(msgspec.Struct, kw_only=True):

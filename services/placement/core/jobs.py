@@ -157,6 +157,14 @@ class Profile(msgspec.Struct, kw_only=True):
     """Of one of its GPUs."""
 
 
+def profile_before(spec: JobSpec) -> Profile:
+    """What is known of the job before it has run: nothing, but for jobs of simulations that say so."""
+    work = spec.simulated
+    if work is None:
+        return Profile()
+    return Profile(utilisation=work.profiled_utilisation, memory_peak_bytes=work.profiled_memory_bytes)
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What a job is to run before its gang starts."""
 
@@ -205,7 +213,8 @@ class Job(msgspec.Struct, kw_only=True):
     """When its attempt was given the GPUs that it has, or gave them up."""
     cancellation: Cancellation | None = None
     wait_code: str = ""
-    """Code of the last JobQueued of this attempt since it last had GPUs; empty before the first."""
+    """What the last JobQueued of this attempt has said since it last had GPUs: its code, and behind which job it is
+    where it leads a line; empty before the first."""
     gang: list[TaskPlacement] = []
     gpu_type: str = ""
     """Of the GPUs that it holds, or held last."""

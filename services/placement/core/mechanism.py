@@ -53,10 +53,6 @@ class Mechanism(Listener):
         """When the passing of time alone may change what it decides, in seconds since the epoch; past moments, too."""
         yield from ()
 
-    def newcomer(self, cell: Cell, job: Job) -> Plan:
-        """After a step: what a job is told that has just been queued, if the step has not looked at it."""
-        yield from ()
-
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Before each step of another mechanism: the end of what this one has left, and the other does not know of."""
         yield from ()

@@ -72,12 +72,12 @@ def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
     if look.gpus_kept and not in_force.reassigns_paused:
         return
     if not look.guests_alone:
-        _mechanism_decides(cell, in_force, look, turn)
+        _mechanism_decides(cell, in_force, turn)
     # Guests last: they get what owners leave.
     carry_out(cell, guests.step(cell, turn.now_s), turn)
 
 
-def _mechanism_decides(cell: Cell, in_force: Mechanism, look: Look, turn: Turn[Cell]) -> None:
+def _mechanism_decides(cell: Cell, in_force: Mechanism, turn: Turn[Cell]) -> None:
     moment = Moment(turn.now_s, turn.cause_id)
     # 1. What another mechanism has left behind goes first, because the one in force does not know of it, and would
     #    find GPUs taken that nothing uses any more.
@@ -86,10 +86,6 @@ def _mechanism_decides(cell: Cell, in_force: Mechanism, look: Look, turn: Turn[C
             carry_out(cell, mechanism.wind_down(cell, in_force, moment), turn)
     # 2. The mechanism in force takes its step, on what is free now.
     carry_out(cell, in_force.step(cell, moment), turn)
-    # 3. A job that has just come, and that the step had no reason to look at, is told why it waits, after it is
-    #    clear that it does.
-    if look.newcomer is not None and not look.newcomer.guest:
-        carry_out(cell, in_force.newcomer(cell, look.newcomer), turn)
 
 
 def _in_force(cell: Cell) -> Mechanism:

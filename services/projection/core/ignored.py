@@ -16,6 +16,7 @@ from libs.contracts.agent import (
     NodeLeaving,
 )
 from libs.contracts.base import Event
+from libs.contracts.failure_analysis import FailureObserved, RulesLoaded
 from libs.contracts.gateway import (
     DeadLetterRetried,
     GroupChangeRequested,
@@ -52,6 +53,7 @@ IGNORED: dict[type[Event], str] = {
     DataChecked: "names places in files, which no column has",
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
+    FailureObserved: "tells of a line; FailureClassified, which follows, has the columns",
     GroupChangeRequested: "asks for what the requests to its jobs tell",
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _COORDINATION,
@@ -74,6 +76,7 @@ IGNORED: dict[type[Event], str] = {
     PackFailed: _BOOKS_OF_PLACEMENT,
     PackSucceeded: _BOOKS_OF_PLACEMENT,
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
+    RulesLoaded: "is about no job, node, tenant or sweep; its count is a row",
     ServiceStarted: "is about no job, node, tenant or sweep; its count is a row",
     ThroughputEstimated: _BOOKS_OF_PLACEMENT,
     ThroughputsProvided: "is an operators' table; placement reads it",

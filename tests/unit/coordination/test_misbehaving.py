@@ -55,3 +55,13 @@ def test_a_guest_that_keeps_memory_is_paced():
 
 def test_a_guest_without_the_harness_is_paced_from_the_start():
     assert paced_after(0.2, ran=0.0, waited=0.0, gated=False, limited=False, peak_bytes=GB) == [PACED]
+
+
+def test_a_guest_whose_memory_nothing_limits_keeps_its_gates_closed_beside_an_owner():
+    """It never applies the limit that it was told, so nothing is to be waited for."""
+    guest = TaskReading(job_id="g", attempt=1, guest=True, limited=False)
+    state = Coordination()
+    for tenth in range(20):
+        readings = Readings(node_id="n1", index=0, capacity_bytes=10 * GB, tasks=[OWNER, guest])
+        step(state, readings, tenth / 10)
+    assert state.occupants["g.1"].share_ratio == 0.0

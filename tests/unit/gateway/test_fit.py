@@ -65,7 +65,7 @@ def test_what_is_in_use_is_waited_for() -> None:
 
 def test_the_job_ahead_goes_first() -> None:
     found = plan(cluster(), 1, ahead=3)
-    assert (found.verdict, found.reason, found.numbers["queued_ahead"]) == ("waits", "FairShare", 3)
+    assert (found.verdict, found.reason, found.numbers["queued_ahead"]) == ("waits", "Behind", 3)
 
 
 def test_a_draining_node_counts_for_later_only() -> None:

@@ -1,8 +1,8 @@
 """Which telemetry records are still needed, and when silence closes a window."""
 
+from libs.kernel.held import Held
 from libs.testing.introspection import minibatches
 from services.introspection.core.folding import FORGOTTEN_AFTER_S, Folding
-from services.introspection.core.held import Held
 from services.introspection.core.windows import Rules
 
 RULES = Rules(window_s=2.0, grace_s=1.0)

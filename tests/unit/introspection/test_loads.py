@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.agent import GpuSampled
-from services.introspection.core.loads import Loads
+from libs.node.loads import Loads
 
 
 def take(loads: Loads, ratio: float, time_s: float, told: dict[str, float] | None = None) -> float | None:

@@ -168,7 +168,7 @@ def test_what_is_reserved_for_a_gang_takes_guests_and_no_other_owner():
     case.start("first")
     said = case.submit("gang", 4)
     assert only(said, GangReserved).gpus_held == 3
-    assert only(case.submit("other"), JobQueued).reason.code == PendingReason.FAIR_SHARE
+    assert only(case.submit("other"), JobQueued).reason.code == PendingReason.BEHIND
     for number in range(3):
         case.guest(f"g{number}")
         case.start(f"g{number}")

@@ -30,7 +30,7 @@ def test_under_fifo_no_job_passes():
     case.submit("gang", 4)
     behind = only(case.submit("small", 1), JobQueued)
     assert case.placed == ["a"]
-    assert behind.job_id == "small" and behind.reason.code == PendingReason.FAIR_SHARE
+    assert behind.job_id == "small" and behind.reason.code == PendingReason.BEHIND
 
 
 def test_switching_the_policy_takes_effect_at_once():
@@ -57,7 +57,7 @@ def test_a_gang_is_not_starved_by_a_stream_of_small_jobs():
     assert reserved.parts == [ReservedPart(node_id="n1", gpus=4)]
     case.exit("s1", at=40.0)
     waits = only(case.submit("s5", 1), JobQueued)
-    assert waits.reason.code == PendingReason.FAIR_SHARE and "gang" in waits.reason.message
+    assert waits.reason.code == PendingReason.BEHIND and "gang" in waits.reason.message
     for job in ("s2", "s3", "s4"):
         case.exit(job, at=50.0)
     assert case.placed[-1] == "gang"
@@ -177,7 +177,7 @@ def test_a_waiting_job_is_told_once_per_cause():
     case.submit("b")
     case.submit("c")
     codes = [(e.job_id, e.reason.code) for e in case.decided(JobQueued)]
-    assert codes == [("b", PendingReason.INSUFFICIENT_GPUS), ("c", PendingReason.FAIR_SHARE)]
+    assert codes == [("b", PendingReason.INSUFFICIENT_GPUS), ("c", PendingReason.BEHIND)]
     case.exit("a")
     assert [(e.job_id, e.reason.code) for e in case.decided(JobQueued)][2:] == [("c", PendingReason.INSUFFICIENT_GPUS)]
 

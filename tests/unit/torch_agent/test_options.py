@@ -12,7 +12,7 @@ JOIN = ("--join", "https://127.0.0.2:8420")
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BUS", "GATEWAY", "TOKEN", "TOKEN_FILE", "ADDRESS", "CELL_KEY_FILE"):
+    for name in ("BUS", "GATEWAY", "TOKEN", "TOKEN_FILE", "ADDRESS", "CELL_KEY_FILE", "PIN_VIRTUAL_GPUS", "PART"):
         monkeypatch.delenv(f"SANJAYA_{name}", raising=False)
 
 
@@ -41,6 +41,11 @@ def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, mon
         ([], "--bus or --join (or SANJAYA_BUS) is needed"),
         (["--join", "there:8420"], "--join 'there:8420': expected https://HOST:PORT"),
         ([*JOIN, "--token-file", "/no/such/file"], "--token-file /no/such/file: No such file or directory"),
+        (
+            [*JOIN, "--part-of-machine", "2", "--part", "3"],
+            "--part 3: expected 1 to 2, the number of --part-of-machine",
+        ),
+        ([*JOIN, "--pin-virtual-gpus"], "--pin-virtual-gpus: expected --virtual-gpus N as well"),
     ],
 )
 def test_what_cannot_be_meant_is_said(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +53,24 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], said: str, capsys: p
         parse(arguments)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_agents_side_by_side_begin_on_cpus_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch_agent.options.machine_cpus", lambda: [0, 1, 2, 3, 4])
+    parts = [parse([*JOIN, "--part-of-machine", "2", "--part", part]).cpus for part in ("1", "2")]
+    assert parts == [(0, 1), (2, 3)]
+    assert parse([*JOIN, "--part-of-machine", "2", "--part", "2", "--cpus", "4"]).cpus == (2, 3, 4, 0)
+
+
+def test_virtual_gpus_have_cpus_where_there_are_enough_or_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch_agent.options.machine_cpus", lambda: [4, 5])
+    assert parse([*JOIN, "--virtual-gpus", "2"]).gpu_cpus == {0: 4, 1: 5}
+    assert parse([*JOIN, "--virtual-gpus", "2", "--no-pin-virtual-gpus"]).gpu_cpus == {}
+    assert parse([*JOIN, "--virtual-gpus", "3"]).gpu_cpus == {}, "two jobs would meet on a CPU while another idles"
+    assert parse([*JOIN, "--virtual-gpus", "3", "--pin-virtual-gpus"]).gpu_cpus == {0: 4, 1: 5, 2: 4}
+    assert parse([*JOIN]).gpu_cpus == {}, "real GPUs have none"
+    monkeypatch.setenv("SANJAYA_PIN_VIRTUAL_GPUS", "1")
+    assert parse([*JOIN, "--virtual-gpus", "3"]).gpu_cpus == {0: 4, 1: 5, 2: 4}
+    assert parse([*JOIN, "--virtual-gpus", "3", "--no-pin-virtual-gpus"]).gpu_cpus == {}

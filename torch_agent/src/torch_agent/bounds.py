@@ -2,20 +2,26 @@
 
 A task that asks for CPUs gets some for itself, which all of its processes share; the others share those that no task
 has for itself, or all where none is left. A task that asks for memory is looked at, and ended when it has more.
+
+A virtual GPU may have a CPU. What trains there runs on that one, of owners and guests alike: so they share its time, as
+they would a GPU's, and it is their gates that divide it, not the kernel. Whatever else belongs to a task, such as the
+workers of its loaders and what is imported before the first mini-batch, would run on the host and does not count.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from libs.contracts.placement import LaunchTask
 from libs.kernel.words import bytes_of
 from libs.node.task import Status, Task, task_key
+from torch_agent.coordinating.readings import pages_on
 from torch_agent.folders import TaskFolder
+from torch_agent.pages import living_pages
 from torch_agent.processes import resident_bytes
 
 log = logging.getLogger(__name__)
@@ -31,13 +37,15 @@ counts twice.
 class Bounds:
     """What the tasks of a node may use of its host."""
 
-    def __init__(self, cpus: Sequence[int]) -> None:
-        """Nothing is pinned until a task asks for CPUs.
+    def __init__(self, cpus: Sequence[int], gpu_cpus: Mapping[int, int]) -> None:
+        """Nothing is pinned until a task asks for CPUs, or trains on a GPU that has one.
 
         Args:
             cpus: what tasks may use together.
+            gpu_cpus: {virtual GPU: its CPU}, of those that have one.
         """
         self._cpus = frozenset(cpus)
+        self._gpu_cpus = {index: frozenset([cpu]) for index, cpu in gpu_cpus.items()}
         self._own: dict[str, frozenset[int]] = {}
         """{task key: the CPUs that it has for itself}."""
         self._pinned: dict[str, frozenset[int]] = {}
@@ -70,7 +78,7 @@ class Bounds:
         for key, (task, _) in begun.items():
             if len(self._own.get(key, ())) < self._wanted(task.order):
                 self._own[key] = self._chosen(task.order, task.partners)
-        if self._own or self._pinned:
+        if self._own or self._pinned or self._gpu_cpus:
             self._pin(tasks)
         self._weigh([(task, folder) for task, folder in tasks if task.order.memory_bytes is not None and task.runs])
 
@@ -104,8 +112,10 @@ class Bounds:
         sharing = (order.job_id, *partners)
         beside = [cpus for key, cpus in self._own.items() if key.rpartition(".")[0] in sharing]
         shared = sorted(frozenset[int]().union(*beside))
-        free = sorted(self._cpus.difference(*self._own.values()))
-        return frozenset([*shared, *free][: self._wanted(order)]) or self._cpus
+        free = self._cpus.difference(*self._own.values())
+        of_gpus = frozenset[int]().union(*self._gpu_cpus.values())
+        in_turn = [*shared, *sorted(free - of_gpus), *sorted(free & of_gpus)]
+        return frozenset(in_turn[: self._wanted(order)]) or self._cpus
 
     def _shared(self) -> frozenset[int]:
         """Those of tasks that ask for none."""
@@ -116,9 +126,19 @@ class Bounds:
         shared = self._shared()
         for task, folder in tasks:
             cpus = self._own.get(task.key, shared)
-            pin(folder.processes(), cpus, before.get(task.key))
+            ours = {*self._gpu_cpus.values(), *([before[task.key]] if task.key in before else [])}
+            training = self._training(task, folder) if task.key not in self._own else {}
+            pin(set(folder.processes()) - training.keys(), cpus, ours)
+            for pid, own in training.items():
+                pin([pid], own & shared or shared, ours)
             if cpus != self._cpus:
                 self._pinned[task.key] = cpus
+
+    def _training(self, task: Task, folder: TaskFolder) -> dict[int, frozenset[int]]:
+        """{process: the CPU of its GPU}, of those that have begun to train on GPUs that have one."""
+        indices = [index for index in task.gpu_indices if index in self._gpu_cpus]
+        living = living_pages(folder.pages) if indices else []
+        return {page.pid: self._gpu_cpus[index] for index in indices for page in pages_on(task, index, living)}
 
 
 def _excess(order: LaunchTask, folder: TaskFolder) -> str | None:
@@ -134,18 +154,18 @@ def _excess(order: LaunchTask, folder: TaskFolder) -> str | None:
     return f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked * gpus)}{each}"
 
 
-def pin(pids: Iterable[int], cpus: frozenset[int], before: frozenset[int] | None) -> None:
+def pin(pids: Iterable[int], cpus: frozenset[int], ours: Collection[frozenset[int]]) -> None:
     """Have all threads of these processes run on these CPUs alone.
 
     A thread that its program has pinned to some of them keeps that.
 
     Args:
-        before: what they were pinned to last; None: to nothing.
+        ours: what they may have been pinned to by this, or have taken over from a process that was.
     """
     for pid in pids:
         with suppress(OSError):
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 with suppress(OSError):  # it has ended
                     now = frozenset(os.sched_getaffinity(int(thread.name)))
-                    if now != cpus and (now == before or not now <= cpus):
+                    if now != cpus and (now in ours or not now <= cpus):
                         os.sched_setaffinity(int(thread.name), cpus)

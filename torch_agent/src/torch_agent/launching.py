@@ -219,7 +219,7 @@ class Launcher:
             commands_dir=str(self._commands()),
             activation=activation,
             gpu_memory_bytes=gpus[0].memory_bytes,
-            share_cpus=max(1, self._options.cpus // len(self._gpus)),
+            share_cpus=max(1, len(self._options.cpus) // len(self._gpus)),
         )
 
     def _contained(

@@ -49,8 +49,10 @@ class Options:
     """What jobs that have ended may keep together on this node."""
     outputs_longest_s: float
     """How long what a job keeps stays after its last change."""
-    cpus: int
-    """Those that tasks may use: the first of this machine's that the agent itself may use."""
+    cpus: tuple[int, ...]
+    """Those that tasks may use, of those that the agent itself may use: the first ones of its part of the machine."""
+    pin_virtual_gpus: bool
+    """Whether each virtual GPU has one of these CPUs, on which the processes that train there run; else they float."""
     memory_bytes: int
     """Of the host, that tasks may be promised."""
     setups_most_bytes: int
@@ -68,6 +70,13 @@ class Options:
     requeue_on_exit: bool
     """Whether an orderly exit ends the tasks and gives their jobs back to the queue; else they go on, to be adopted."""
     heartbeat_s: float
+
+    @property
+    def gpu_cpus(self) -> dict[int, int]:
+        """{virtual GPU: the CPU that it has}; empty: none has any, and the processes that train there float."""
+        if not self.pin_virtual_gpus:
+            return {}
+        return {index: self.cpus[index % len(self.cpus)] for index in range(self.virtual_gpus)}
 
     @property
     def features(self) -> list[str]:
@@ -93,6 +102,13 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--checkpoint-dir", type=Path, default=env("SANJAYA_CHECKPOINTS"), help="on storage that the nodes share")
     add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
     add("--gpu-type", default="virtual", help="type of the virtual GPUs")
+    add(
+        "--pin-virtual-gpus",
+        action=argparse.BooleanOptionalAction,
+        default={"1": True, "0": False}.get(env("SANJAYA_PIN_VIRTUAL_GPUS", "")),
+        help="a CPU for each virtual GPU, as guests beside owners need it; several may share one "
+        "(default: where there are as many CPUs as virtual GPUs)",
+    )
     add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
     add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
     add(
@@ -109,6 +125,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         metavar="N",
         help="one of N agents here: an Nth is the default",
     )
+    add("--part", type=int, default=int(env("SANJAYA_PART", "1")), metavar="K", help="the Kth of these agents")
     add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
     add(
         "--address",
@@ -206,6 +223,10 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
     if found.part_of_machine < 1:
         parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
+    if not 1 <= found.part <= found.part_of_machine:
+        parser.error(f"--part {found.part}: expected 1 to {found.part_of_machine}, the number of --part-of-machine")
+    if found.pin_virtual_gpus and not found.virtual_gpus:
+        parser.error("--pin-virtual-gpus: expected --virtual-gpus N as well; real GPUs are no CPUs")
     try:
         data = dict(data_of(text) for text in found.data)
     except ValueError as error:
@@ -213,6 +234,8 @@ def parse(arguments: list[str] | None = None) -> Options:
     runner = found_runner(found.image_runner, env("PATH"))
     if not runner and found.image_runner not in ("auto", "none"):
         parser.error(f"--image-runner {found.image_runner}: expected a program on PATH, which has none of this name")
+    cpus = _cpus(found.cpus or max(1, most // found.part_of_machine), found.part, found.part_of_machine)
+    pins = 0 < found.virtual_gpus <= len(cpus) if found.pin_virtual_gpus is None else found.pin_virtual_gpus
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
     return Options(
         node_id=found.node_id,
@@ -233,7 +256,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         files_port=found.files_port,
         outputs_most_bytes=int(found.outputs_gib * 2**30),
         outputs_longest_s=found.outputs_days * 86_400.0,
-        cpus=found.cpus or max(1, most // found.part_of_machine),
+        cpus=cpus,
+        pin_virtual_gpus=pins,
         memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         setups_most_bytes=int(found.setups_gib * 2**30),
         setups_longest_s=found.setups_days * 86_400.0,
@@ -244,6 +268,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,
     )
+
+
+def _cpus(count: int, part: int, parts: int) -> tuple[int, ...]:
+    """So many CPUs of this machine, from the beginning of this part of it on: agents side by side begin on others."""
+    cpus = machine_cpus()
+    begin = (part - 1) * len(cpus) // parts
+    return tuple([*cpus[begin:], *cpus[:begin]][:count])
 
 
 def address_facing(url: str) -> str:

@@ -38,7 +38,7 @@ from torch_agent.ordering import follow_orders, orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
-from torch_agent.processes import cpu_s, machine_cpus
+from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
 from torch_agent.sessions.entering import Entrance
 from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
@@ -98,7 +98,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     if publisher is None:
         return
     incarnation = journal.begin_incarnation()
-    bounds = Bounds(machine_cpus()[: options.cpus])
+    bounds = Bounds(options.cpus, options.gpu_cpus)
     sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in gpus.inventory()], virtual=gpus.virtual)
     launcher = Launcher(options, gpus.inventory(), bounds.begins, sharing.begins)
     coordinator = Coordinator(
@@ -228,7 +228,8 @@ def _joined(
         files_port=files_port,
         state_dir=str(options.state_dir),
         agent_version=VERSION,
-        cpus=options.cpus,
+        cpus=len(options.cpus),
+        gpu_cpus=list(options.gpu_cpus.values()),
         memory_bytes=options.memory_bytes,
         bounds_by="affinity",
         scales_compute=True,

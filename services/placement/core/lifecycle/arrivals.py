@@ -10,7 +10,7 @@ from libs.contracts.quota import OpportunityGranted, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job, Phase
+from services.placement.core.jobs import Job, Phase, profile_before
 from services.placement.core.lifecycle.placing import forget
 from services.placement.core.lifecycle.queue import enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
@@ -20,7 +20,12 @@ from services.placement.core.lifecycle.table import Look, machine, reacts
 def job_arrived(cell: Cell, event: JobArrived, now_s: float) -> None:
     if event.job_id not in cell.jobs:
         job = Job(
-            job_id=event.job_id, spec=event.spec, seq=cell.next_seq, priority=event.spec.priority, arrived_s=now_s
+            job_id=event.job_id,
+            spec=event.spec,
+            seq=cell.next_seq,
+            priority=event.spec.priority,
+            arrived_s=now_s,
+            profile=profile_before(event.spec),
         )
         cell.jobs[event.job_id] = job
         cell.next_seq += 1
@@ -67,7 +72,7 @@ def place_or_queue(cell: Cell, event: QuotaGranted | OpportunityGranted, turn: T
     if job.held:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
         return None
-    return Look(newcomer=job)
+    return Look()
 
 
 @machine.evolves(JobRejected, JobAbandoned, JobCancelled)

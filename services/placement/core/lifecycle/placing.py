@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued, Role
-from libs.contracts.reasons import PendingReason, Reason
+from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
@@ -21,6 +22,18 @@ from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.suspending.yielding import beside_guests, no_seat
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import shortage
+
+
+class InLine(NamedTuple):
+    """Where a job stands, as JobQueued says it."""
+
+    line: str = ""
+    leads: bool = False
+    behind: str = ""
+
+
+ALONE = InLine()
+"""In no line."""
 
 
 def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Sequence[str] = ()) -> JobPlaced:
@@ -68,15 +81,35 @@ def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
         turn.emit(order)
 
 
-def told(job: Job, reason: Reason) -> Plan:
-    """The decision to tell the job why it waits. Once per cause: a reason with the same code is not repeated.
-
-    What keeps its trial waiting is told in the words of that cause, which is not the job's own.
-    """
+def told(job: Job, reason: Reason, place: InLine = ALONE) -> Plan:
+    """The decision to tell the job why it waits, and where it stands. Once per cause: the same is not repeated."""
     if job.trial is not None:
-        reason = replace(reason, code=PendingReason.TRIAL_PENDING, message=f"its trial waits: {reason.message}")
-    if reason.code != job.wait_code:
-        yield JobQueued(job_id=job.job_id, attempt=job.attempt, reason=reason)
+        reason = replace(reason, message=f"its trial waits: {reason.message}")
+    said = JobQueued(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        reason=reason,
+        behind=place.behind,
+        line=place.line,
+        leads=place.leads,
+    )
+    if cause_of(said) != job.wait_code:
+        yield said
+
+
+def cause_of(event: JobQueued) -> str:
+    """What is remembered of it: `Job.wait_code`."""
+    return wait_code(event.reason.code, InLine(line=event.line, leads=event.leads, behind=event.behind))
+
+
+def wait_code(code: str, place: InLine) -> str:
+    """The cause; of a job that leads a line and is itself behind another one, with that one's name."""
+    return f"{code}:{place.behind}" if place.leads and place.behind else code
+
+
+def behind_in(code: str) -> str:
+    """The job that such a cause names; empty: none."""
+    return code.partition(":")[2]
 
 
 def leave_queue(cell: Cell, job: Job, code: str, turn: Turn[Cell]) -> None:
@@ -120,7 +153,7 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
             job.phase = Phase.TRIED
         elif not job.held:
             enqueue(cell, job)
-    knows(cell, job, event.reason.code)
+    knows(cell, job, cause_of(event))
 
 
 @machine.evolves(JobPlaced)

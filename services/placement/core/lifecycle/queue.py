@@ -75,11 +75,6 @@ def place_of(cell: Cell, job: Job) -> Standing:
     return (used / quota if quota else float(used)), job.order
 
 
-def untold(cell: Cell) -> list[Job]:
-    """The queued jobs that have not been told why they wait, shape by shape."""
-    return [cell.jobs[job_id] for by_cause in cell.told.values() for job_id in by_cause.get("", ())]
-
-
 def _drop(cell: Cell, job: Job, shape: str) -> None:
     """Forget what the queued job of this shape was told."""
     by_cause = cell.told[shape]

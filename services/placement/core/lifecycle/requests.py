@@ -29,7 +29,7 @@ from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import resume_orders, suspend_orders
 from services.placement.core.lifecycle.placing import leave_queue, stop_all, withdraw
-from services.placement.core.lifecycle.queue import dequeue, enqueue
+from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 
@@ -119,7 +119,7 @@ def resume(cell: Cell, event: JobResumeRequested, turn: Turn[Cell]) -> Look | No
     if job is None:
         return None
     if job.phase is Phase.QUEUED or job.suspended:
-        return Look(newcomer=job)
+        return Look()
     if _goes_on_at_once(job):
         for order in resume_orders(cell, job):
             turn.emit(order)
@@ -170,6 +170,8 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
         return
     for listener in listeners:
         listener.policy_changing(cell, event.policy, now_s)
+    if event.policy != cell.policy:
+        _tell_anew(cell)
     cell.policy = event.policy
     _take_guests(cell, event.takes_guests)
     cell.options = PolicyOptions(
@@ -178,6 +180,13 @@ def policy_changed(cell: Cell, event: PolicyChanged, now_s: float) -> None:
         water_filling=event.water_filling,
     )
     cell.cost_per_hour = event.cost_per_hour
+
+
+def _tell_anew(cell: Cell) -> None:
+    """Another policy has other causes, and other lines: what was told under the one before does not hold any more."""
+    for job in cell.jobs.values():
+        if not job.held and (job.phase is Phase.QUEUED or job.suspended):
+            knows(cell, job, "")
 
 
 def _take_guests(cell: Cell, takes_guests: bool) -> None:

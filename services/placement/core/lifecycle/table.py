@@ -10,7 +10,6 @@ from libs.contracts.base import Event
 from libs.contracts.placement import OWNER
 from libs.kernel.machine import Machine, Turn
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job
 
 machine: Machine[Cell] = Machine(OWNER)
 
@@ -19,8 +18,6 @@ machine: Machine[Cell] = Machine(OWNER)
 class Look:
     """Something has changed that decides where jobs may be: the mechanism in force is to look at the cluster."""
 
-    newcomer: Job | None = None
-    """A job that is to be told why it waits, if it does."""
     gpus_kept: bool = False
     """A job was paused and has its GPUs still: nothing has changed unless others may have them already."""
     guests_alone: bool = False

@@ -80,7 +80,7 @@ def place_whole(cell: Cell, event: TrialPassed | TrialSkipped, turn: Turn[Cell])
     if job.held:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))
         return None
-    return Look(newcomer=job)
+    return Look()
 
 
 def _as_trial(spec: JobSpec, event: TrialOrdered) -> JobSpec:

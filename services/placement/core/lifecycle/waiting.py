@@ -16,7 +16,7 @@ from services.placement.core.cluster.hosts import Amount, Limited, total_of
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
-from services.placement.core.lifecycle.placing import told
+from services.placement.core.lifecycle.placing import ALONE, InLine, behind_in, told, wait_code
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import before, kept
 from services.placement.core.lifecycle.suspending.returning import may_return, place_again, type_of
@@ -30,16 +30,20 @@ from services.placement.core.promises import (
 )
 
 
-def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float) -> Plan:
+def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None, now_s: float, line: str = "") -> Plan:
     """The decision to tell the job why it waits, if that is another cause than before.
 
     Args:
         open_servers: usable servers that are not reserved for a job that goes first.
         fit: a place that was found but is not accepted yet, or None.
+        line: which it leads; empty: it stands in none.
     """
     # The cause first: at most events it is the one before, and the numbers of all servers are not asked for.
-    if cause_to_wait(cell, job, open_servers, fit) != job.wait_code:
-        yield from told(job, reason_to_wait(cell, job, open_servers, fit, now_s))
+    cause = cause_to_wait(cell, job, open_servers, fit)
+    behind = _first_ahead(cell, job) if cause == PendingReason.BEHIND else ""
+    place = InLine(line=line, leads=bool(line), behind=behind)
+    if wait_code(cause, place) != job.wait_code:
+        yield from told(job, reason_to_wait(cell, job, open_servers, fit, now_s), place)
 
 
 def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
@@ -50,7 +54,7 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
     if gangs.capacity(request, usable) < request.count:
         return PendingReason.FEATURE_MISSING if _lacks_features(cell, job) else PendingReason.HEALTHY_GPUS_MISSING
     if cell.reservations and gangs.best_fit(request, usable) is not None:
-        return PendingReason.FAIR_SHARE
+        return PendingReason.BEHIND
     if isinstance(open_servers, Limited) and gangs.best_fit(request, open_servers.whole) is not None:
         return _missing_beside(cell, job, open_servers.whole)
     if gangs.free_gpus(request, open_servers) < request.count:
@@ -67,13 +71,10 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
     if fit is not None:
         return _relaxing(cell, job, fit, numbers, now_s)
     if cause == PendingReason.HEALTHY_GPUS_MISSING:
-        healthy = gangs.capacity(request, usable)
-        found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
-        message = f"{_needs(job, ' of one type')}; {found}"
-        return Reason(code=cause, message=message, numbers={**numbers, "healthy_gpus": healthy})
+        return _missing_healthy(cell, job, numbers)
     if cause == PendingReason.FEATURE_MISSING:
         return _lacking(cell, job, numbers)
-    if cause == PendingReason.FAIR_SHARE:
+    if cause == PendingReason.BEHIND:
         message = f"the GPUs that it could use are kept for {_holders(cell, job)}"
         with_reserved = gangs.free_gpus(request, usable)
         return Reason(code=cause, message=message, numbers={**numbers, "free_gpus_with_reserved": with_reserved})
@@ -88,17 +89,30 @@ def reason_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit |
     return Reason(code=cause, message=message, numbers=numbers, rejected=_rejected(job, open_servers))
 
 
+def _missing_healthy(cell: Cell, job: Job, numbers: dict[str, Number]) -> Reason:
+    healthy = gangs.capacity(job.spec.gpus, open_to(cell, job))
+    found = f"{counted(healthy, 'is', 'are')} on nodes that are up, healthy and not draining"
+    return Reason(
+        code=PendingReason.HEALTHY_GPUS_MISSING,
+        message=f"{_needs(job, ' of one type')}; {found}",
+        numbers={**numbers, "healthy_gpus": healthy},
+    )
+
+
 def _needs(job: Job, which: str = "") -> str:
     """Its GPUs, and what it needs with them."""
     return f"needs {counted(job.spec.gpus.count, 'GPU')}{which}{beside(job.spec)}{on_nodes_with(job.spec)}"
 
 
 def why_no_server(cell: Cell, job: Job) -> Reason | None:
-    """Why the job cannot be placed although there are GPUs enough: too few servers have what else it needs.
+    """Why the job could not be placed were all usable servers empty: they have too few GPUs, or not what else it needs.
 
     None: that is not what it waits for.
     """
-    return _lacking(cell, job, {"gpus": job.spec.gpus.count}) if _lacks_features(cell, job) else None
+    if gangs.capacity(job.spec.gpus, open_to(cell, job)) >= job.spec.gpus.count:
+        return None
+    numbers: dict[str, Number] = {"gpus": job.spec.gpus.count}
+    return _lacking(cell, job, numbers) if _lacks_features(cell, job) else _missing_healthy(cell, job, numbers)
 
 
 def _lacks_features(cell: Cell, job: Job) -> bool:
@@ -166,11 +180,12 @@ def beside_free_gpus(cell: Cell, job: Job, servers: Servers, cause: str, numbers
     return Reason(code=cause, message=message, numbers=numbers, rejected=rejected)
 
 
-def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]]) -> Plan:
+def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[int]], place: InLine = ALONE) -> Plan:
     """The decision to tell a suspended job why it does not go on, if that is another cause than before.
 
     Args:
         free: {server: GPUs of those where it was that it might have}, not enough for it.
+        place: where it stands.
     """
     places = [(cell.nodes[task.node_id], task) for task in job.gang]
     gpus, here = job.width, sum(map(len, free.values()))
@@ -180,12 +195,13 @@ def told_why_it_stands_still(cell: Cell, job: Job, free: Mapping[str, Sequence[i
     elif gang := place_again(cell.nodes, job, {node.node_id: node.free(type_of(node, task)) for node, task in places}):
         short = shortage(cell, [(job, gang)])
         if short is not None:
-            yield from told(job, _stands_still_for_cpus(job, short))
+            yield from told(job, _stands_still_for_cpus(job, short), place)
             return
-        cause, found = PendingReason.FAIR_SHARE, f"they are kept for {_holders(cell, job)}"
+        cause, found = PendingReason.BEHIND, f"they are kept for {_holders(cell, job)}"
+        place = place._replace(behind=_first_ahead(cell, job))
     wanted = " and ".join(_wanted(node, task) for node, task in places)
     message = f"goes on where its memory is parked, and needs {wanted}; {found}"
-    yield from told(job, Reason(code=cause, message=message, numbers={"gpus": gpus, "free_gpus": here}))
+    yield from told(job, Reason(code=cause, message=message, numbers={"gpus": gpus, "free_gpus": here}), place)
 
 
 def _stands_still_for_cpus(job: Job, short: str) -> Reason:
@@ -201,23 +217,36 @@ def _wanted(node: Node, task: TaskPlacement) -> str:
     return f"{plural(count, 'GPU')} {', '.join(map(str, task.gpu_indices))} of {node.node_id}"
 
 
-def behind_others(job: Job) -> Reason:
-    """For a job that is not the first of its shape: it is looked at when those before it are placed.
+def told_behind(job: Job, first: Job, line: str) -> Plan:
+    """The decision to tell a job that another one of its line goes first: it is looked at when that one is placed.
 
-    How many these are changes with every job that starts, and is not said each time: its place in the queue tells it.
+    Which one that is changes with every job that starts, and is not said each time: the line tells it.
     """
-    return Reason(
-        code=PendingReason.FAIR_SHARE,
-        message="behind other jobs with the same needs",
+    reason = Reason(
+        code=PendingReason.BEHIND,
+        message=f"behind {first.job_id}, which goes first, and others that come before it",
         numbers={"gpus": job.spec.gpus.count},
     )
+    yield from told(job, reason, InLine(line=line, behind=first.job_id))
+
+
+def _ahead(cell: Cell, job: Job) -> dict[str, list[str]]:
+    """{gang that goes before the job: servers on which GPUs are kept for it now}, in queue order."""
+    listed = {other.job_id: kept(cell, other) for other in before(cell, job)}
+    having = {job_id: [node for node, gpus in nodes.items() if gpus] for job_id, nodes in listed.items()}
+    return {job_id: nodes for job_id, nodes in having.items() if nodes}
+
+
+def _first_ahead(cell: Cell, job: Job) -> str:
+    """The gang that the job is behind: the one that it was told, as long as GPUs are kept for that, else the first."""
+    ahead = _ahead(cell, job)
+    named = next((job_id for job_id in ahead if behind_in(job.wait_code) == job_id), "")
+    return named or next(iter(ahead), "")
 
 
 def _holders(cell: Cell, job: Job) -> str:
     """Gangs that go before the job and have GPUs kept for them, at most five, and where these are."""
-    listed = [(other.job_id, kept(cell, other)) for other in before(cell, job)]
-    having = [(job_id, ", ".join(node for node, gpus in nodes.items() if gpus)) for job_id, nodes in listed]
-    named = [f"{job_id} (on {where})" for job_id, where in having if where]
+    named = [f"{job_id} (on {', '.join(nodes)})" for job_id, nodes in _ahead(cell, job).items()]
     more = f" and {counted(len(named) - 5, 'other')}" if len(named) > 5 else ""
     return f"{', '.join(named[:5])}{more}, which {plural(len(named), 'goes', 'go')} first"
 

@@ -17,7 +17,7 @@ from services.placement.core.cell import Cell, Reservation
 from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle import waiting
-from services.placement.core.lifecycle.placing import placed, told
+from services.placement.core.lifecycle.placing import placed
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.queue import HeadsInOrder, TenantsInTurn, place_of
 from services.placement.core.lifecycle.reservations import (
@@ -35,6 +35,7 @@ from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.mechanism import Mechanism, Moment
+from services.placement.core.mechanisms.queueing.lines import Lines
 from services.placement.core.mechanisms.queueing.suspended import (
     in_order_of_queue,
     waiting_to_return,
@@ -62,7 +63,7 @@ class QueueingMechanism(Mechanism):
         yield from _overbooked_released(cell)
         # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
         #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
-        refused: dict[str, None] = {}
+        lines = Lines(cell, policy)
         heads, jobs = _walk(cell, policy)
         for job in jobs:
             if job.suspended:
@@ -70,23 +71,28 @@ class QueueingMechanism(Mechanism):
                 gang = place_again(cell.nodes, job, free)
                 if gang is not None:
                     yield from _given(cell, job, gang, resumed(cell, job, gang, [], ends_s=now_s, reason=why_back(job)))
+                    lines.given += 1
                     continue
-                yield from waiting.told_why_it_stands_still(cell, job, free)
+                yield from waiting.told_why_it_stands_still(cell, job, free, lines.place_of_suspended)
                 if not policy.later_jobs_may_pass:
+                    lines.blocked = job
                     break
-            elif job.shape not in refused:
+            elif job.shape not in lines.refused:
                 servers = servers_open_to(cell, job)
                 fit = gangs.best_fit(job.spec.gpus, servers)
                 if fit is not None and _accepts(cell, job, fit, now_s):
                     yield from _given(cell, job, fit.gang, placed(job, fit.gang, _why_here(job, fit, now_s)))
+                    lines.given += 1
                     continue
-                yield from waiting.told_why(cell, job, servers, fit, now_s)
-                refused[job.shape] = None
+                lines.refuse(job, servers, fit)
                 if not policy.later_jobs_may_pass:
+                    lines.blocked = job
                     break
             yield from _reserved_if_due(cell, job, policy, now_s)
             if job.job_id in cell.reservations and not job.suspended:
                 heads.go_on()
+        # 3. Last what the jobs are told that still wait, as it is true only now.
+        yield from lines.told(now_s)
 
     def moments(self, cell: Cell) -> Iterator[float]:
         """When a gang accepts more servers, and when the next of its shape has waited long enough for a reservation."""
@@ -102,11 +108,6 @@ class QueueingMechanism(Mechanism):
             for job in waiting_to_return(cell):
                 if (job.width > 1 or job.spec.is_host_bound) and job.job_id not in cell.reservations:
                     yield job.queued_since_s + cell.settings.reserve_after_s
-
-    def newcomer(self, cell: Cell, job: Job) -> Plan:
-        """A job that was not looked at, because it is behind others of its shape, is told so."""
-        if job.phase is Phase.QUEUED and not job.held and not job.wait_code:
-            yield from told(job, waiting.behind_others(job))
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Reserved GPUs, which nothing else would release."""

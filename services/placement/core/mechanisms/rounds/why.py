@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from libs.contracts.placement import Lease
 from libs.contracts.reasons import Number, PendingReason, Reason
+from libs.kernel.words import plural
 from services.placement.core.jobs import Job
 from services.placement.core.mechanisms.rounds.memory import Rounds
 
@@ -57,6 +58,17 @@ def why_it_waits(rounds: Rounds, job: Job) -> Reason:
     waits = f"{words}; in round {rounds.number} other rows have larger deficits"
     message = waits if known else "its share begins with a round"
     return Reason(code=PendingReason.FAIR_SHARE, message=message, numbers=numbers)
+
+
+def why_it_waits_for(lease: Lease, victims: Sequence[str]) -> Reason:
+    """Why the job does not have the GPUs of its lease yet."""
+    named = f"{', '.join(victims[:5])}{' and others' if len(victims) > 5 else ''}"
+    where = ", ".join(task.node_id for task in lease.gang)
+    return Reason(
+        code=PendingReason.WAITING_FOR_VICTIMS,
+        message=f"has its lease on {where} as soon as {named} {plural(len(victims), 'has', 'have')} left",
+        numbers={"jobs": len(victims)},
+    )
 
 
 def _share_of(rounds: Rounds, job: Job) -> tuple[str, dict[str, Number]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from libs.contracts.base import Event
 from libs.contracts.placement import Lease
+from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import with_all
@@ -13,7 +14,6 @@ from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.queue import untold
 from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
 from services.placement.core.lifecycle.suspending.returning import place_again
@@ -22,7 +22,7 @@ from services.placement.core.mechanisms.rounds.claims import seen
 from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
 from services.placement.core.mechanisms.rounds.pinning import resting, rooms_on, with_host_room
 from services.placement.core.mechanisms.rounds.ranking import ranking_of
-from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits
+from services.placement.core.mechanisms.rounds.why import why_here, why_idle, why_it_waits, why_it_waits_for
 from services.placement.core.promises import rooms_for, shortage
 
 Idle = dict[str, list[tuple[Node, list[int]]]]
@@ -33,9 +33,29 @@ def conserved(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
     """Place the jobs that the round waits for, then any that can use idle GPUs; tell the others why they wait."""
     yield from _planned_placed(cell, rounds)
     yield from _idle_given_away(cell, memory, rounds)
-    uninformed = [job for job in untold(cell) if job.job_id not in rounds.plan]
-    for job in sorted(uninformed, key=lambda job: job.seq):
-        yield from told(job, why_no_server(cell, job) or why_it_waits(rounds, job))
+    yield from _told_why(cell, rounds)
+
+
+def _told_why(cell: Cell, rounds: Rounds) -> Plan:
+    """Tell the queued jobs why they wait, where the cause is news.
+
+    A lease that waits is looked at job by job; all other jobs of a shape have the same cause.
+    """
+    news: list[tuple[Job, Reason]] = []
+    for job_id, lease in rounds.plan.items():
+        job = cell.jobs[job_id]
+        if job.phase is Phase.QUEUED and not job.held:
+            victims = _holders(cell, lease)
+            news.append((job, why_it_waits_for(lease, victims) if victims else why_it_waits(rounds, job)))
+    for by_cause in cell.told.values():
+        sample = cell.jobs[next(iter(next(iter(by_cause.values()))))]
+        no_server = why_no_server(cell, sample)
+        cause = no_server.code if no_server is not None else PendingReason.FAIR_SHARE
+        others = (job_id for said, jobs in by_cause.items() if said != cause for job_id in jobs)
+        jobs = (cell.jobs[job_id] for job_id in others if job_id not in rounds.plan)
+        news += [(job, no_server or why_it_waits(rounds, job)) for job in jobs]
+    for job, reason in sorted(news, key=lambda each: each[0].seq):
+        yield from told(job, reason)
 
 
 def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
@@ -53,17 +73,17 @@ def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
 
 
 def _is_free(cell: Cell, lease: Lease) -> bool:
-    for task in lease.gang:
-        node = cell.nodes[task.node_id]
-        if not node.usable:
-            return False
-        for index in task.gpu_indices:
-            for holder in node.gpus[index].holders:
-                if holder not in lease.packed_with:
-                    return False
-        if not node.are_healthy(task.gpu_indices):
-            return False
-    return True
+    nodes = ((cell.nodes[task.node_id], task.gpu_indices) for task in lease.gang)
+    if not all(node.usable and node.are_healthy(indices) for node, indices in nodes):
+        return False
+    return not _holders(cell, lease)
+
+
+def _holders(cell: Cell, lease: Lease) -> list[str]:
+    """The jobs that have to leave before the lease begins."""
+    nodes = ((cell.nodes[task.node_id], task.gpu_indices) for task in lease.gang)
+    gpus = (node.gpus[index] for node, indices in nodes for index in indices if index < len(node.gpus))
+    return list(dict.fromkeys(holder for gpu in gpus for holder in gpu.holders if holder not in lease.packed_with))
 
 
 def _idle_given_away(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:

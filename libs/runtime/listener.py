@@ -1,14 +1,15 @@
-"""Follows control for the telemetry shells: which attempts run, which nodes should live."""
+"""Follows control for shells beside a core: what they have to know of jobs and nodes, and what they said before."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from libs.bus.port import Bus
 from libs.inspect.rules import rules_of
+from libs.kernel.service import Service
 from libs.runtime.clock import Clock
 from libs.runtime.feeder import Feeder
 from libs.runtime.log import fields
@@ -19,19 +20,19 @@ from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail
 from libs.runtime.timers import Note
-from services.introspection.core import watching
-from services.introspection.core.watching import WATCH, Watch
 
 log = logging.getLogger(__name__)
 
 BATCH = 500
+S = TypeVar("S")
 
 
-class Control:
+class Listener(Generic[S]):
     """What is known at the end of control. It decides nothing, so no position of it is ever committed."""
 
     def __init__(
         self,
+        service: Service[S],
         bus: Bus,
         snapshots: Snapshots | None,
         clock: Clock,
@@ -40,7 +41,18 @@ class Control:
         every_records: int,
         every_s: float,
     ) -> None:
-        """`every_records`, `every_s`: how often the state is saved."""
+        """Follow control.
+
+        Args:
+            service: a silent one; its state is what is known.
+            bus: the cell's.
+            snapshots: where the state is saved; None: each start reads control from its beginning.
+            clock: of this process.
+            stats: kept up to date.
+            every_records: how often the state is saved.
+            every_s: likewise.
+        """
+        self._service = service
         self._bus, self._snapshots, self._clock, self._stats = bus, snapshots, clock, stats
         self._every_records, self._every_s = every_records, every_s
         self._feeder: Feeder
@@ -48,9 +60,9 @@ class Control:
         self._tail: Tail | None = None
 
     @property
-    def state(self) -> Watch:
+    def state(self) -> S:
         """What is known now."""
-        return cast(Watch, self._feeder.replica.state)
+        return cast(S, self._feeder.replica.state)
 
     @property
     def interruptions(self) -> int:
@@ -67,8 +79,8 @@ class Control:
         patience = Patience(stop)
         end = await patience.outlast(lambda: self._bus.end_offset(CONTROL), "read where control ends")
         log_name = await patience.outlast(lambda: log_id(self._bus), "read the log's first record")
-        rules = await asyncio.to_thread(rules_of, watching.__name__)
-        replica = await from_snapshot(WATCH, self._snapshots, rules, log_name, end)
+        rules = await asyncio.to_thread(rules_of, self._service.state_type.__module__)
+        replica = await from_snapshot(self._service, self._snapshots, rules, log_name, end)
         recovered = Recovered(replica, Note(), rules, snapshot_offset=replica.next_offset)
         self._feeder = Feeder(recovered, self._stats, check_every=1_000_000, strict=False, traced=False)
         now_s = self._clock.now_s()

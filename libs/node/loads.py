@@ -56,6 +56,11 @@ class Loads:
             memory_used_bytes=sample.memory_used_bytes,
         )
 
+    def forget(self, gpu: str) -> None:
+        """Other jobs run there: how busy it was with those before says nothing, and the next sample is told."""
+        self._samples.pop(gpu, None)
+        self._told.pop(gpu, None)
+
     def forget_all_but(self, nodes: Mapping[str, object]) -> None:
         """Forget the GPUs of nodes that are gone."""
         self._samples = {gpu: each for gpu, each in self._samples.items() if node_of(gpu) in nodes}

@@ -1,0 +1,1 @@
+"""Jobs that share a simulated GPU: what each asks of it, and how fast each is there."""

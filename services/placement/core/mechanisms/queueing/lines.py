@@ -1,0 +1,95 @@
+"""The lines of a pass: which job leads each, and what the jobs that still wait are told at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+from libs.contracts.reasons import PendingReason
+from libs.policies.queueing.policy import QueuePolicy
+from services.placement.core.cell import Cell
+from services.placement.core.cluster import gangs
+from services.placement.core.cluster.servers import Servers
+from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import waiting
+from services.placement.core.lifecycle.placing import ALONE, InLine
+from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.reservations import servers_open_to
+from services.placement.core.mechanisms.queueing.suspended import waiting_to_return
+
+ONE_LINE = "all"
+"""Where no job passes another one, all jobs stand in one line; elsewhere those of a shape do."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The first job of its shape that was looked at and not placed."""
+
+    job: Job
+    servers: Servers
+    """What it may use."""
+    fit: gangs.Fit | None
+    """A place that it does not accept yet."""
+    given: int
+    """So many jobs had been given GPUs in the pass until then."""
+
+
+class Lines:
+    """One walk over the queue. Of the jobs that are not placed one leads each line, and the others are behind it."""
+
+    def __init__(self, cell: Cell, policy: QueuePolicy) -> None:
+        self._cell = cell
+        self._in_one_line = not policy.later_jobs_may_pass
+        self.refused: dict[str, Refused] = {}
+        """By shape, in the order of the walk."""
+        self.blocked: Job | None = None
+        """The job at which the walk has ended, because no other may pass it; queued or suspended."""
+        self.given = 0
+        """So many jobs have been given GPUs."""
+
+    @property
+    def place_of_suspended(self) -> InLine:
+        """Where a suspended job stands that cannot go on: alone, because it goes on where it was, unless all wait for
+        it."""
+        return InLine(line=ONE_LINE, leads=True) if self._in_one_line else ALONE
+
+    def refuse(self, job: Job, servers: Servers, fit: gangs.Fit | None) -> None:
+        """No other job of its shape is placed in this pass."""
+        self.refused[job.shape] = Refused(job, servers, fit, self.given)
+
+    def told(self, now_s: float) -> Plan:
+        """What the jobs that wait are told: those that lead what they wait for, the others that they are behind."""
+        for each in self.refused.values():
+            yield from self._leader_told(each, now_s)
+        for job in sorted(self._out_of_place(), key=attrgetter("order")):
+            if (leader := self._leader(job.shape)) is not None:
+                yield from waiting.told_behind(job, leader, self._line_of(job))
+
+    def _leader_told(self, refused: Refused, now_s: float) -> Plan:
+        """What was found is looked for again where others have been given GPUs since."""
+        job, servers, fit = refused.job, refused.servers, refused.fit
+        if refused.given != self.given:
+            servers = servers_open_to(self._cell, job)
+            fit = gangs.best_fit(job.spec.gpus, servers)
+        yield from waiting.told_why(self._cell, job, servers, fit, now_s, self._line_of(job))
+
+    def _out_of_place(self) -> Iterator[Job]:
+        """Jobs that lead no line and have not been told that they are behind another one; in any order."""
+        for shape, by_cause in self._cell.told.items():
+            leader = self._leader(shape)
+            for cause, jobs in by_cause.items():
+                if leader is not None and cause != PendingReason.BEHIND:
+                    yield from (self._cell.jobs[job_id] for job_id in jobs if job_id != leader.job_id)
+        if self.blocked is not None:
+            for job in waiting_to_return(self._cell):
+                if job is not self.blocked and job.wait_code != PendingReason.BEHIND:
+                    yield job
+
+    def _leader(self, shape: str) -> Job | None:
+        """None: its first job could not be given what was found for it."""
+        found = self.refused.get(shape)
+        return self.blocked or (found.job if found is not None else None)
+
+    def _line_of(self, job: Job) -> str:
+        return ONE_LINE if self._in_one_line else job.shape

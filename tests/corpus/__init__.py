@@ -1,0 +1,1 @@
+"""Programs that really fail, and how well failure analysis tells why."""

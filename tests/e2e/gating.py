@@ -1,0 +1,131 @@
+"""An owner that waits most of its time and a guest that never does, on one CPU: real processes, a real agent."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from torch_agent.harness.page import PageReading
+from torch_agent.pages import pages
+
+from libs.contracts.agent import JobStarted, NodeJoined
+from libs.contracts.base import Event
+from libs.contracts.placement import SetClass, SetComputeShare
+from libs.testing.builders import launch
+from tests.integration.agent_case import AgentCase
+
+SCRIPT = Path(__file__).with_name("gate_script.py")
+COMPUTE_S, WAIT_S = 0.020, 0.040
+OWNER, GUEST = "owner", "guest"
+WARM = 5
+"""Mini-batches after which a process has its pace, and keeps to what it was told before them."""
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """One of the owner's, as its script has measured it."""
+
+    at_s: float
+    """When it ended; CLOCK_MONOTONIC."""
+    took_s: float
+    own_s: float
+    """CPU time of the owner, from the batch on."""
+    guest_s: float
+    """CPU time of the guest meanwhile."""
+
+
+class SharedCpu:
+    """One virtual GPU with a CPU. Use as an async context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {"SANJAYA_PIN_VIRTUAL_GPUS": "1"}
+        self.case = AgentCase(folder, virtual_gpus=1, environment=environment)
+        self.folder = folder / "lines"
+        self.pids: dict[str, int] = {}
+        self.facts: list[Event] = []
+
+    async def __aenter__(self) -> Self:
+        self.folder.mkdir()
+        await self.case.__aenter__()
+        joined = await self.case.fact(NodeJoined)
+        assert len(joined.gpu_cpus) == 1
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.case.__aexit__(*exception)
+
+    async def start(self, name: str, *arguments: float, role: str, packed_with: Sequence[str] = ()) -> None:
+        """Start one of the two scripts, and wait until it trains. Packed with the other, it has no gates."""
+        command = [sys.executable, str(SCRIPT), name, str(self.folder), *map(str, arguments)]
+        await self.case.order(launch(name, *command, role=role, packed_with=list(packed_with)))
+        started = await self.until(JobStarted, lambda fact: fact.job_id == name)
+        self.pids[name] = started.pid
+        await self.minibatches(name, WARM)
+
+    async def until(self, cls: type[Event], holds: Callable[[Any], bool]) -> Any:
+        """The next fact of this kind that is as wanted."""
+        while True:
+            fact = await self.case.next()
+            assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
+            self.facts.append(fact)
+            if isinstance(fact, cls) and holds(fact):
+                return fact
+
+    async def be(self, name: str, role: str) -> None:
+        """The running task has this role from now on."""
+        await self.case.order(SetClass(node_id="n1", job_id=name, attempt=1, role=role))
+        await self.minibatches(name, WARM)
+
+    async def bound(self, name: str, share_ratio: float | None) -> None:
+        """No more of the GPU's time than this share."""
+        await self.case.order(SetComputeShare(node_id="n1", job_id=name, attempt=1, share_ratio=share_ratio))
+
+    def page(self, name: str) -> PageReading | None:
+        """What the process last said; None before its first mini-batch."""
+        found = pages(self.case.task_folder(name) / "pages")
+        return found[0] if found else None
+
+    def done(self, name: str) -> int:
+        """Its mini-batches so far."""
+        page = self.page(name)
+        return page.minibatches_total if page is not None else 0
+
+    async def minibatches(self, name: str, count: int) -> None:
+        """Wait for so many more."""
+        before = self.done(name)
+        while self.done(name) < before + count:
+            await asyncio.sleep(0.02)
+
+    def owners(self, since_s: float, until_s: float) -> list[Minibatch]:
+        """The owner's mini-batches that lie in this time."""
+        lines = (self.folder / f"{OWNER}.lines").read_text().splitlines(keepends=True)
+        found = [Minibatch(*map(float, line.split())) for line in lines if line.endswith("\n")]
+        return [each for each in found if since_s < each.at_s - each.took_s and each.at_s <= until_s]
+
+
+def beside(minibatches: list[Minibatch]) -> float:
+    """CPU time that the guest took while the owner computed, per CPU time of the owner."""
+    return sum(each.guest_s for each in minibatches) / sum(each.own_s for each in minibatches)
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Of a process's first thread so far, from the kernel; seconds."""
+
+    run_s: float
+    ready_s: float
+    """It could have run, and another process did."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Now."""
+        run_ns, ready_ns, _ = map(int, Path(f"/proc/{pid}/schedstat").read_text().split())
+        return cls(run_ns / 1e9, ready_ns / 1e9)
+
+    def since(self, before: CpuTime) -> CpuTime:
+        """The difference."""
+        return CpuTime(self.run_s - before.run_s, self.ready_s - before.ready_s)
