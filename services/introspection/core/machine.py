@@ -62,7 +62,7 @@ def waits(state: State, event: JobQueued, now_s: float) -> None:
     """An attempt that was the job's trial has ended where nothing else says so."""
     if event.tried:
         packs.attempt_over(state, event.job_id)
-        interference.left(state, event.job_id, now_s)
+        interference.left(state, event, now_s)
     converging.account(state, event.job_id, event, now_s)
 
 
