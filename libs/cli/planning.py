@@ -107,6 +107,9 @@ def simulate(
     tenants: Annotated[
         str | None, typer.Option(help="Guarantees: CSV with tenant and servers, or tenant, guarantee, limit, parent.")
     ] = None,
+    trial_above_gpus: Annotated[
+        int, typer.Option("--trial-above-gpus", min=0, help="Wider jobs run a trial on one GPU first. 0: none does.")
+    ] = 0,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -156,6 +159,7 @@ def simulate(
         restartable=not not_restartable,
         references=references,
         failures=failures,
+        trial_above_gpus=trial_above_gpus,
         measure=bounds,
     )
     with progress("simulating") as watch:

@@ -85,6 +85,15 @@ def simulation_of(
         for name, value in chosen.items()
         if value is not None
     ]
+    if choice.trial_above_gpus:
+        settings.append(
+            SettingChanged(
+                service="admission",
+                name="trial_above_gpus",
+                value=float(choice.trial_above_gpus),
+                requested_by=operator,
+            )
+        )
     first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
     jobs, endings = planned_ends(jobs, choice.failures, choice.seed)
     if not choice.restartable:

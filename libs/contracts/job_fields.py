@@ -150,6 +150,12 @@ JOB_FIELDS: dict[str, JobField] = {
         says="JSON Schema of a row of its data, as text.",
     ),
     "data": JobField(),
+    "trial": JobField(
+        limits={"ge": 0, "le": 1_000_000},
+        says="Mini-batches that it runs on one GPU before its gang starts; 0: none; default: the cell's settings.",
+        options=("--trial",),
+        help="Mini-batches on one GPU before its gang starts; 0: none. Default: the cell's settings.",
+    ),
     "when_converged": JobField(
         limits={"pattern": "^(tell|stop)?$"},
         says="What follows when its loss improves no more: `tell` says so (JobConverged), `stop` also ends the job.",

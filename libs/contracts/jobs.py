@@ -133,6 +133,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What its data has to look like: a JSON Schema of a row, as text (`libs/datasets/schema.py`); empty: anything."""
     data: list[str] = []
     """Files of the nodes with its data, which are to be so: paths, and patterns such as `/data/train-*.parquet`."""
+    trial: int | None = None
+    """Mini-batches that it runs on one GPU before its gang starts; 0: none; None: as the cell's settings say."""
     when_converged: str = ""
     """What follows when its loss improves no more: `tell` (JobConverged), `stop` (JobConverged, then the job is
     cancelled); empty: its loss is not followed."""

@@ -26,6 +26,8 @@ class JobQueued(Event, frozen=True, kw_only=True):
 
     job_id: str
     attempt: int
+    tried: bool = False
+    """The attempt before was the job's trial and ended well: the job waits for TrialPassed, not for GPUs."""
     reason: Reason
     behind: str = ""
     """Where the cause is `Behind`: the job that goes first, at the time of the event."""
@@ -401,6 +403,8 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     stderr_tail: str = ""
     last_attempt: int = 0
     """The highest number given to an attempt of the job so far, where it is higher than this one's."""
+    trial: bool = False
+    """The attempt was the job's trial."""
     reason: Reason
 
 
@@ -471,6 +475,12 @@ class LaunchTask(Event, frozen=True, kw_only=True):
     """As in SetMemoryLimit."""
     compute_share_ratio: float | None = None
     """As in SetComputeShare."""
+    trial_steps: int | None = None
+    """The attempt is the job's trial: it ends itself after so many mini-batches; None: it is none."""
+    trial_schema: str = ""
+    """Of a trial: what `trial_data` has to look like, as in `JobSpec.data_schema`; empty: nothing is checked."""
+    trial_data: list[str] = []
+    """Of a trial: files of the node, paths and patterns, that are compared with it before the script is started."""
     when_converged: str = ""
     """Not empty: the losses of its epochs are wanted, and a Job keeps the checkpoint of the best one."""
     loss_metric: str = "loss"

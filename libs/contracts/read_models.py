@@ -195,7 +195,7 @@ class AttemptRow(Row, kw_only=True):
     started_s: float | None = None
     ended_s: float | None = None
     outcome: str = ""
-    """`succeeded`, `failed`, `preempted` or `cancelled`; empty while it lasts."""
+    """`succeeded`, `failed`, `preempted`, `tried` (its job's trial ended well) or `cancelled`; empty while it lasts."""
     gpu_s: float = 0.0
     """GPU time of its stretches with GPUs that are over, in GPU seconds."""
     exit_code: int | None = None

@@ -36,6 +36,8 @@ class PendingReason:
     """It waits for other jobs to end."""
     ARRAY_LIMIT = "ArrayLimit"
     """As many jobs of its array as the user allows at once have been let through and have not ended."""
+    TRIAL_PENDING = "TrialPending"
+    """Its trial on one GPU comes first, and has not been placed or judged."""
     BACKOFF = "Backoff"
     """Its last attempt has failed, and the next one begins after a while."""
     EXCEEDS_QUOTA = "ExceedsQuota"

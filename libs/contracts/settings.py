@@ -50,6 +50,12 @@ SETTINGS = (
         "migration", "grow_after_s", 60.0, "How long GPUs of a server are idle before an elastic job grows onto them"
     ),
     Setting(
+        "admission", "trial_above_gpus", 0.0, "Jobs of more GPUs run a trial on one before they start (0: none does)"
+    ),
+    Setting("admission", "trial_steps", 3.0, "Mini-batches of a trial"),
+    Setting("admission", "trial_limit_s", 600.0, "A trial that runs longer is stopped, and says nothing of its job"),
+    Setting("admission", "trial_patience_s", 300.0, "A trial that waits longer for its GPU is skipped (0: none is)"),
+    Setting(
         "quota", "opportunistic_after_s", 60.0, "An automatic job that would wait longer for quota runs as a guest"
     ),
     Setting(

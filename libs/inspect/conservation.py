@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from libs.contracts.admission import JobRejected
+from libs.contracts.admission import JobRejected, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import JobExited, JobResumed, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
@@ -101,6 +101,10 @@ class Ledger:
         self._jobs = Jobs()
         self._widths: dict[str, list[int]] = {}
         """{job id: how many GPUs it may have} of every job that arrived."""
+        self._trials: dict[str, int] = {}
+        """{job id: GPUs of its trial} of the jobs that run one first, until it has passed."""
+        self._may_skip: dict[str, None] = {}
+        """Those of them that have been let start without it: a trial that had begun goes on."""
         self._last_attempt: dict[str, int] = {}
         self._over: dict[str, str] = {}
         """{job id: terminal event}."""
@@ -124,6 +128,9 @@ class Ledger:
         self._granted = Granted(self._wrong)
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             JobArrived: self._arrived,
+            TrialOrdered: self._trial_ordered,
+            TrialPassed: self._trial_passed,
+            TrialSkipped: self._trial_skipped,
             NodeJoined: self._joined,
             NodeLost: self._gone,
             NodeLeft: self._gone,
@@ -186,6 +193,15 @@ class Ledger:
         self._widths[event.job_id] = event.spec.widths
         if event.spec.is_host_bound:
             self._asked[event.job_id] = (event.spec.cpus or 0, event.spec.memory_bytes or 0)
+
+    def _trial_ordered(self, event: TrialOrdered) -> None:
+        self._trials[event.job_id] = event.gpus
+
+    def _trial_passed(self, event: TrialPassed) -> None:
+        self._trials.pop(event.job_id, None)
+
+    def _trial_skipped(self, event: TrialSkipped) -> None:
+        self._may_skip[event.job_id] = None
 
     def _joined(self, event: NodeJoined) -> None:
         self._nodes[event.node_id] = True
@@ -308,6 +324,8 @@ class Ledger:
 
     def _must_suit(self, job_id: str, gpus: list[str]) -> None:
         widths = self._widths.get(job_id, [])
+        if (trial := self._trials.get(job_id)) is not None:
+            widths = [trial, *(widths if job_id in self._may_skip else ())]
         if widths and len(gpus) not in widths:
             self._wrong(f"job {job_id} may have {either(widths, 'GPU')} and is given {len(gpus)}")
 

@@ -229,6 +229,28 @@ def _(e: admission.JobRejected) -> str:
     return f"rejected: {e.reason.message}"
 
 
+@_on(admission.TrialOrdered)
+def _(e: admission.TrialOrdered) -> str:
+    return f"a trial comes first: {e.reason.message}"
+
+
+@_on(admission.TrialPassed)
+def _(e: admission.TrialPassed) -> str:
+    after = "goes on from its checkpoint" if e.checkpoint else "starts afresh"
+    return f"trial passed: {e.reason.message}; the gang {after}"
+
+
+@_on(admission.TrialFailed)
+def _(e: admission.TrialFailed) -> str:
+    did = counted(e.steps, "mini-batch", "mini-batches")
+    return f"failed in its trial ({e.failure}) after {did} and {e.gpu_s:.0f} GPU seconds; its gang never started"
+
+
+@_on(admission.TrialSkipped)
+def _(e: admission.TrialSkipped) -> str:
+    return f"runs without a trial: {e.reason.message}"
+
+
 @_on(gateway.ThroughputsProvided)
 def _(e: gateway.ThroughputsProvided) -> str:
     configurations, pairs = counted(len(e.isolated), "configuration"), counted(len(e.colocated), "pair")

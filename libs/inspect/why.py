@@ -116,7 +116,7 @@ def _explain(job: JobView, now_s: float, before: list[Waited]) -> Explanation:
         before=before,
         waits_s=books.waits_until(now_s) if not job.ended else books.waits_s,
         behind=root.job_id if waits and root is not books.wait else "",
-        waits_for=root.present if waits else "",
+        waits_for=books.counted(root.present) if waits else "",
     )
 
 

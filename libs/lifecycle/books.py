@@ -52,7 +52,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     ended_s: float | None = None
     """When its end was decided; the first word stands."""
     outcome: str = ""
-    """`succeeded`, `failed`, `preempted`, `moved` or `cancelled`; empty while none is decided."""
+    """`succeeded`, `failed`, `preempted`, `moved`, `tried` (the job's trial ended well) or `cancelled`; empty while
+    none is decided."""
     released_s: float | None = None
     """When placement took its GPUs back. A preempted attempt has them from `ended_s` until then."""
     released_by: str = ""
@@ -113,6 +114,8 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
     waits_s: dict[str, float] = {}
     """{cause: part of `queue_s`}; together all of it. A job that was behind another one has waited for what that one
     waited for."""
+    in_trial: bool = False
+    """The attempts of the job are its trial: until that is over, its wait counts as one for the trial."""
     gpu_s: float = 0.0
     """GPUs of all holdings, times how long."""
     gpu_s_by_type: dict[str, float] = {}
@@ -173,7 +176,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
         if not self.is_placed:
             self.queue_s += passed_s
             self.waits_s = self._waits_with(waited_s)
-            if not self.wait.is_held and self.wait.cause not in NOT_FOR_GPUS:
+            if not (self.wait.is_held or self.in_trial) and self.wait.cause not in NOT_FOR_GPUS:
                 fair_share_s = min(over_s - self.over_s, passed_s)
                 self.fair_share_s += fair_share_s
                 self.fragmentation_s += passed_s - fair_share_s
@@ -186,8 +189,13 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
         found = dict(self.waits_s)
         for cause, sum_s in waited_s.items():
             if (gained_s := sum_s - self.waited_s.get(cause, 0.0)) > 0:
-                found[cause] = found.get(cause, 0.0) + gained_s
+                counted = self.counted(cause)
+                found[counted] = found.get(counted, 0.0) + gained_s
         return found
+
+    def counted(self, cause: str) -> str:
+        """The cause for which a wait counts: of a job in its trial that is the trial, unless its user has paused it."""
+        return PendingReason.TRIAL_PENDING if self.in_trial and cause != PendingReason.ON_HOLD else cause
 
     def waits_until(self, now_s: float) -> dict[str, float]:
         """`waits_s` up to now, with the present wait; nothing is booked."""
@@ -215,6 +223,11 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
         """Its user has paused it, or lets it go on."""
         self.book(now_s)
         self.wait.hold(now_s, held=held)
+
+    def tries(self, now_s: float, *, in_trial: bool) -> None:
+        """Its trial begins, or is over."""
+        self.book(now_s)
+        self.in_trial = in_trial
 
     def counts(self, now_s: float, *, as_owner: bool) -> None:
         """Whether its GPUs count for its tenant from now on."""

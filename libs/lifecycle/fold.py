@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from libs.contracts.admission import JobHeldBack, JobRejected
+from libs.contracts.admission import JobHeldBack, JobRejected, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
@@ -111,8 +111,10 @@ def outcome_of(attempt: int, event: Event) -> str:
         event: which concerns the job.
     """
     outcome = _OUTCOMES.get(type(event), "")
-    if outcome and isinstance(event, JobQueued) and event.attempt <= attempt:
-        return ""
+    if outcome and isinstance(event, JobQueued):
+        if event.attempt <= attempt:
+            return ""
+        return "tried" if event.tried else outcome
     return outcome
 
 
@@ -342,3 +344,13 @@ def _stands_still_no_more(life: Life, event: JobResumed | JobExited, at: At) -> 
 @_measured(MigrationCompleted)
 def _arrived_elsewhere(life: Life, event: MigrationCompleted, at: At) -> None:
     life.books.migrations += 1
+
+
+@_measured(TrialOrdered)
+def _tries(life: Life, event: TrialOrdered, at: At) -> None:
+    life.books.tries(at.time_s, in_trial=True)
+
+
+@_measured(TrialPassed, TrialSkipped)
+def _tries_no_more(life: Life, event: TrialPassed | TrialSkipped, at: At) -> None:
+    life.books.tries(at.time_s, in_trial=False)

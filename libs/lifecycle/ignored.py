@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.admission import JobAdmitted
+from libs.contracts.admission import JobAdmitted, TrialFailed
 from libs.contracts.agent import (
     ComputeShareChanged,
     DataChecked,
@@ -153,6 +153,7 @@ IGNORED: dict[type[Event], str] = {
     TimerFired: _NO_JOB,
     TrialDemoted: _OF_SWEEPS,
     TrialEnded: _OF_SWEEPS,
+    TrialFailed: "says in what the job has failed; JobAbandoned has ended it",
     TrialPromoted: _OF_SWEEPS,
     TrialPruned: _OF_SWEEPS,
     TrialStarted: _OF_SWEEPS,

@@ -16,6 +16,7 @@ from libs.contracts.placement import (
     JobMoved,
     JobPlaced,
     JobPreempted,
+    JobQueued,
     JobSucceeded,
     TimeSliceStarted,
 )
@@ -23,7 +24,7 @@ from libs.contracts.quota import JobUpgraded
 
 LEAVES = (AttemptFailed, JobPreempted, JobSucceeded, JobCancelled, JobAbandoned)
 """With these an attempt has its GPUs no more."""
-TAKEN = (JobPlaced, JobMoved, TimeSliceStarted, JobSuspended, JobResumed, JobUpgraded, *LEAVES)
+TAKEN = (JobPlaced, JobMoved, TimeSliceStarted, JobSuspended, JobResumed, JobUpgraded, JobQueued, *LEAVES)
 """What `Residents.take` folds; every other event changes nothing there."""
 
 
@@ -65,8 +66,13 @@ class Residents(msgspec.Struct, kw_only=True):
         elif isinstance(event, JobUpgraded):
             if (resident := self.attempts.get(event.job_id)) is not None:
                 resident.guest = False
-        elif isinstance(event, LEAVES) and (left := self._leave(event.job_id)) is not None:
+        elif self._says_that_it_has_left(event) and (left := self._leave(event.subject)) is not None:
             self._disturb(left, now_s)
+
+    @staticmethod
+    def _says_that_it_has_left(event: Event) -> bool:
+        """A trial that has ended well is told by what its job waits for next."""
+        return isinstance(event, LEAVES) or (isinstance(event, JobQueued) and event.tried)
 
     def measured(self, job_id: str, window_start_s: float) -> Resident | None:
         """The job's attempt, where it was beside the same jobs for the whole of a window of measurement; else None."""

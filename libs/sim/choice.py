@@ -67,6 +67,8 @@ class Choice:
     guest_utilisation: float | None = None
     """How busy a GPU may have been that takes another guest; None: the default of the setting (the paper's M)."""
     failures: Failures = Failures.NONE
+    trial_above_gpus: int = 0
+    """Jobs of more GPUs run a trial on one of them first; 0: none does."""
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
 
@@ -86,6 +88,7 @@ class Choice:
         }
         given = {
             "failures": None if self.failures is Failures.NONE else self.failures.value,
+            "trial_above_gpus": self.trial_above_gpus or None,
             "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,

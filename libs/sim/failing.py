@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
+from libs.failures.classifier import Classifier
+from libs.failures.package import package_rules
+from libs.failures.verdict import Ended
 from libs.sim.choice import Failures
 from libs.sim.options import WAYS_TO_FAIL, Doom, Ending
 from libs.sim.table6 import drawn_ends
 from libs.sim.traces import TraceJob
+from libs.sim.work import Attempt
 
 PASSED, KILLED, UNSUCCESSFUL = "passed", "killed", "unsuccessful"
 STATUS_WORDS = {
@@ -66,3 +71,24 @@ def status_of(job: TraceJob) -> str:
 _EXIT_CODE, _SIGNAL, _STDERR = WAYS_TO_FAIL[0]
 _AT_THE_END = Doom(at_ratio=1.0, exit_code=_EXIT_CODE, signal=_SIGNAL, stderr_tail=_STDERR)
 """A failure that another attempt may help against: a trace says nothing of its reason."""
+
+EARLY_S = 300.0
+"""A program that fails within this time has failed at its start, as far as a trial goes."""
+
+
+def shows_in_trial(doom: Doom, trial: Attempt) -> bool:
+    """Whether a failure that is drawn for a whole attempt happens in the job's trial: it comes early, and the program
+    is the cause, which no number of GPUs changes."""
+    after_s = doom.after_s
+    if after_s is None:
+        after_s = doom.at_ratio * trial.job.total / trial.rate_alone if trial.rate_alone > 0 else 0.0
+    return after_s < EARLY_S and _is_own(doom.exit_code, doom.signal, doom.stderr_tail)
+
+
+@cache
+def _is_own(exit_code: int | None, signal: int | None, stderr_tail: str) -> bool:
+    """Whether the program is the cause."""
+    classifier = Classifier(package_rules())
+    classifier.feed(stderr_tail)
+    verdict = classifier.verdict(Ended(exit_code=exit_code, signal=signal))
+    return verdict is not None and verdict.category == "user"

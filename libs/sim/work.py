@@ -11,6 +11,8 @@ from libs.sim.learning import LearningCurve
 from libs.sim.options import Doom, Ending
 from libs.sim.throughputs import Throughputs
 
+TRIAL_STEP_S = 1.0
+"""Length of a mini-batch of a job of which only the time is known."""
 EARLY_STEPS = 100.0
 """`steps_100_s` of a result: how long users wait for the first sign of life."""
 
@@ -89,6 +91,15 @@ class Job:
                 return packed / alone
         return 1.0 / (1 + len(others))
 
+    def work_of(self, steps: int) -> float:
+        """So many mini-batches, no more than all of it, in the unit of its work."""
+        return min(self.total, steps if self.in_steps else steps * TRIAL_STEP_S)
+
+    def trial_rate(self, gpu_type: str) -> float:
+        """Work per second of its trial there: a mini-batch of it takes as long as one of the gang's does. 0: the job
+        cannot run on this type."""
+        return self.rate(gpu_type, True, self.gpus)
+
     def rate(self, gpu_type: str, consolidated: bool, gpus: int) -> float:
         """Steps (or seconds of work) per second on so many GPUs there; 0: the job cannot run on this type."""
         return self._rates.get((gpu_type, consolidated, gpus), 0.0) if self.in_steps else gpus / self.gpus
@@ -126,11 +137,18 @@ class Attempt:
         "rate",
         "rate_alone",
         "role",
+        "total",
+        "trial",
         "turn",
         "width",
     )
 
-    def __init__(self, job: Job, attempt: int, width: int, role: str = Role.OWNER) -> None:
+    def __init__(
+        self, job: Job, attempt: int, width: int, role: str = Role.OWNER, trial_steps: int | None = None
+    ) -> None:
+        """`trial_steps`: it is the job's trial, and does so much from the beginning, for itself alone."""
+        self.trial = trial_steps is not None
+        self.total = job.total if trial_steps is None else job.work_of(trial_steps)
         self.job, self.attempt, self.width, self.role = job, attempt, width, role
         self.nodes: dict[str, bool] = {}
         """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
@@ -140,7 +158,7 @@ class Attempt:
         self.gpu_type = ""
         self.gpus: list[tuple[str, int]] = []
         """(Node id, index) of its GPUs."""
-        self.done = job.done
+        self.done = 0.0 if self.trial else job.done
         self.doomed_at: float | None = None
         """The attempt fails by itself when so much is done."""
         self.hangs_at: float | None = None
@@ -195,12 +213,12 @@ class Attempt:
         together get nowhere, and it is infinite."""
         self.turn += 1
         self._going_since_s = now_s
-        goal = min(goal for goal in (self.job.total, self.doomed_at, self.hangs_at) if goal is not None)
+        goal = min(goal for goal in (self.total, self.doomed_at, self.hangs_at) if goal is not None)
         return max(0.0, goal - self.done) / self.rate if self.rate > 0 else math.inf
 
     def point_of(self, doom: Doom) -> float:
         """How much is done when it fails so, if the attempt goes on from where it is now."""
-        left = self.job.total - self.done
+        left = self.total - self.done
         return self.done + (doom.at_ratio * left if doom.after_s is None else min(left, doom.after_s * self.rate_alone))
 
     def halt(self, now_s: float) -> None:
@@ -208,13 +226,14 @@ class Attempt:
         if self._going_since_s is None:
             return
         before, since_s = self.done, self._going_since_s
-        self.done = min(self.job.total, before + (now_s - since_s) * self.rate)
+        self.done = min(self.total, before + (now_s - since_s) * self.rate)
         self._going_since_s = None
         self.turn += 1
-        if self.job.in_steps and self.job.steps_100_s is None and before < EARLY_STEPS <= self.done:
+        counts = self.job.in_steps and not self.trial
+        if counts and self.job.steps_100_s is None and before < EARLY_STEPS <= self.done:
             self.job.steps_100_s = since_s + (EARLY_STEPS - before) / self.rate
 
     def leave_checkpoint(self) -> None:
         """A later attempt goes on from here: the tasks were stopped on purpose, in one piece, and save their work."""
-        if not self.broken and self.job.restartable:
+        if not self.broken and self.job.restartable and not self.trial:
             self.job.done = self.done

@@ -19,6 +19,7 @@ from libs.node.alarms import Alarm, Alarms, Limits, Watched
 from libs.node.fetching import Answer, source_of
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
+from libs.sim.failing import shows_in_trial
 from libs.sim.nodes import Node
 from libs.sim.options import Doom, Fault, FaultKind, Options
 from libs.sim.processes import Key
@@ -96,10 +97,12 @@ class World:
             self._on_gpu.setdefault(gpu, []).append(attempt)
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
-        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role)
+        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role, order.trial_steps)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
+        if attempt.trial:
+            attempt.rate_alone = attempt.job.trial_rate(gpu_type)
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
         self._doom(key, attempt)
@@ -109,6 +112,9 @@ class World:
     def _doom(self, key: Key, attempt: Attempt) -> None:
         """Plan at which point of the work that is left the attempt fails by itself or hangs, if it does."""
         doom = self._doom_of(key)
+        if attempt.trial:
+            attempt.doomed_at = attempt.total if doom is not None and shows_in_trial(doom, attempt) else None
+            return
         attempt.doomed_at = None if doom is None else attempt.point_of(doom)
         if key[0] in self._options.endings:
             # An attempt that goes on from a checkpoint, or elsewhere, fails where the one before would have.
@@ -353,7 +359,7 @@ class World:
             self.nodes[next(reversed(attempt.nodes))].fail(key, doom)
             return
         ending = self._options.endings.get(key[0])
-        if ending is not None and ending.is_killed:
+        if ending is not None and ending.is_killed and not attempt.trial:
             self._kill(key[0])
             return
         for node_id in list(attempt.nodes):
@@ -402,7 +408,7 @@ class World:
     def _plan_report(self, key: Key, attempt: Attempt) -> None:
         """The gang makes progress: its script says how good it is at the next step of its curve."""
         job = attempt.job
-        if job.curve is None or attempt.rate <= 0:
+        if job.curve is None or attempt.rate <= 0 or attempt.trial:
             return
         step = job.reported + 1
         if step <= job.curve.reports:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.contracts.admission import OWNER
 from libs.kernel.service import Service
-from services.admission.core.machine import machine
+from services.admission.core.machine import machine, next_wakeup
 from services.admission.core.state import State, check
 
 SERVICE = Service(
@@ -12,5 +12,6 @@ SERVICE = Service(
     question="Can this job ever run here, and what has to end before it?",
     machine=machine,
     state_type=State,
+    next_wakeup=next_wakeup,
     check=check,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from libs.contracts.admission import OWNER, JobAdmitted, JobHeldBack, JobRejected
+from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.gateway import (
@@ -20,12 +20,14 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.placement import JobCancelled, JobSucceeded
 from libs.contracts.reasons import PendingReason
-from libs.kernel.machine import Machine, Turn
+from libs.kernel.machine import Turn
 from services.admission.core.fit import NeverFits, judge
 from services.admission.core.order import array_limit, never_met, not_met
 from services.admission.core.state import Group, Pending, State
+from services.admission.core.table import machine
+from services.admission.core.trials import next_wakeup, order_trial, say_it_failed
 
-machine: Machine[State] = Machine(OWNER)
+__all__ = ["machine", "next_wakeup"]
 
 
 @machine.evolves(NodeJoined)
@@ -147,12 +149,16 @@ def succeeded(state: State, event: JobSucceeded, now_s: float) -> list[str]:
 
 @machine.evolves(JobCancelled, JobAbandoned, JobRejected)
 def ended_without_success(state: State, event: JobCancelled | JobAbandoned | JobRejected, now_s: float) -> list[str]:
-    """The jobs for which something has changed."""
+    """The jobs for which something has changed. A trial that the job was abandoned in ends with TrialFailed."""
+    if isinstance(event, JobCancelled):
+        state.trials.pop(event.job_id, None)
     return state.end(event.job_id, succeeded=False)
 
 
 @machine.decides(JobSucceeded, JobCancelled, JobAbandoned)
 def let_others_go(state: State, event: JobSucceeded | JobCancelled | JobAbandoned, turn: Turn[State]) -> None:
+    if isinstance(event, JobAbandoned):
+        say_it_failed(state, event, turn)
     _look_at(state, turn.changed, turn)
 
 
@@ -189,6 +195,7 @@ def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> 
     elif pending.missing:
         turn.emit(JobHeldBack(job_id=job_id, reason=not_met(pending)))
     elif (group := state.group_of(pending)) is None or not group.is_full:
+        order_trial(state, job_id, pending.spec, turn)
         touched = turn.emit(JobAdmitted(job_id=job_id, reason=fit))
     elif not pending.paused:
         turn.emit(JobHeldBack(job_id=job_id, reason=array_limit(pending, group)))

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import msgspec
 
+from libs.contracts import settings
+from libs.contracts.admission import OWNER
 from libs.contracts.features import missing
 from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobClass, JobSpec
@@ -58,6 +60,29 @@ class Group(msgspec.Struct, kw_only=True):
         return self.at_once is not None and len(self.through) >= self.at_once
 
 
+class Trial(msgspec.Struct, kw_only=True):
+    """The trial of an admitted job, until it has passed or the job has ended."""
+
+    gpus: int
+    """World size."""
+    attempt: int = 0
+    """The latest that was placed; 0: none has been."""
+    waits_since_s: float | None = None
+    """Since when its attempt may be placed, and is not; None: it does not wait for GPUs."""
+    placed_s: float | None = None
+    """Since when its attempt has GPUs."""
+    gpu_s: float = 0.0
+    """GPU seconds of its attempts that are over."""
+    steps: int = 0
+    """Mini-batches that its latest attempt did."""
+    hands_on: bool = False
+    """The script of its latest attempt can go on from its checkpoint on another number of GPUs."""
+    failure: str = ""
+    """As the failure of its latest attempt was classified."""
+    skipped: bool = False
+    """It has waited for too long; it counts all the same if it had begun by then."""
+
+
 class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty: nothing is judged before the first node has joined."""
 
@@ -83,6 +108,13 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{id: the pending jobs that wait for its end, in order of arrival}."""
     ends: dict[str, bool] = {}
     """{id: whether it succeeded} of the latest ends of jobs, arrays and DAGs, the oldest first."""
+
+    trials: dict[str, Trial] = {}
+    """{job id: trial} of the admitted jobs whose gang has not been let start."""
+    trial_above_gpus: float = settings.default(OWNER, "trial_above_gpus")
+    trial_steps: float = settings.default(OWNER, "trial_steps")
+    trial_limit_s: float = settings.default(OWNER, "trial_limit_s")
+    trial_patience_s: float = settings.default(OWNER, "trial_patience_s")
 
     @cached_property
     def sizes(self) -> dict[str, dict[int, int]]:

@@ -7,17 +7,25 @@ judged when all of its lines have been read (FailureObserved with `complete`), o
 from __future__ import annotations
 
 from libs.contracts import settings
-from libs.contracts.admission import JobRejected
+from libs.contracts.admission import EXCUSED, JobRejected, TrialPassed
 from libs.contracts.agent import NodeJoined, NodeLeft
-from libs.contracts.failure_analysis import OWNER, FailureClassified, FailureObserved, JobAbandoned, RulesLoaded
+from libs.contracts.failure_analysis import (
+    OWNER,
+    FailureClassified,
+    FailureObserved,
+    JobAbandoned,
+    RetryScheduled,
+    RulesLoaded,
+)
 from libs.contracts.gateway import JobArrived, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobSucceeded
+from libs.contracts.reasons import Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from services.failure_analysis.core import retrying
 from services.failure_analysis.core.classify import BY_LINES, Failure, classify
-from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT
+from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT, next_attempt
 from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
 from services.failure_analysis.core.table import machine
 
@@ -76,6 +84,7 @@ def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     history = state.jobs.get(event.job_id)
     if history is None:
         return
+    history.tried = next_attempt(event) if event.trial else None
     if event.outcome in NO_FAULT:
         history.losses += 1
     elif event.outcome != "interrupted":
@@ -115,6 +124,21 @@ def judge_what_has_waited_too_long(state: State, event: TimerFired, turn: Turn[S
 @machine.evolves(FailureClassified)
 def classified(state: State, event: FailureClassified, now_s: float) -> None:
     state.waiting.pop(event.job_id, None)
+    history = state.jobs.get(event.job_id)
+    if history is not None and history.tried is not None and event.failure in EXCUSED:
+        history.excused = history.tried
+        history.failures -= 1
+
+
+@machine.decides(TrialPassed)
+def go_on(state: State, event: TrialPassed, turn: Turn[State]) -> None:
+    """The failure of a trial that says nothing of the job uses up no retry."""
+    history = state.jobs.get(event.job_id)
+    if history is None or history.excused is None:
+        return
+    reason = Reason(code="TrialExcused", message=f"{event.reason.message}; that uses up no retry")
+    retry = RetryScheduled(job_id=event.job_id, attempt=history.excused, not_before_s=turn.now_s, reason=reason)
+    turn.emit(retry)
 
 
 def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[State]) -> None:
@@ -127,7 +151,8 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
         observed=told if told is not None and told.attempt == event.attempt else None,
     )
     turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
-    retrying.decide(state, event, history, failure, turn)
+    if history.excused is None:
+        retrying.decide(state, event, history, failure, turn)
 
 
 def _classified(event: AttemptFailed, history: History, failure: Failure, *, retry: bool) -> FailureClassified:

@@ -16,6 +16,8 @@ from services.failure_analysis.core.table import machine
 
 FREE_LOSSES = 3
 """Attempts that may vanish, or never begin, without using up a retry."""
+USER = "user"
+"""The category of failures that are the program's own."""
 NO_FAULT = ("lost", "node_failed", "start_timed_out")
 """Outcomes that are not the job's doing, as far as can be seen."""
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
@@ -58,7 +60,7 @@ def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
     history = state.jobs.get(event.job_id)
     if history is None:
         return
-    history.avoided = event.avoided_nodes
+    history.avoided, history.excused = event.avoided_nodes, None
     if event.memory_bytes is not None:
         history.changes.memory_bytes = event.memory_bytes
     history.changes.allocator = event.env.get(ALLOCATOR, history.changes.allocator)
@@ -67,7 +69,7 @@ def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
 def can_help(state: State, event: AttemptFailed, history: History, failure: Failure) -> bool:
     """Whether another attempt may succeed, as it is or with what may be changed of it."""
     if not state.rules:
-        return failure.retry_can_help
+        return failure.retry_can_help and not _would_fail_again(event, failure)
     return _next(state, event, history, failure).consequence is not Consequence.NEVER
 
 
@@ -81,6 +83,8 @@ def decide(state: State, event: AttemptFailed, history: History, failure: Failur
 
 
 def _next(state: State, event: AttemptFailed, history: History, failure: Failure) -> Next:
+    if _would_fail_again(event, failure):
+        return Next(Consequence.NEVER)
     plain = without_change(failure.retry_can_help)
     if not state.rules:  # nothing but yes or no was known before there was a table
         return Next(plain)
@@ -99,6 +103,16 @@ def _next(state: State, event: AttemptFailed, history: History, failure: Failure
         case Consequence.NEVER | Consequence.LATER:
             return Next(consequence)
     return Next(plain)
+
+
+def _would_fail_again(event: AttemptFailed, failure: Failure) -> bool:
+    """What a program does wrong in its trial it would do wrong again, whatever the signature of the failure."""
+    return event.trial and failure.category == USER
+
+
+def next_attempt(event: AttemptFailed) -> int:
+    """The number of the attempt after it."""
+    return max(event.attempt, event.last_attempt) + 1
 
 
 def _to_blame(event: AttemptFailed, history: History, failure: Failure) -> list[str]:
@@ -166,7 +180,7 @@ def _retry(
     )
     return RetryScheduled(
         job_id=event.job_id,
-        attempt=max(event.attempt, event.last_attempt) + 1,
+        attempt=next_attempt(event),
         not_before_s=now_s + delay_s,
         reason=reason,
         consequence=following.consequence if state.rules else "",

@@ -37,6 +37,10 @@ class History(msgspec.Struct, kw_only=True):
     """The job's own; what the infrastructure lost does not count."""
     losses: int = 0
     """Attempts that vanished without an exit status (a node that rebooted)."""
+    tried: int | None = None
+    """The attempt to come after one that was the job's trial; None: the latest was none."""
+    excused: int | None = None
+    """The same, when the failure of the trial says nothing of the job: admission has the word first."""
     gpus: int = 1
     restartable: bool = False
     changes: Changes = msgspec.field(default_factory=Changes)

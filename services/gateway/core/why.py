@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
+from libs.contracts.admission import (
+    JobAdmitted,
+    JobHeldBack,
+    JobRejected,
+    TrialFailed,
+    TrialOrdered,
+    TrialPassed,
+    TrialSkipped,
+)
 from libs.contracts.agent import (
     ComputeShareChanged,
     GuestMisbehaved,
@@ -74,7 +82,7 @@ class Check:
 
 
 _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
-    ("admission", (JobAdmitted, JobHeldBack, JobRejected)),
+    ("admission", (JobAdmitted, JobHeldBack, JobRejected, TrialOrdered, TrialPassed, TrialFailed, TrialSkipped)),
     ("quota", (QuotaGranted, OpportunityGranted, QuotaDeferred, QuotaReclaimed, JobUpgraded, UpgradeDeclined)),
     (
         "placement",

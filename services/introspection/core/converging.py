@@ -13,7 +13,6 @@ from libs.contracts.base import Event
 from libs.contracts.failure_analysis import RetryScheduled
 from libs.contracts.gateway import JobArrived, JobCancelRequested, SettingChanged
 from libs.contracts.introspection import OWNER, JobConverged
-from libs.contracts.placement import JobQueued
 from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
@@ -47,10 +46,10 @@ def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
         setattr(state, event.name, float(event.value))
 
 
-@machine.evolves(QuotaGranted, OpportunityGranted, QuotaDeferred, RetryScheduled, JobQueued)
+@machine.evolves(QuotaGranted, OpportunityGranted, QuotaDeferred, RetryScheduled)
 def waits(
     state: State,
-    event: QuotaGranted | OpportunityGranted | QuotaDeferred | RetryScheduled | JobQueued,
+    event: QuotaGranted | OpportunityGranted | QuotaDeferred | RetryScheduled,
     now_s: float,
 ) -> None:
     account(state, event.job_id, event, now_s)

@@ -15,6 +15,7 @@ from libs.contracts.placement import (
     JobMoved,
     JobPlaced,
     JobPreempted,
+    JobQueued,
     JobSucceeded,
     TimeSliceStarted,
 )
@@ -31,7 +32,7 @@ KEPT_PROFILES = 31
 FEWEST_PROFILES = 3
 """Before which there is nothing to compare with."""
 
-Over = AttemptFailed | JobPreempted | JobSucceeded | JobCancelled | JobAbandoned | JobRejected
+Over = AttemptFailed | JobPreempted | JobQueued | JobSucceeded | JobCancelled | JobAbandoned | JobRejected
 """The attempt, or the job, is over."""
 
 

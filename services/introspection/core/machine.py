@@ -12,6 +12,7 @@ from libs.contracts.placement import (
     JobMoved,
     JobPlaced,
     JobPreempted,
+    JobQueued,
     JobSucceeded,
     TimeSliceStarted,
 )
@@ -53,6 +54,15 @@ def judge(state: State, event: JobProfiled, turn: Turn[State]) -> None:
 def attempt_over(state: State, event: AttemptFailed | JobPreempted, now_s: float) -> None:
     packs.attempt_over(state, event.job_id)
     interference.left(state, event, now_s)
+    converging.account(state, event.job_id, event, now_s)
+
+
+@machine.evolves(JobQueued)
+def waits(state: State, event: JobQueued, now_s: float) -> None:
+    """An attempt that was the job's trial has ended where nothing else says so."""
+    if event.tried:
+        packs.attempt_over(state, event.job_id)
+        interference.left(state, event, now_s)
     converging.account(state, event.job_id, event, now_s)
 
 

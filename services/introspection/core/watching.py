@@ -24,6 +24,7 @@ from libs.contracts.placement import (
     JobMoved,
     JobPlaced,
     JobPreempted,
+    JobQueued,
     JobSucceeded,
     TimeSliceStarted,
 )
@@ -154,6 +155,14 @@ def attempt_over(
 ) -> None:
     running = state.running.get(event.job_id)
     if running is not None and running.attempt <= event.attempt:
+        del state.running[event.job_id]
+
+
+@machine.evolves(JobQueued)
+def trial_over(state: Watch, event: JobQueued, now_s: float) -> None:
+    """The attempt before was the job's trial, and has ended well."""
+    running = state.running.get(event.job_id)
+    if event.tried and running is not None and running.attempt < event.attempt:
         del state.running[event.job_id]
 
 

@@ -5,7 +5,8 @@ Phases (table and picture in the README):
     ARRIVED ──admitted──> WAITING ──granted──> QUEUED ──placed──> ACTIVE ──all tasks exited──> gone
                              ▲                   ▲                  │ preempted: next attempt      (succeeded,
                              │                   └──────────────────┤                               cancelled)
-                             └──── retry ──── FAILED <── badly ─────┘
+                             └──── retry ──── FAILED <── badly ─────┤
+                                                 QUEUED <── TRIED <─┘ a trial, well
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Phase(StrEnum):
     """Holds GPUs."""
     FAILED = "failed"
     """An attempt failed; failure analysis decides whether there is another."""
+    TRIED = "tried"
+    """Its trial has ended well; admission says what follows."""
 
 
 ACTIVE = Phase.ACTIVE
@@ -162,11 +165,21 @@ def profile_before(spec: JobSpec) -> Profile:
     return Profile(utilisation=work.profiled_utilisation, memory_peak_bytes=work.profiled_memory_bytes)
 
 
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is to run before its gang starts."""
+
+    steps: int
+    """Mini-batches."""
+    asked: JobSpec
+    """The job as its user described it."""
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A job that has not ended."""
 
     job_id: str
     spec: JobSpec
+    """As its user described it; while its trial is not over, as that runs."""
     seq: int
     """Order of arrival."""
     priority: int
@@ -219,6 +232,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Why it must not stay where it is, if its move fails."""
     account: Account = msgspec.field(default_factory=Account)
     profile: Profile = msgspec.field(default_factory=Profile)
+    trial: Trial | None = None
+    """Its attempts are its trial; None: it has none, or that is over."""
 
     @property
     def widths(self) -> list[int]:

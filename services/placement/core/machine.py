@@ -13,6 +13,7 @@ from services.placement.core.lifecycle import (
     reclaiming,
     requests,
     transitions,
+    trials,
 )
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.moving import handing_over, starting
@@ -42,6 +43,7 @@ __all__ = [
     "scheduler",
     "starting",
     "transitions",
+    "trials",
     "upgrading",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.contracts.admission import TrialFailed, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import (
     ComputeShareChanged,
     DataChecked,
@@ -80,6 +81,10 @@ IGNORED: dict[type[Event], str] = {
     ServiceStarted: "is about no job, node, tenant or sweep; its count is a row",
     ThroughputEstimated: _BOOKS_OF_PLACEMENT,
     ThroughputsProvided: "is an operators' table; placement reads it",
+    TrialFailed: "says in what the job has failed; JobAbandoned tells its end",
+    TrialOrdered: "says what the next attempt is; that has a row of its own when it is placed",
+    TrialPassed: "judges an attempt that is over; what follows is told by JobPlaced or RetryScheduled",
+    TrialSkipped: "says what the next attempt is; that has a row of its own when it is placed",
     TimerFired: "is about no job, node, tenant or sweep; its count is a row",
     UpgradeDeclined: _COORDINATION,
 }

@@ -152,7 +152,7 @@ def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
 def wait_for_the_retry(state: State, event: RetryScheduled, turn: Turn[State]) -> None:
     if event.job_id not in state.claims:
         return
-    delay_s = event.not_before_s - turn.now_s
+    delay_s = max(0.0, event.not_before_s - turn.now_s)
     reason = Reason(
         code=PendingReason.BACKOFF,
         message=f"attempt {event.attempt} waits {delay_s:.1f} s after the failure",

@@ -63,7 +63,8 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
     """Grant the tenant's waiting attempts in order, up to the first that does not fit, and let others be guests.
 
     No job is passed: a large job would otherwise wait for ever behind a stream of small ones. Only one that is
-    larger than the whole limit (lowered since it was admitted) holds no other up.
+    larger than the whole limit (lowered since it was admitted) holds no other up, nor does one that uses no quota and
+    whose retry is due.
 
     Returns:
         {job that waits on: when there is room for it}, where there may be guests.
@@ -71,7 +72,7 @@ def grant(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, Expect
     tenant = state.tenant(tenant_name)
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
-        if shares.too_large(state, claim) is not None:
+        if shares.too_large(state, claim) is not None or claim.job_class is JobClass.OPPORTUNISTIC:
             continue
         types = shares.types_for(state, claim)
         stops = [shares.blocked(state, claim, gpu_type, NONE_DRAFTED) for gpu_type in types]
@@ -94,6 +95,8 @@ def look_ahead(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, E
     line, found = Line(state, tenant, turn.now_s), {}
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
+        if claim.job_class is JobClass.OPPORTUNISTIC:
+            continue
         since_s = state.undecided.get(job_id)
         if tenant.is_too_large(claim.gpus):
             if since_s is not None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from libs.contracts.admission import TrialPassed
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import SettingChanged
@@ -200,3 +201,42 @@ def test_a_job_that_had_too_much_memory_would_have_it_again():
     found = classify(exit_code=None, signal=9, outcome="host_memory_exceeded", stderr_tail=why)
     assert (found.failure, found.category, found.retry_can_help) == ("host_memory_exceeded", "user", False)
     assert found.deciding_line == why
+
+
+def in_trial(attempt: int = 1, **changes: object) -> AttemptFailed:
+    return altered(failed(attempt), trial=True, **changes)
+
+
+def trial_passed() -> TrialPassed:
+    return TrialPassed(job_id="a", attempt=1, steps=1, gpu_s=2.0, checkpoint=False, reason=SAID)
+
+
+def test_what_the_program_does_wrong_in_its_trial_is_not_tried_again_whatever_it_is():
+    case, plain = case_with(2), case_with(2)
+    text = "Traceback (most recent call last):\nRuntimeError: something"
+    assert types(plain.give(failed(1, stderr=text))) == [FailureClassified, RetryScheduled], "without a trial it is"
+    assert types(case.give(in_trial(stderr_tail=text))) == [FailureClassified, JobAbandoned]
+
+
+def test_what_the_cluster_does_wrong_in_a_trial_is():
+    case = case_with(0)
+    assert types(case.give(in_trial(outcome="lost", exit_code=None))) == [FailureClassified, RetryScheduled]
+
+
+def test_exhausted_gpu_memory_in_a_trial_is_for_admission_and_uses_up_no_retry():
+    case = case_with(0)
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+    said = case.give(in_trial(stderr_tail=text), at=50.0)
+    assert types(said) == [FailureClassified] and only(said, FailureClassified).failure == "gpu_out_of_memory"
+    retry = only(case.give(trial_passed(), at=51.0), RetryScheduled)
+    assert (retry.attempt, retry.not_before_s, retry.reason.code) == (2, 51.0, "TrialExcused")
+    assert types(case.give(failed(2, stderr=text))) == [FailureClassified, JobAbandoned], "of the gang it is a failure"
+
+
+def test_a_trial_without_an_end_is_excused():
+    case = case_with(0)
+    assert types(case.give(in_trial(outcome="time_limit", signal=9, exit_code=None))) == [FailureClassified]
+
+
+def test_a_trial_that_has_ended_well_needs_no_retry():
+    assert case_with(1).give(trial_passed()) == []

@@ -20,7 +20,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES"),
         *("MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
         *("SANJAYA_REPORTS", "SANJAYA_RESTORES", "SANJAYA_VIRTUAL_RANKS"),
-        *("SANJAYA_LOSS_METRIC", "SANJAYA_EPOCH_LOSSES", SCALES),
+        *("SANJAYA_LOSS_METRIC", "SANJAYA_EPOCH_LOSSES", "SANJAYA_TRIAL_STEPS", SCALES),
     )
 )
 """What tells a process its place in a gang, and where its reports and the state that it takes over are."""
@@ -96,6 +96,8 @@ def rank_environments(
         common["SANJAYA_LOSS_METRIC"] = order.loss_metric
         if not order.loss_line:
             common["SANJAYA_EPOCH_LOSSES"] = "1"
+    if order.trial_steps is not None:
+        common["SANJAYA_TRIAL_STEPS"] = str(order.trial_steps)
     if order.virtual_ranks is not None:
         common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
     # Else each rank would start as many threads as the machine has cores. A virtual GPU is about one core.

@@ -9,17 +9,19 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from libs.contracts.base import Event
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import LaunchTask
-from libs.kernel.launchers import PER_GPU, conflict_here, filled_in
+from libs.kernel.launchers import PER_GPU, PYTHON, conflict_here, filled_in
 from libs.node.seen import Setup
 from libs.node.task import task_key
 from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, unpack
+from torch_agent.data_check import DataWrong, check_data, first_of
 from torch_agent.environment import limited, place_of, rank_environments, session_environment
 from torch_agent.environments.activation import Activation, NotThere, activation_of, with_variables
 from torch_agent.environments.data import Data, NoSuchData, data_variables, wanted
@@ -36,6 +38,7 @@ AGENTS_OWN = ("SANJAYA_", "OTEL_")
 """Prefixes of variables that are for the agent and not for the tasks."""
 PROGRAM_BYTES = 6 << 30
 """What a process with torch maps privately before it allocates anything of its own, generously."""
+BEFOREHAND = Path(inject_path()).with_name("beforehand.py")
 SRUN = Path(__file__).with_name("srun.py")
 REFUSAL_RETRY_S = 5.0
 """Until the result of a task that cannot be started is written again, on a node that cannot write at the moment."""
@@ -45,6 +48,10 @@ log = logging.getLogger(__name__)
 
 class NotLaunched(Exception):
     """The task cannot be started, here or elsewhere, as it was submitted; the message says what was expected."""
+
+
+def _unheard(facts: Sequence[Event]) -> None:
+    """Before there is anything that brings facts to the log."""
 
 
 class Launcher:
@@ -73,6 +80,8 @@ class Launcher:
         """{task key: the setup that it waits for, or waited for before its start}."""
         self.doing: dict[str, str] = {}
         """{task key: what is being done for it}, of tasks that are being launched, or were when that was broken off."""
+        self.say: Callable[[Sequence[Event]], None] = _unheard
+        """Brings facts about tasks that are being launched to the log."""
         self._base = {k: v for k, v in os.environ.items() if not k.startswith(AGENTS_OWN)}
 
     async def launch(self, order: LaunchTask, folder: TaskFolder) -> subprocess.Popen[bytes] | None:
@@ -86,7 +95,7 @@ class Launcher:
             shim = await self._launched(order, folder, key)
             del self.doing[key]
             return shim
-        except (CodeBroken, NotLaunched, NotThere, NoSuchData) as error:
+        except (CodeBroken, DataWrong, NotLaunched, NotThere, NoSuchData) as error:
             await _refuse(folder, str(error), outcome="launch_failed")
         except SetupFailed as error:
             await _refuse(folder, str(error), outcome="setup_failed")
@@ -111,8 +120,18 @@ class Launcher:
         activation = with_variables(activation, data_variables(found, order.mounts))
         if order.setup:
             activation = await self._set_up(order, folder, key, activation)
+        if order.trial_schema:
+            await self._check_data(order, folder, key)
         self.doing[key] = "starting its processes"
         return folder.start_shim(self._spec(order, folder, activation, found))
+
+    async def _check_data(self, order: LaunchTask, folder: TaskFolder, key: str) -> None:
+        """Raises DataWrong when a trial's data is not as its schema says."""
+        self.doing[key] = f"checking its data: {', '.join(order.trial_data)}"
+        checked = await check_data(order, Path(order.working_dir or folder.work))
+        self.say([checked])
+        if checked.violations:
+            raise DataWrong(first_of(checked))
 
     async def _set_up(self, order: LaunchTask, folder: TaskFolder, key: str, base: Activation) -> Activation:
         """The environment that the job's setup prepares, made now or before."""
@@ -141,6 +160,12 @@ class Launcher:
         """Kept over the job's attempts."""
         return self._options.checkpoint_dir / job_id
 
+    def _checkpoints_of(self, order: LaunchTask, folder: TaskFolder) -> Path:
+        """Those of a trial are not its job's, because they hold the work of one rank; only an elastic job goes on from
+        them."""
+        of_its_own = order.trial_steps is not None and order.virtual_ranks is None
+        return folder.path / "checkpoints" if of_its_own else self.checkpoints(order.job_id)
+
     def _output(self, order: LaunchTask, folder: TaskFolder) -> dict[str, str]:
         """Where the job finds the folder that is kept of it; linked into a working directory of its own alone."""
         if order.output_dir is None:
@@ -151,13 +176,15 @@ class Launcher:
         self, order: LaunchTask, folder: TaskFolder, activation: Activation, found: Mapping[str, Data]
     ) -> dict[str, Any]:
         gpus = [self._gpus[index] for index in order.gpu_indices]
-        self.checkpoints(order.job_id).mkdir(parents=True, exist_ok=True)
+        self._checkpoints_of(order, folder).mkdir(parents=True, exist_ok=True)
         rendezvous = _rendezvous(order)
         place, command = place_of(order, [gpu.uuid for gpu in gpus], rendezvous), order.command
         if order.launcher != PER_GPU:
             if (why := conflict_here(command, place)) is not None:
                 raise NotLaunched(why)
             command = filled_in(command, place)
+        elif order.trial_steps is not None and PYTHON.fullmatch(Path(command[0]).name):
+            command = [command[0], str(BEFOREHAND), *command]
         # An image brings an environment of its own: nothing of the agent's is for what runs in it.
         base = {} if order.image else self._base
         environments = self._environments(order, folder, activation, base | self._output(order, folder), rendezvous)
@@ -187,7 +214,7 @@ class Launcher:
             base=base,
             gpu_uuids=[gpu.uuid for gpu in gpus],
             rendezvous=rendezvous,
-            checkpoint_dir=str(self.checkpoints(order.job_id)),
+            checkpoint_dir=str(self._checkpoints_of(order, folder)),
             harness_dir=str(folder.pages),
             reports=str(folder.reports),
             inject_path=inject_path(),
@@ -218,7 +245,7 @@ class Launcher:
         if not runner:
             raise NotLaunched(f"image {order.image}: this node has no runner; expected one of {', '.join(RUNNERS)}")
         gpus = tuple(index for index in order.gpu_indices if self._gpus[index].uuid)
-        folders = [folder.path, self.checkpoints(order.job_id)]
+        folders = [folder.path, self._checkpoints_of(order, folder)]
         folders += [Path(order.working_dir)] if order.working_dir else []
         folders += [self.outputs.folder / order.job_id] if order.output_dir else []
         mounts = [Mount(str(path), str(path)) for path in folders]

@@ -83,6 +83,7 @@ class Supervision:
         """
         self._folders = state_dir / "tasks"
         self._journal, self._launcher, self._on_facts = journal, launcher, on_facts
+        launcher.say = self.report
         self._sharing, self._admits = sharing, admits
         self.tasks: dict[str, Task] = journal.tasks()
         self._launching: dict[str, asyncio.Task[None]] = {}

@@ -25,6 +25,7 @@ from services.placement.core.lifecycle.plan import carry_out
 from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
 from services.placement.core.lifecycle.suspending.yielding import stays_in_the_way
 from services.placement.core.lifecycle.table import Look, machine, reacts
+from services.placement.core.lifecycle.trials import tried
 
 
 @machine.evolves(JobStarted)
@@ -157,11 +158,14 @@ def stop_stale(cell: Cell, node_id: str, job_id: str, attempt: int) -> StopTask:
 def end_attempt(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
     """Every task has ended: say what that means for the job.
 
-    A job that did all its work has succeeded, even when it was about to be cancelled or moved.
+    A job that did all its work has succeeded, even when it was about to be cancelled or moved; its trial is not all.
     """
     if job.suspended:
         leave_queue(cell, job, "Ended", turn)
-    if all(task_exit.good for task_exit in job.tasks.exits.values()):
+    ended_well = all(task_exit.good for task_exit in job.tasks.exits.values())
+    if ended_well and job.trial is not None and job.cancellation is None:
+        turn.emit(tried(job))
+    elif ended_well and job.trial is None:
         turn.emit(JobSucceeded(job_id=job.job_id, attempt=job.attempt))
     elif job.cancellation is not None:
         turn.emit(cancelled(job))
@@ -208,6 +212,7 @@ def _attempt_failed(
         outcome=outcome,
         stderr_tail=stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
+        trial=job.trial is not None,
         reason=reason,
     )
 
@@ -230,5 +235,6 @@ def _not_begun(job: Job, bad: list[tuple[str, TaskExit]]) -> AttemptFailed:
         outcome="start_timed_out",
         stderr_tail=task_exit.stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
+        trial=job.trial is not None,
         reason=Reason(code="StartTimedOut", message=f"the task on {node_id} did not start in time{seen}"),
     )

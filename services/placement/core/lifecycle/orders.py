@@ -11,7 +11,7 @@ from libs.contracts.jobs import JobSpec
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, SetClass, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job, Move
+from services.placement.core.jobs import Job, Move, Trial
 
 AS_DESCRIBED = tuple(field for field in LaunchTask.__struct_fields__ if field in JobSpec.__struct_fields__)
 """What a task is told of its job as its user described it: fields that have the same name in both."""
@@ -35,6 +35,7 @@ def launch_orders(
     """
     first = cell.nodes[gang[0].node_id]
     spread, width = len(gang) > 1, width_of(gang)
+    asked = job.trial.asked if job.trial is not None else job.spec
     as_described: dict[str, Any] = dict(zip(AS_DESCRIBED, _described(job.spec), strict=True))
     return [
         LaunchTask(
@@ -53,11 +54,21 @@ def launch_orders(
             role=job.role,
             memory_limit_bytes=job.memory_limit_bytes,
             compute_share_ratio=job.compute_share_ratio,
-            **as_described,
-            virtual_ranks=job.spec.widths[-1] if job.spec.elastic is not None else None,
+            **(as_described | (_trial_of(job.trial) if job.trial is not None else {})),
+            virtual_ranks=asked.widths[-1] if asked.elastic is not None else None,
         )
         for node_rank, task in enumerate(gang)
     ]
+
+
+def _trial_of(trial: Trial) -> dict[str, Any]:
+    """What a task is told that is a trial: its losses are not those of its job."""
+    return {
+        "when_converged": "",
+        "trial_steps": trial.steps,
+        "trial_schema": trial.asked.data_schema,
+        "trial_data": list(trial.asked.data) if trial.asked.data_schema else [],
+    }
 
 
 def stop_orders(job: Job, grace_s: float, reason: Reason) -> list[StopTask]:

@@ -83,6 +83,8 @@ def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
 
 def told(job: Job, reason: Reason, place: InLine = ALONE) -> Plan:
     """The decision to tell the job why it waits, and where it stands. Once per cause: the same is not repeated."""
+    if job.trial is not None:
+        reason = replace(reason, message=f"its trial waits: {reason.message}")
     said = JobQueued(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -155,7 +157,9 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
     elif event.attempt > job.attempt:
         clear_attempt(cell, job, now_s)
         job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
-        if not job.held:
+        if event.tried:
+            job.phase = Phase.TRIED
+        elif not job.held:
             enqueue(cell, job)
     knows(cell, job, cause_of(event))
 

@@ -159,6 +159,9 @@ def code_changed(cell: Cell, event: JobCodeChanged, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
     if job is not None:
         job.spec = msgspec.structs.replace(job.spec, code_id=event.code_id)
+        if job.trial is not None:
+            asked = msgspec.structs.replace(job.trial.asked, code_id=event.code_id)
+            job.trial = msgspec.structs.replace(job.trial, asked=asked)
 
 
 @machine.evolves(PolicyChanged)

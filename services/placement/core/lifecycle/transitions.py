@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from libs.contracts.admission import JobAdmitted, JobRejected
+from libs.contracts.admission import JobAdmitted, JobRejected, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import JobExited, JobMovable, JobReady, JobRestored, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
@@ -80,6 +80,8 @@ class Standing(StrEnum):
     STOPPING = "stopping"
     """Its attempt's tasks are being stopped."""
     FAILED = "failed"
+    TRIED = "tried"
+    """Its trial has ended well, and admission has not said what follows."""
 
 
 class Attempt(StrEnum):
@@ -96,7 +98,7 @@ class Attempt(StrEnum):
 
 
 ACTIVE = (Standing.RUNNING, Standing.SUSPENDED, Standing.MOVING, Standing.STOPPING)
-NOT_PLACED = (Standing.WAITING, Standing.QUEUED, Standing.FAILED)
+NOT_PLACED = (Standing.WAITING, Standing.QUEUED, Standing.FAILED, Standing.TRIED)
 KNOWN = (Standing.ARRIVED, *NOT_PLACED, *ACTIVE)
 EVERYWHERE = (Standing.UNKNOWN, *KNOWN)
 ATTEMPTED = (*NOT_PLACED, *ACTIVE)
@@ -131,6 +133,15 @@ TABLE = (
     Row(events=(JobArrived,), at=(Standing.UNKNOWN,), because="it was submitted"),
     Row(events=(JobAdmitted,), at=(Standing.ARRIVED,), because="admission accepts it"),
     Row(events=(JobRejected,), at=(Standing.ARRIVED,), because="admission rejects it"),
+    Row(events=(TrialOrdered,), at=(Standing.ARRIVED,), because="admission wants a trial of it first"),
+    Row(
+        events=(TrialPassed,),
+        at=(Standing.TRIED, Standing.FAILED),
+        of=(Attempt.THIS, Attempt.OLDER),
+        because="admission lets its gang start",
+    ),
+    Row(events=(TrialPassed, TrialSkipped), at=(Standing.UNKNOWN,), because=_ENDED),
+    Row(events=(TrialSkipped,), at=KNOWN, because="it runs without a trial, unless that has begun meanwhile"),
     Row(
         events=(QuotaGranted, OpportunityGranted),
         at=(Standing.WAITING,),
@@ -264,11 +275,13 @@ CHANGES = (
     Change((JobPlaced,), Standing.QUEUED, Standing.RUNNING),
     Change((JobCancelled,), Standing.QUEUED, Standing.UNKNOWN),
     Change((JobSucceeded,), Standing.RUNNING, Standing.UNKNOWN),
+    Change((JobQueued,), Standing.RUNNING, Standing.TRIED),
     Change((TimeSliceStarted,), Standing.RUNNING, Standing.SUSPENDED),
     Change((DestinationReserved,), Standing.RUNNING, Standing.MOVING),
     Change((JobPreempted, JobCancelRequested, JobExited, TimerFired, *ALARMS), Standing.RUNNING, Standing.STOPPING),
     Change((AttemptFailed,), Standing.RUNNING, Standing.FAILED),
     Change((TimeSliceStarted,), Standing.SUSPENDED, Standing.RUNNING),
+    Change((JobQueued,), Standing.SUSPENDED, Standing.TRIED),
     Change((DestinationReserved,), Standing.SUSPENDED, Standing.MOVING),
     Change((JobPreempted, JobCancelRequested, JobExited, *ALARMS), Standing.SUSPENDED, Standing.STOPPING),
     Change((JobSucceeded,), Standing.SUSPENDED, Standing.UNKNOWN),
@@ -279,8 +292,11 @@ CHANGES = (
     Change((JobQueued,), Standing.STOPPING, Standing.QUEUED),
     Change((JobQueued,), Standing.STOPPING, Standing.WAITING),
     Change((JobQueued,), Standing.QUEUED, Standing.WAITING),
+    Change((JobQueued,), Standing.STOPPING, Standing.TRIED),
     Change((JobSucceeded, JobCancelled), Standing.STOPPING, Standing.UNKNOWN),
     Change((AttemptFailed,), Standing.STOPPING, Standing.FAILED),
+    Change((TrialPassed,), Standing.TRIED, Standing.QUEUED),
+    Change((JobCancelled,), Standing.TRIED, Standing.UNKNOWN),
     Change((RetryScheduled,), Standing.FAILED, Standing.WAITING),
     Change((JobAbandoned,), Standing.FAILED, Standing.UNKNOWN),
 )

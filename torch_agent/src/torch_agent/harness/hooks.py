@@ -28,6 +28,7 @@ from .mover import RESTORES, Movable, Mover
 from .parking.storages import skip_what_is_there
 from .recorder import Recorder
 from .suspending import Suspender
+from .trial import TRIAL
 from .versions import Unreadable
 
 COMMUNICATION_ENDS_S = 0.2
@@ -57,6 +58,8 @@ class Harness:
         self.epochs = followed()
         """None where the losses of epochs are not asked for."""
         self._has_job = False
+        self._trial = TRIAL
+        """None where the process is no trial."""
         self._off = False
 
     def share_gpu(self) -> None:
@@ -93,6 +96,8 @@ class Harness:
         self._has_job = True
         suspender, page = self._suspending(), self._recorder.page
         suspender.mover = mover = Mover(job, suspender.control, page, leaving)
+        if self._trial is not None and job.elastic:
+            self._trial.when_done = job.save
         folder = os.environ.get(RESTORES)
         if not folder:
             return False
@@ -108,6 +113,8 @@ class Harness:
             agreed: whether the ranks have agreed to stand still here; None: they have not been asked.
         """
         self.batch_requested()
+        if (trial := self._trial) is not None:
+            self._guarded(lambda: trial.has_done(number))
         self._guarded(lambda: self._stand_still_if_asked(number, agreed))
 
     def is_to_stand_still(self) -> bool:
@@ -131,6 +138,8 @@ class Harness:
             self._compute.boundary(self._recorder.page)
         if self._ending or self._has_job:
             return
+        if self._trial is not None:
+            self._trial.boundary()
         if os.environ.get(RESTORES):
             raise SystemExit("sanjaya: this process is to take over a state, and trains without a Job")
         self._stand_still_if_asked(minibatches)
@@ -170,6 +179,17 @@ class Harness:
         self._recorder.sign()
         if self._on_training_thread():
             self._guarded(self._counter.batch_requested)
+
+    def is_exhausted(self) -> bool:
+        """Behind that: whether the DataLoader is to have no batch left, because the process is a trial that is over."""
+        trial = self._trial
+        return (
+            trial is not None
+            and not self._ending
+            and not trial.is_validating
+            and self._on_training_thread()
+            and trial.batch_requested()
+        )
 
     def waits(self, workers: int) -> None:
         """Before the DataLoader gives a batch."""

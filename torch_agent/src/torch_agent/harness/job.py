@@ -192,6 +192,12 @@ class Job:
         self._position = Position(**state["position"])
         self._resumes_with = state["randomness"]
 
+    def save(self) -> None:
+        """Make a checkpoint at this boundary."""
+        if self._checkpoints is not None:
+            self._checkpoints.save(self.state(), self.batches_done)
+            self._checkpointed_at = self.batches_done
+
     def keep(self, state: Any, parked: Mapping[int, Any]) -> None:
         """Make a checkpoint of a state that was taken here, while the process stands still and is about to end.
 

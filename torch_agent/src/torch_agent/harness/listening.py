@@ -30,6 +30,9 @@ class LoaderListener(Protocol):
     def batch_requested(self) -> None:
         """On entry to its `__next__`."""
 
+    def is_exhausted(self) -> bool:
+        """Behind that: whether it is to have no batch left."""
+
     def waits(self, workers: int) -> None:
         """After that, and before the batch is there; so many processes load it, 0: none but this one."""
 
@@ -56,6 +59,9 @@ def listen_to_loaders(listener: LoaderListener) -> None:
     @functools.wraps(original)
     def counted_next(self: Any) -> Any:
         listener.batch_requested()
+        if listener.is_exhausted():
+            listener.exhausted(self)
+            raise StopIteration
         listener.waits(getattr(self, "_num_workers", 0))  # private to torch; as it is in 2.4 to 2.15
         try:
             batch = original(self)

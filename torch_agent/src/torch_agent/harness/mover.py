@@ -40,6 +40,9 @@ class Movable(Protocol):
     def restore(self, state: Any) -> None:
         """Become the job that had this state; its tensors are on the host."""
 
+    def save(self) -> None:
+        """Make a checkpoint at this boundary, if the job has any."""
+
     def keep(self, state: Any, parked: Mapping[int, Any]) -> None:
         """Make a checkpoint of this state together with the other ranks, if the job has any, without a device.
 

@@ -48,9 +48,12 @@ class Domain:
         """GPUs that its residents have, or will have in their turn."""
         return sum(job.width for job in self.residents)
 
-    @property
+    @cached_property
     def affinity(self) -> int:
-        """GPUs per job of the residents: jobs of one size take turns without gaps. 0: there are none."""
+        """GPUs per job of the residents: jobs of one size take turns without gaps. 0: there are none.
+
+        As it was when the domain was made: a job that has left may ask for others meanwhile.
+        """
         return self.residents[0].spec.gpus.count if self.residents else 0
 
     @property

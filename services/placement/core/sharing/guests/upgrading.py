@@ -69,7 +69,7 @@ def _may_be_owner(cell: Cell, job: Job, reserved: dict[Place, None]) -> bool:
     """
     quota = cell.tenant_quotas.get(job.spec.tenant, job.width)
     wants = job.guest and job.spec.job_class is not JobClass.OPPORTUNISTIC and job.width <= quota
-    if not (cell.takes_guests and wants and job.stays) or job.held:
+    if not (cell.takes_guests and wants and job.stays) or job.held or job.trial is not None:
         return False
     for task in job.gang:
         node = cell.nodes[task.node_id]

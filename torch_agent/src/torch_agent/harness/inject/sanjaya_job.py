@@ -30,6 +30,12 @@ Two lines let a sweep try parameters with it, with or without a Job, with or wit
     ...
     report(epoch, accuracy=accuracy, loss=loss)
 
+One line marks the batches of a validation, so that the trial of a wide job (`sanjaya submit --trial`) comes to it, too:
+
+    from sanjaya_job import validation
+
+    valid_loader = validation(DataLoader(...))    # where it is made; otherwise used as before
+
 Every process of a task can import this module, because its folder is on their PYTHONPATH; without an agent the loops
 are plain loops, and reports go nowhere.
 """
@@ -41,6 +47,7 @@ from sanjaya_harness import part
 _reporting = part("reporting")
 parameters = _reporting.parameters
 report = _reporting.REPORTER.report
+validation = part("trial").validation
 
 
 def __getattr__(name: str) -> Any:
