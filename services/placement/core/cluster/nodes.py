@@ -60,6 +60,8 @@ class Node(msgspec.Struct, kw_only=True):
     """Whether a running task's share of the GPU's time can be changed."""
     spill_bytes: int = 0
     """Memory of the host for what guests have to take off the GPUs."""
+    avoided_by: list[str] = []
+    """Ids of the jobs that are not placed here, because they have failed here."""
 
     @property
     def usable(self) -> bool:

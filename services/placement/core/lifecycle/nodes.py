@@ -10,6 +10,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.jobs import Job, Phase, TaskExit
+from services.placement.core.lifecycle import avoiding
 from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
 from services.placement.core.lifecycle.current import expects
 from services.placement.core.lifecycle.moving.handing_over import give_up
@@ -56,6 +57,7 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         scales_memory=event.scales_memory,
         scales_compute=event.scales_compute,
         spill_bytes=event.spill_bytes,
+        avoided_by=known.avoided_by if known is not None else [],
     )
     cell.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
@@ -124,6 +126,7 @@ def drain_requested(cell: Cell, event: NodeDrainRequested, now_s: float) -> None
     if event.node_id in cell.nodes:
         cell.nodes[event.node_id].draining = True
         cell.changed(event.node_id)
+        avoiding.reconsider(cell)
 
 
 @machine.evolves(NodeUndrainRequested)
@@ -163,6 +166,7 @@ def _take_away(cell: Cell, event: NodeLost | NodeLeft | NodeLeaving) -> bool:
         return False
     node.present = False
     cell.changed(event.node_id)
+    avoiding.reconsider(cell)
     for job in cell.jobs.values():
         if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
             job.move.gone[event.node_id] = None
@@ -200,3 +204,4 @@ def _set_health(cell: Cell, node_id: str, index: int, *, healthy: bool) -> None:
     if node is not None and index < len(node.gpus):
         node.set_health(index, healthy=healthy)
         cell.changed(node_id)
+        avoiding.reconsider(cell)
