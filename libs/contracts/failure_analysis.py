@@ -95,6 +95,32 @@ class FailureClassified(Event, frozen=True, kw_only=True):
     """Ranks whose own lines are consequences of this, ascending: a peer that has lost its connection, say."""
 
 
+@event("gpu.suspected.v1", owner=OWNER, subject="node_id")
+class GpuSuspected(Event, frozen=True, kw_only=True):
+    """Failures of several jobs name this GPU, each with a cause that hardware is to blame for; placement cordons it.
+
+    The failures that led here do not count again.
+    """
+
+    node_id: str
+    index: int
+    jobs: list[str]
+    """That have failed there, in the order of their failures."""
+    causes: list[str]
+    """Ascending."""
+    reason: Reason
+
+
+@event("node.suspected.v1", owner=OWNER, subject="node_id")
+class NodeSuspected(Event, frozen=True, kw_only=True):
+    """The same of a node, where the failures do not name one of its GPUs."""
+
+    node_id: str
+    jobs: list[str]
+    causes: list[str]
+    reason: Reason
+
+
 @event("retry.scheduled.v1", owner=OWNER, subject="job_id")
 class RetryScheduled(Event, frozen=True, kw_only=True):
     """The job is tried again: attempt `attempt` may start at `not_before_s`."""

@@ -20,9 +20,10 @@ from libs.contracts.agent import (
     MetricsReported,
     NodeErrorsLogged,
     NodeLeaving,
+    NodeTested,
 )
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureClassified, FailureObserved, RulesLoaded
+from libs.contracts.failure_analysis import FailureClassified, FailureObserved, GpuSuspected, NodeSuspected, RulesLoaded
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
@@ -68,6 +69,8 @@ from libs.contracts.placement import (
     JobResized,
     JobUnpacked,
     MoveAbandoned,
+    NodeCordoned,
+    NodeReturned,
     RoundStarted,
     ThroughputEstimated,
     UpgradeOffered,
@@ -100,6 +103,7 @@ IGNORED: dict[type[Event], str] = {
     GpuLoadChanged: _NO_JOB,
     GpuRecovered: _NO_JOB,
     GpuUnhealthy: "is about no job; tasks on the GPU go on, or tell their end",
+    GpuSuspected: _NO_JOB,
     GroupChangeRequested: _OF_GROUPS,
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _PACE,
@@ -132,10 +136,14 @@ IGNORED: dict[type[Event], str] = {
     MetricsReported: "measures; nothing changes",
     MigrationAssessed: "measures a move that is over",
     MoveAbandoned: "ends what DestinationReserved has begun; MigrationFailed ends the move",
+    NodeCordoned: "is about no job; jobs that hold the GPUs go on",
     NodeDrainRequested: "is about no job; jobs that must leave are told to by JobPreempted or MigrationStarted",
     NodeDrained: _NO_JOB,
     NodeErrorsLogged: _NO_JOB,
     NodeLeaving: "is about no job; its jobs are told to leave by JobPreempted",
+    NodeReturned: _NO_JOB,
+    NodeSuspected: _NO_JOB,
+    NodeTested: _NO_JOB,
     NodeUndrainRequested: _NO_JOB,
     PackFailed: "judges a pack; JobUnpacked follows",
     PackSucceeded: "judges a pack, which stays",

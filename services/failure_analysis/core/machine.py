@@ -15,7 +15,7 @@ from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobSucceeded
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
-from services.failure_analysis.core import retrying
+from services.failure_analysis.core import blaming, retrying
 from services.failure_analysis.core.classify import BY_LINES, Failure, classify
 from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT
 from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
@@ -33,7 +33,13 @@ def next_wakeup(state: State) -> float | None:
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     spec = event.spec
     changes = Changes(allowed=spec.changeable, memory_bytes=spec.memory_bytes, allocator=spec.env.get(ALLOCATOR, ""))
-    history = History(max_retries=spec.max_retries, gpus=spec.gpus.count, restartable=spec.restartable, changes=changes)
+    history = History(
+        max_retries=spec.max_retries,
+        gpus=spec.gpus.count,
+        user=spec.user,
+        restartable=spec.restartable,
+        changes=changes,
+    )
     state.jobs.setdefault(event.job_id, history)
 
 
@@ -115,6 +121,7 @@ def judge_what_has_waited_too_long(state: State, event: TimerFired, turn: Turn[S
 @machine.evolves(FailureClassified)
 def classified(state: State, event: FailureClassified, now_s: float) -> None:
     state.waiting.pop(event.job_id, None)
+    blaming.note(state, event, now_s)
 
 
 def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[State]) -> None:
@@ -127,6 +134,8 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
         observed=told if told is not None and told.attempt == event.attempt else None,
     )
     turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
+    if failure.observed is not None:
+        blaming.suspect(state, failure.observed.node_id, turn)
     retrying.decide(state, event, history, failure, turn)
 
 

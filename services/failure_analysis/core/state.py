@@ -38,6 +38,7 @@ class History(msgspec.Struct, kw_only=True):
     losses: int = 0
     """Attempts that vanished without an exit status (a node that rebooted)."""
     gpus: int = 1
+    user: str = ""
     restartable: bool = False
     changes: Changes = msgspec.field(default_factory=Changes)
     gang: list[TaskPlacement] = []
@@ -46,6 +47,17 @@ class History(msgspec.Struct, kw_only=True):
     """Nodes that its next attempt avoids, ascending."""
     observed: FailureObserved | None = None
     """What the lines of its attempt have told last."""
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that hardware is to blame for."""
+
+    at_s: float
+    job_id: str
+    user: str
+    cause: str
+    gpu_index: int | None
+    """None: which GPU it was is not known."""
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -68,6 +80,10 @@ class State(msgspec.Struct, kw_only=True):
     """The operators' own table (`libs/failures/consequences.py`)."""
     hosts: dict[str, Host] = {}
     """{node id: host} of the nodes that are there."""
+    blames: dict[str, list[Blame]] = {}
+    """{node id: failures there that hardware is to blame for}, in order of time, of the last `blame_window_s`."""
+    blame_failures: float = settings.default(OWNER, "blame_failures")
+    blame_window_s: float = settings.default(OWNER, "blame_window_s")
     retry_base_s: float = settings.default(OWNER, "retry_base_s")
     retry_cap_s: float = settings.default(OWNER, "retry_cap_s")
     lines_patience_s: float = settings.default(OWNER, "lines_patience_s")
