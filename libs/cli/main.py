@@ -28,6 +28,7 @@ GROUPS = {
     "cluster": "nodes gpus drain undrain tenants tenant policy settings events",
     "dead_letters": "deadletter",
     "history": "history usage",
+    "failures": "failures",
     "audit": "replay diff state export",
     "coordination": "coordination",
     "archiving": "archive",

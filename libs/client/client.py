@@ -291,6 +291,13 @@ class Client(Connection):
         """GPU time between two times, seconds since the epoch; `by`: `tenant`, `user`, `job` or `gpu-type`."""
         return self._ask("GET", "/v1/usage", params={"by": by, "since_s": since_s, "until_s": until_s})
 
+    def failures(self, by: str, *, since_s: float | None = None, until_s: float | None = None) -> Json:
+        """Failed attempts between two times, seconds since the epoch.
+
+        `by`: `reason`, `cause`, `user`, `tenant`, `node` or `input`.
+        """
+        return self._ask("GET", "/v1/failures", params={"by": by, "since_s": since_s, "until_s": until_s})
+
     def policy(self) -> Json:
         """The placement policy, and those available."""
         return self._ask("GET", "/v1/policy")

@@ -201,6 +201,10 @@ class AttemptRow(Row, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     failure: str | None = None
+    """The reason, when failure analysis has judged it; `cause` is finer, and empty where the outcome says it all."""
+    cause: str = ""
+    failed_on: str = ""
+    """The node of the rank whose line decided, as far as lines were followed; else of the task that failed first."""
     reason: str = ""
     message: str = ""
     version: int = 0

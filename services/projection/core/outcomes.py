@@ -20,6 +20,10 @@ def attempt_failed(rows: Rows, event: AttemptFailed, at: At) -> None:
     explain(job, event.reason, at)
     withdraw_grant(rows, job, at)
     end_attempt(rows, job, event.attempt, event, at)
+    attempt = rows.get(AttemptRow, event.job_id, event.attempt)
+    if attempt is not None:
+        attempt.failed_on = event.node_id
+        rows.put(attempt)
 
 
 @on(FailureClassified)
@@ -33,7 +37,8 @@ def classified(rows: Rows, event: FailureClassified, at: At) -> None:
     rows.put(job)
     attempt = rows.get(AttemptRow, event.job_id, event.attempt)
     if attempt is not None:
-        attempt.failure, attempt.version = event.failure, at.offset
+        attempt.failure, attempt.cause, attempt.version = event.failure, event.cause, at.offset
+        attempt.failed_on = event.node_id or attempt.failed_on
         rows.put(attempt)
 
 
