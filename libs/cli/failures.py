@@ -43,11 +43,15 @@ COLUMNS = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(failures)
+    """Add the commands."""
+    group = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+    group.callback()(failures)
+    group.command("release")(release)
+    app.add_typer(group, name="failures")
 
 
 def failures(
+    context: typer.Context,
     by: Annotated[By, typer.Option(help="What failed attempts are put together by.")] = By.REASON,
     output: Output = Form.TABLE,
     as_json: AsJson = False,
@@ -63,6 +67,8 @@ def failures(
     P50, P90 and P95 are of the time from an attempt's placement to its failure. PART is the part of the GPU time of all
     failed attempts.
     """
+    if context.invoked_subcommand is not None:
+        return
     since_s, until_s = moment("--since", since) if since else None, moment("--until", until) if until else None
     with client(gateway) as cell:
         found = cell.failures(by.value, since_s=since_s, until_s=until_s)
@@ -70,3 +76,13 @@ def failures(
     rows = [{"id": row["key"], **row, "part": row["gpu_s"] / whole_s} for row in found["items"]]
     columns = (Column(by.value.upper(), lambda row: row["key"] or UNKNOWN), *COLUMNS)
     listed(lambda: rows, columns, asked(output, as_json, no_headers, sort, limit))
+
+
+def release(
+    name: Annotated[str, typer.Argument(help="As jobs name it in --data.", metavar="INPUT")],
+    gateway: Gateway = None,
+) -> None:
+    """Let jobs run again that name an input in quarantine."""
+    with client(gateway) as cell:
+        cell.release_input(name)
+        typer.echo(f"jobs that name {name} may run again")

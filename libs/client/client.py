@@ -298,6 +298,10 @@ class Client(Connection):
         """
         return self._ask("GET", "/v1/failures", params={"by": by, "since_s": since_s, "until_s": until_s})
 
+    def release_input(self, name: str) -> Json:
+        """Let jobs run again that name an input in quarantine."""
+        return self._ask("POST", "/v1/failures/release", json={"input": name})
+
     def policy(self) -> Json:
         """The placement policy, and those available."""
         return self._ask("GET", "/v1/policy")

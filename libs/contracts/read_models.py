@@ -447,6 +447,23 @@ class SettingRow(Row, kw_only=True):
     version: int = 0
 
 
+class FailureNoticeRow(Row, kw_only=True):
+    """What users are warned of at a submission: causes of which their jobs fail again and again, wrong inputs."""
+
+    table = "failure_notices"
+    key = ("kind", "about")
+
+    kind: str
+    """`user` or `input`."""
+    about: str
+    """The user, or the input as jobs name it."""
+    message: str
+    said_s: float
+    holds: bool = False
+    """It is an input in quarantine."""
+    version: int = 0
+
+
 class ReportRow(Row, kw_only=True):
     """One number that a job's script has reported (`MetricsReported`): a point of a learning curve."""
 
@@ -580,6 +597,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     EventCountRow,
     ProfileRow,
     SettingRow,
+    FailureNoticeRow,
     ReportRow,
     SweepRow,
     TrialRow,

@@ -63,6 +63,12 @@ SETTINGS = (
     ),
     Setting("failure_analysis", "blame_window_s", 86_400.0, "How long such a failure counts"),
     Setting(
+        "failure_analysis", "repeat_jobs", 3.0, "Jobs of a user that fail of one cause until it is said (0: never)"
+    ),
+    Setting(
+        "failure_analysis", "input_users", 2.0, "Users whose jobs fail of one input until it is quarantined (0: never)"
+    ),
+    Setting(
         "failure_analysis",
         "lines_patience_s",
         30.0,

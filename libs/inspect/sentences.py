@@ -200,6 +200,11 @@ def _(e: gateway.DeadLetterRetried) -> str:
     return f"{e.requested_by or 'an operator'} gives {e.service} the record {e.record} once more"
 
 
+@_on(gateway.InputReleaseRequested)
+def _(e: gateway.InputReleaseRequested) -> str:
+    return f"{e.requested_by} says that input {e.input} is well again"
+
+
 @_on(gateway.NodeDrainRequested)
 def _(e: gateway.NodeDrainRequested) -> str:
     return f"{e.requested_by or 'an operator'} drains node {e.node_id}: {e.note}"
@@ -688,6 +693,21 @@ def _(e: failure_analysis.GpuSuspected) -> str:
 @_on(failure_analysis.NodeSuspected)
 def _(e: failure_analysis.NodeSuspected) -> str:
     return f"node {e.node_id} is suspected: {e.reason.message}"
+
+
+@_on(failure_analysis.RepeatNoticed)
+def _(e: failure_analysis.RepeatNoticed) -> str:
+    return f"jobs of user {e.user} fail again and again: {e.reason.message}"
+
+
+@_on(failure_analysis.InputQuarantined)
+def _(e: failure_analysis.InputQuarantined) -> str:
+    return f"jobs that name input {e.input} are held from here on: {e.reason.message}"
+
+
+@_on(failure_analysis.InputReleased)
+def _(e: failure_analysis.InputReleased) -> str:
+    return f"jobs that name input {e.input} may run again: {e.reason.message}"
 
 
 @_on(failure_analysis.RetryScheduled)

@@ -23,12 +23,22 @@ from libs.contracts.agent import (
     NodeTested,
 )
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureClassified, FailureObserved, GpuSuspected, NodeSuspected, RulesLoaded
+from libs.contracts.failure_analysis import (
+    FailureClassified,
+    FailureObserved,
+    GpuSuspected,
+    InputQuarantined,
+    InputReleased,
+    NodeSuspected,
+    RepeatNoticed,
+    RulesLoaded,
+)
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
     DeadLetterRetried,
     GroupChangeRequested,
+    InputReleaseRequested,
     JobCodeChanged,
     JobMaxGpusChanged,
     JobPriorityChanged,
@@ -107,6 +117,9 @@ IGNORED: dict[type[Event], str] = {
     GroupChangeRequested: _OF_GROUPS,
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _PACE,
+    InputQuarantined: "is about no job; jobs that are held for it are told by JobHeldBack",
+    InputReleaseRequested: _NO_JOB,
+    InputReleased: _NO_JOB,
     InterferenceDetected: "judges; GuestExpelled follows where it goes on",
     HostProfiled: _NO_JOB,
     JobAdmitted: "leaves the job waiting, for quota",
@@ -148,6 +161,7 @@ IGNORED: dict[type[Event], str] = {
     PackFailed: "judges a pack; JobUnpacked follows",
     PackSucceeded: "judges a pack, which stays",
     PolicyChanged: _NO_JOB,
+    RepeatNoticed: _NO_JOB,
     RoundStarted: "names leases; a lease takes effect with the job's next JobPlaced",
     RulesLoaded: _NO_JOB,
     ServiceStarted: _NO_JOB,

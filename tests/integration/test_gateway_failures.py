@@ -10,7 +10,13 @@ import pytest
 
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.failure_analysis import FailureClassified, JobAbandoned
+from libs.contracts.failure_analysis import (
+    FailureClassified,
+    InputQuarantined,
+    InputReleased,
+    JobAbandoned,
+    RepeatNoticed,
+)
 from libs.contracts.placement import AttemptFailed, JobPlaced
 from libs.contracts.reasons import Reason
 from libs.testing.core_case import arrival, node
@@ -22,6 +28,7 @@ pytest_plugins = ["libs.testing.postgres"]
 BEGIN_S = 1_700_000_000.0
 """What the cell is told is said one second later each time, from here on."""
 WHY = Reason(code="Test", message="said by the test")
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -84,3 +91,25 @@ async def test_only_what_failed_within_the_stretch_counts(cell: Cell) -> None:
     assert (found["items"], found["trials"]) == ([], 0)
     refused = await cell.client.get("/v1/failures", params={"since_s": BEGIN_S + 2, "until_s": BEGIN_S + 1})
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "since_s")
+
+
+async def test_a_submission_warns_and_an_input_is_released(cell: Cell) -> None:
+    job = {"command": ["true"], "user": "ada", "data": ["/d/x"], "data_schema": SCHEMA}
+    first = await cell.client.post("/v1/jobs", json=job)
+    assert first.status_code == 201, first.text
+    assert first.json()["warnings"] == []
+    await cell.say(
+        RepeatNoticed(user="ada", cause="key_error", jobs=["a"], reason=WHY),
+        InputQuarantined(input="/d/x", jobs=["a"], users=["ada"], causes=["json_broken"], reason=WHY),
+    )
+    await cell.get("/v1/failures")
+    warned = (await cell.client.post("/v1/jobs", json=job)).json()["warnings"]
+    assert warned[0] == f"input /d/x: {WHY.message}"
+    unknown = await cell.client.post("/v1/failures/release", json={"input": "/d/y"})
+    assert (unknown.status_code, "/d/x" in unknown.text) == (404, True)
+    assert (await cell.client.post("/v1/failures/release", json={"input": "/d/x"})).status_code == 202
+    await cell.say(InputReleased(input="/d/x", reason=WHY))
+    await cell.get("/v1/failures")
+    again = (await cell.client.post("/v1/jobs", json=job)).json()["warnings"]
+    assert [warning for warning in again if warning.startswith("input")] == []
+    assert (await cell.client.post("/v1/failures/release", json={"input": "/d/x"})).status_code == 404

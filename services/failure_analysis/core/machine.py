@@ -15,7 +15,7 @@ from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobPlaced, JobSucceeded
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
-from services.failure_analysis.core import blaming, retrying
+from services.failure_analysis.core import blaming, repeating, retrying
 from services.failure_analysis.core.classify import BY_LINES, Failure, classify
 from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT
 from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
@@ -37,6 +37,7 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
         max_retries=spec.max_retries,
         gpus=spec.gpus.count,
         user=spec.user,
+        data=spec.data,
         restartable=spec.restartable,
         changes=changes,
     )
@@ -122,6 +123,7 @@ def judge_what_has_waited_too_long(state: State, event: TimerFired, turn: Turn[S
 def classified(state: State, event: FailureClassified, now_s: float) -> None:
     state.waiting.pop(event.job_id, None)
     blaming.note(state, event, now_s)
+    repeating.note(state, event, now_s)
 
 
 def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[State]) -> None:
@@ -136,6 +138,8 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
     turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
     if failure.observed is not None:
         blaming.suspect(state, failure.observed.node_id, turn)
+    if state.rules:
+        repeating.warn(state, history, turn)
     retrying.decide(state, event, history, failure, turn)
 
 

@@ -39,6 +39,8 @@ class History(msgspec.Struct, kw_only=True):
     """Attempts that vanished without an exit status (a node that rebooted)."""
     gpus: int = 1
     user: str = ""
+    data: list[str] = []
+    """Inputs that it names."""
     restartable: bool = False
     changes: Changes = msgspec.field(default_factory=Changes)
     gang: list[TaskPlacement] = []
@@ -58,6 +60,15 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     gpu_index: int | None
     """None: which GPU it was is not known."""
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that is a user's to mend."""
+
+    at_s: float
+    job_id: str
+    user: str
+    cause: str
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -82,6 +93,13 @@ class State(msgspec.Struct, kw_only=True):
     """{node id: host} of the nodes that are there."""
     blames: dict[str, list[Blame]] = {}
     """{node id: failures there that hardware is to blame for}, in order of time, of the last `blame_window_s`."""
+    repeats: dict[str, list[Repeat]] = {}
+    """{user: failures of the user's jobs that are the user's to mend}, likewise."""
+    inputs: dict[str, list[Repeat]] = {}
+    """{input: failures of jobs that name it and found it wrong}, likewise; of those that are not in quarantine."""
+    quarantined: dict[str, None] = {}
+    repeat_jobs: float = settings.default(OWNER, "repeat_jobs")
+    input_users: float = settings.default(OWNER, "input_users")
     blame_failures: float = settings.default(OWNER, "blame_failures")
     blame_window_s: float = settings.default(OWNER, "blame_window_s")
     retry_base_s: float = settings.default(OWNER, "retry_base_s")

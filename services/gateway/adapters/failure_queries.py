@@ -9,8 +9,12 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from services.gateway.adapters.tables import attempts, jobs
+from libs.contracts.jobs import JobSpec
+from services.gateway.adapters.tables import attempts, failure_notices, jobs
 from services.gateway.models.answers import FailureGroup
+
+WARNED_S = 86_400.0
+"""How long a user is warned of causes of which the user's jobs fail again and again."""
 
 
 class FailedBy(StrEnum):
@@ -110,3 +114,19 @@ def _group(key: str, trials: Sequence[Trial]) -> FailureGroup:
 def _percentile(ascending: Sequence[float], percent: int) -> float:
     """The smallest value that so many in a hundred do not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
+
+
+def warnings(connection: sa.Connection, spec: JobSpec, now_s: float) -> list[str]:
+    """What the user of a job should know before it runs: sentences."""
+    c = failure_notices.c
+    of_user = sa.and_(c.kind == "user", c.about == spec.user, c.said_s > now_s - WARNED_S)
+    of_input = sa.and_(c.kind == "input", c.about.in_(spec.data), c.holds)
+    query = sa.select(c.kind, c.about, c.message).where(sa.or_(of_user, of_input)).order_by(c.kind, c.about)
+    return [f"{row.kind} {row.about}: {row.message}" for row in connection.execute(query)]
+
+
+def in_quarantine(connection: sa.Connection) -> list[str]:
+    """The inputs that are in quarantine, ascending."""
+    c = failure_notices.c
+    query = sa.select(c.about).where(c.kind == "input", c.holds).order_by(c.about)
+    return [row.about for row in connection.execute(query)]

@@ -224,6 +224,9 @@ class Submitted(Answer):
     jobs: int = 1
     members: dict[str, str] = {}
     """Of a DAG: {name: id of the job}."""
+    warnings: list[str] = []
+    """What is known at the time of the answer and speaks against its success: causes of which jobs of its user failed
+    again and again, inputs in quarantine. Not said of DAGs."""
 
 
 class Requested(Answer):

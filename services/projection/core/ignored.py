@@ -20,6 +20,7 @@ from libs.contracts.failure_analysis import FailureObserved, GpuSuspected, NodeS
 from libs.contracts.gateway import (
     DeadLetterRetried,
     GroupChangeRequested,
+    InputReleaseRequested,
     JobSessionClosed,
     JobSessionOpened,
     LimitsRequested,
@@ -59,6 +60,7 @@ IGNORED: dict[type[Event], str] = {
     GroupChangeRequested: "asks for what the requests to its jobs tell",
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _COORDINATION,
+    InputReleaseRequested: "asks for what InputReleased tells",
     InterferenceDetected: _COORDINATION,
     JobMovable: "tells an ability of a task, which no column has",
     JobPacked: _BOOKS_OF_PLACEMENT,
