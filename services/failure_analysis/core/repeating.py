@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from libs.contracts.failure_analysis import FailureClassified, InputQuarantined, InputReleased, RepeatNoticed
 from libs.contracts.gateway import InputReleaseRequested
@@ -23,12 +23,13 @@ def note(state: State, event: FailureClassified, now_s: float) -> None:
         return
     failure = Repeat(at_s=now_s, job_id=event.job_id, user=history.user, cause=event.cause)
     since_s = now_s - state.blame_window_s
+    state.repeats, state.inputs = _recent(state.repeats, since_s), _recent(state.inputs, since_s)
     if history.user:
-        state.repeats[history.user] = _with(state.repeats.get(history.user, ()), failure, since_s)
+        state.repeats.setdefault(history.user, []).append(failure)
     if event.failure == WRONG_INPUT:
         for name in _at_fault(history.data, event.deciding_line):
             if name not in state.quarantined:
-                state.inputs[name] = _with(state.inputs.get(name, ()), failure, since_s)
+                state.inputs.setdefault(name, []).append(failure)
 
 
 def warn(state: State, history: History, turn: Turn[State]) -> None:
@@ -78,8 +79,9 @@ def input_released(state: State, event: InputReleased, now_s: float) -> None:
     state.quarantined.pop(event.input, None)
 
 
-def _with(before: Iterable[Repeat], failure: Repeat, since_s: float) -> list[Repeat]:
-    return [*(each for each in before if each.at_s > since_s), failure]
+def _recent(failures: Mapping[str, list[Repeat]], since_s: float) -> dict[str, list[Repeat]]:
+    kept = ((key, [each for each in found if each.at_s > since_s]) for key, found in failures.items())
+    return {key: found for key, found in kept if found}
 
 
 def _at_fault(data: Sequence[str], line: str) -> list[str]:
