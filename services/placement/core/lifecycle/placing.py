@@ -30,8 +30,8 @@ def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Seq
     Args:
         packed_with: jobs that may hold the same GPUs at the same time.
     """
-    why = avoiding.told_with(job, reason)
-    return JobPlaced(job_id=job.job_id, attempt=job.attempt, gang=gang, packed_with=list(packed_with), reason=why)
+    reason = avoiding.told_with(job, reason)
+    return JobPlaced(job_id=job.job_id, attempt=job.attempt, gang=gang, packed_with=list(packed_with), reason=reason)
 
 
 @tries(JobPlaced)
