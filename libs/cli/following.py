@@ -15,7 +15,7 @@ import typer
 from libs.cli.context import CANCELLED, DONE, FAILED, TIMED_OUT, USAGE, Gateway, client, fail
 from libs.cli.group_views import counts_of
 from libs.cli.listing import AsJson
-from libs.cli.output import Form, show_document
+from libs.cli.output import Form, is_terminal, show_document
 from libs.cli.references import Job, either, id_of
 from libs.client import Client
 from libs.client.client import FINAL
@@ -44,19 +44,28 @@ def logs(
     pass_on: PassOn = False,
     gateway: Gateway = None,
 ) -> None:
-    """A job's output; --exit-code waits for its end."""
+    """A job's output; --exit-code waits for its end. On a terminal, -f marks lines that say why the job fails."""
     with client(gateway) as cell:
         job_id = id_of(cell, job)
         since_s = time.time() - seconds(since) if since else None
-        write(cell, job_id, follow=follow, tail=tail, since_s=since_s, rank=rank)
+        write(cell, job_id, marks=follow and is_terminal(), follow=follow, tail=tail, since_s=since_s, rank=rank)
         if pass_on:
             sys.exit(exit_code(until(lambda: cell.job(job_id), ended)))
 
 
-def write(cell: Client, job_id: str, **filters: Any) -> None:
-    """A job's lines, each on the stream it was written to."""
+def write(cell: Client, job_id: str, *, marks: bool = False, **filters: Any) -> None:
+    """A job's lines, each on the stream it was written to; with marks behind those that say why it fails."""
+    mark = _marks() if marks else None
     for line in cell.logs(job_id, **filters):
         print(line["text"], file=sys.stderr if line["stream"] == "stderr" else sys.stdout, flush=True)
+        if mark is not None and (said := mark(line)):
+            tell(said)
+
+
+def _marks() -> Callable[[dict[str, Any]], str]:
+    from libs.cli.marks import Marks  # rules take half a second to load
+
+    return Marks().of
 
 
 def wait(

@@ -29,6 +29,7 @@ GROUPS = {
     "tenants": "tenants tenant",
     "dead_letters": "deadletter",
     "history": "history usage",
+    "failures": "failures",
     "audit": "replay diff state export",
     "coordination": "coordination",
     "interference": "interference",

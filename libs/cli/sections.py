@@ -15,8 +15,8 @@ SECTIONS = {
     "Sweeps": ("sweep sweeps", "search for hyper-parameters"),
     "Cluster": ("nodes gpus drain undrain tenants tenant policy settings", "what there is, and for which jobs"),
     "Log and audit": (
-        "history usage events deadletter profile replay coordination interference rehearse what-if diff state export "
-        "archive classify rules analyze",
+        "history usage failures events deadletter profile replay coordination interference rehearse what-if diff state "
+        "export archive classify rules analyze",
         "what has happened, and whether it had to",
     ),
     "Before anything runs": ("data solve simulate generate experiment reproduce", "data, policies and traces, tried"),

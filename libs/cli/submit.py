@@ -62,6 +62,8 @@ def submit(
 
 
 def _tell_accepted(accepted: dict[str, Any], *, as_json: bool) -> None:
+    for warning in accepted.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
     jobs = f"{counted(accepted['jobs'], 'job')}  " if accepted["url"].startswith("/v1/groups") else ""
     if as_json:
         show_document(accepted, Form.JSON)

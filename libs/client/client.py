@@ -293,6 +293,17 @@ class Client(Connection):
         """GPU time between two times, seconds since the epoch; `by`: `tenant`, `user`, `job` or `gpu-type`."""
         return self._ask("GET", "/v1/usage", params={"by": by, "since_s": since_s, "until_s": until_s})
 
+    def failures(self, by: str, *, since_s: float | None = None, until_s: float | None = None) -> Json:
+        """Failed attempts between two times, seconds since the epoch.
+
+        `by`: `reason`, `cause`, `user`, `tenant`, `node` or `input`.
+        """
+        return self._ask("GET", "/v1/failures", params={"by": by, "since_s": since_s, "until_s": until_s})
+
+    def release_input(self, name: str) -> Json:
+        """Let jobs run again that name an input in quarantine."""
+        return self._ask("POST", "/v1/failures/release", json={"input": name})
+
     def policy(self) -> Json:
         """The placement policy, and those available."""
         return self._ask("GET", "/v1/policy")

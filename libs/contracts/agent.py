@@ -115,6 +115,20 @@ class GpuRecovered(Event, frozen=True, kw_only=True):
     index: int
 
 
+@event("node.tested.v1", owner=OWNER, subject="node_id")
+class NodeTested(Event, frozen=True, kw_only=True):
+    """The agent has tried out GPUs of its node, because placement has asked for it (CheckGpus)."""
+
+    node_id: str
+    gpu_indices: list[int]
+    """That were tried out, ascending."""
+    failed: list[int]
+    """Those of them that did not do what they should."""
+    note: str = ""
+    """What was found of these; empty where all are well."""
+    took_s: float = 0.0
+
+
 @event("job.setting_up.v1", owner=OWNER, subject="job_id")
 class JobSettingUp(Event, frozen=True, kw_only=True):
     """The node prepares the environment of the attempt's task, which starts when that is done.

@@ -95,6 +95,68 @@ class FailureClassified(Event, frozen=True, kw_only=True):
     """Ranks whose own lines are consequences of this, ascending: a peer that has lost its connection, say."""
 
 
+@event("gpu.suspected.v1", owner=OWNER, subject="node_id")
+class GpuSuspected(Event, frozen=True, kw_only=True):
+    """Failures of several jobs name this GPU, each with a cause that hardware is to blame for; placement cordons it.
+
+    The failures that led here do not count again.
+    """
+
+    node_id: str
+    index: int
+    jobs: list[str]
+    """That have failed there, in the order of their failures."""
+    causes: list[str]
+    """Ascending."""
+    reason: Reason
+
+
+@event("node.suspected.v1", owner=OWNER, subject="node_id")
+class NodeSuspected(Event, frozen=True, kw_only=True):
+    """The same of a node, where the failures do not name one of its GPUs."""
+
+    node_id: str
+    jobs: list[str]
+    causes: list[str]
+    reason: Reason
+
+
+@event("failure.repeated.v1", owner=OWNER, subject="user")
+class RepeatNoticed(Event, frozen=True, kw_only=True):
+    """Several jobs of one user have failed of one cause that is the user's to mend; said at the next submission.
+
+    The failures that led here do not count again.
+    """
+
+    user: str
+    cause: str
+    jobs: list[str]
+    """In the order of their failures."""
+    reason: Reason
+
+
+@event("input.quarantined.v1", owner=OWNER, subject="input")
+class InputQuarantined(Event, frozen=True, kw_only=True):
+    """Jobs of several users have failed of one input: further jobs that name it are held until InputReleased."""
+
+    input: str
+    """As jobs name it in their `data`."""
+    jobs: list[str]
+    users: list[str]
+    """Both in the order of the failures."""
+    causes: list[str]
+    """Ascending."""
+    reason: Reason
+
+
+@event("input.released.v1", owner=OWNER, subject="input")
+class InputReleased(Event, frozen=True, kw_only=True):
+    """Jobs that name the input may run again."""
+
+    input: str
+    reason: Reason
+
+
 @event("retry.scheduled.v1", owner=OWNER, subject="job_id")
 class RetryScheduled(Event, frozen=True, kw_only=True):
     """The job is tried again: attempt `attempt` may start at `not_before_s`."""

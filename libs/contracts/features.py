@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 IMAGES = "images"
 """Tasks can be run in container images."""
 _DATA = "data:"
+_OTHER = "other_than:"
 DATA_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Of data that nodes have."""
 
@@ -18,6 +19,11 @@ DATA_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 def data(name: str) -> str:
     """The feature of a node that has the data set of this name."""
     return _DATA + name
+
+
+def other_than(node_id: str) -> str:
+    """The feature of all nodes but this one: for a job that is to avoid it. No node says that it has it."""
+    return _OTHER + node_id
 
 
 def data_variable(name: str) -> str:
@@ -31,12 +37,24 @@ def described(features: Iterable[str]) -> str:
     return " and ".join(words)
 
 
-def missing(needed: Sequence[str], there: Sequence[str]) -> list[str]:
-    """What is needed and is not there, in the order in which it is needed."""
-    return [feature for feature in needed if feature not in there]
+def missing(needed: Sequence[str], there: Sequence[str], node_id: str = "") -> list[str]:
+    """What is needed and is not there, in the order in which it is needed.
+
+    Args:
+        needed: features that a job needs.
+        there: features that a node says that it has.
+        node_id: of that node; empty: any node that is avoided is another one.
+    """
+    return [feature for feature in needed if feature not in there and not _is_other(feature, node_id)]
+
+
+def _is_other(feature: str, node_id: str) -> bool:
+    return feature.startswith(_OTHER) and feature != other_than(node_id)
 
 
 def _in_words(feature: str) -> str:
     if feature == IMAGES:
         return "a runner of container images"
+    if feature.startswith(_OTHER):
+        return f"another node than {feature.removeprefix(_OTHER)}"
     return f"data {feature.removeprefix(_DATA)}" if feature.startswith(_DATA) else feature

@@ -327,6 +327,14 @@ class DeadLetterRetried(Event, frozen=True, kw_only=True):
     requested_by: str
 
 
+@event("input.release_requested.v1", owner=OWNER, subject="input")
+class InputReleaseRequested(Event, frozen=True, kw_only=True):
+    """An input that is in quarantine is well again: InputReleased follows where it is in quarantine."""
+
+    input: str
+    requested_by: str
+
+
 @event("node.drain_requested.v1", owner=OWNER, subject="node_id")
 class NodeDrainRequested(Event, frozen=True, kw_only=True):
     """Give the node no new work and move away what runs there."""

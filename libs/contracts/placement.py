@@ -120,6 +120,28 @@ class JobPlaced(Event, frozen=True, kw_only=True):
     """Of the jobs that it has passed, the first that loses free GPUs by it where it would acquire them; empty: none."""
 
 
+@event("node.cordoned.v1", owner=OWNER, subject="node_id")
+class NodeCordoned(Event, frozen=True, kw_only=True):
+    """Nothing new is placed on these GPUs: they are suspected to be broken. Jobs that hold them go on.
+
+    The node's agent is asked to test them (CheckGpus); NodeReturned ends this.
+    """
+
+    node_id: str
+    gpu_indices: list[int]
+    """Ascending."""
+    reason: Reason
+
+
+@event("node.returned.v1", owner=OWNER, subject="node_id")
+class NodeReturned(Event, frozen=True, kw_only=True):
+    """Cordoned GPUs may be used again: they have passed their test, or an operator says so."""
+
+    node_id: str
+    gpu_indices: list[int]
+    reason: Reason
+
+
 @event("job.preempted.v1", owner=OWNER, subject="job_id")
 class JobPreempted(Event, frozen=True, kw_only=True):
     """The attempt is taken off its GPUs (drain, lost node) and goes back to the queue; no retry is used up."""
@@ -496,6 +518,15 @@ class StateSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     port: int
     first_rank: int
     """The states of the ranks from here to the next source's first."""
+
+
+@event("node.check.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)
+class CheckGpus(Event, frozen=True, kw_only=True):
+    """Try out these GPUs, for a short time; NodeTested answers."""
+
+    node_id: str
+    gpu_indices: list[int]
+    reason: Reason
 
 
 @event("task.restore.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)

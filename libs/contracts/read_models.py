@@ -201,6 +201,10 @@ class AttemptRow(Row, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     failure: str | None = None
+    """The reason, when failure analysis has judged it; `cause` is finer, and empty where the outcome says it all."""
+    cause: str = ""
+    failed_on: str = ""
+    """The node of the rank whose line decided, as far as lines were followed; else of the task that failed first."""
     reason: str = ""
     message: str = ""
     version: int = 0
@@ -450,6 +454,23 @@ class SettingRow(Row, kw_only=True):
     version: int = 0
 
 
+class FailureNoticeRow(Row, kw_only=True):
+    """What users are warned of at a submission: causes of which their jobs fail again and again, wrong inputs."""
+
+    table = "failure_notices"
+    key = ("kind", "about")
+
+    kind: str
+    """`user` or `input`."""
+    about: str
+    """The user, or the input as jobs name it."""
+    message: str
+    said_s: float
+    holds: bool = False
+    """It is an input in quarantine."""
+    version: int = 0
+
+
 class ReportRow(Row, kw_only=True):
     """One number that a job's script has reported (`MetricsReported`): a point of a learning curve."""
 
@@ -583,6 +604,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     EventCountRow,
     ProfileRow,
     SettingRow,
+    FailureNoticeRow,
     ReportRow,
     SweepRow,
     TrialRow,

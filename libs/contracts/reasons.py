@@ -34,6 +34,8 @@ class PendingReason:
     ON_HOLD = "OnHold"
     DEPENDENCY_NOT_MET = "DependencyNotMet"
     """It waits for other jobs to end."""
+    INPUT_QUARANTINED = "InputQuarantined"
+    """Jobs of several users have failed of data that it names; an operator releases them."""
     ARRAY_LIMIT = "ArrayLimit"
     """As many jobs of its array as the user allows at once have been let through and have not ended."""
     TRIAL_PENDING = "TrialPending"

@@ -75,6 +75,16 @@ SETTINGS = (
     Setting("failure_analysis", "retry_base_s", 2.0, "Delay before the first retry; doubled for each further one"),
     Setting("failure_analysis", "retry_cap_s", 300.0, "Longest delay before a retry"),
     Setting(
+        "failure_analysis", "blame_failures", 3.0, "Jobs that fail of a GPU or a node until it is suspected (0: never)"
+    ),
+    Setting("failure_analysis", "blame_window_s", 86_400.0, "How long such a failure counts"),
+    Setting(
+        "failure_analysis", "repeat_jobs", 3.0, "Jobs of a user that fail of one cause until it is said (0: never)"
+    ),
+    Setting(
+        "failure_analysis", "input_users", 2.0, "Users whose jobs fail of one input until it is quarantined (0: never)"
+    ),
+    Setting(
         "failure_analysis",
         "lines_patience_s",
         30.0,

@@ -19,6 +19,7 @@ from libs.contracts.bad_input import BadInput
 from libs.failures.package import package_files
 
 FILE = "consequences.yaml"
+BLAME = "blame.yaml"
 _ANY = "*"
 
 
@@ -105,6 +106,17 @@ def consequence_of(cause: str, retry_can_help: bool, own: Mapping[str, str]) -> 
 def without_change(retry_can_help: bool) -> Consequence:
     """What is left where a job must not be changed, or cannot be any further."""
     return Consequence.LATER if retry_can_help else Consequence.NEVER
+
+
+@cache
+def _blamed() -> dict[str, str]:
+    named = yaml.safe_load(files(libs.failures).joinpath(BLAME).read_text("utf-8"))
+    return dict.fromkeys(named, Consequence.ELSEWHERE)
+
+
+def blames_hardware(cause: str) -> bool:
+    """Whether a failure of this cause speaks against the GPU or the node where it happened (`blame.yaml`)."""
+    return _looked_up(cause, _blamed()) is not None and consequence_of(cause, True, {}) is Consequence.ELSEWHERE
 
 
 def _looked_up(cause: str, table: Mapping[str, str]) -> str | None:

@@ -78,6 +78,11 @@ def _ranges(indices: list[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
+def _named(node_id: str, indices: list[int]) -> str:
+    """GPUs by their names."""
+    return f"{plural(len(indices), 'GPU')} {', '.join(f'{node_id}:{index}' for index in indices)}"
+
+
 def _how(exit_code: int | None, signal: int | None) -> str:
     return f"signal {signal}" if signal is not None else f"exit code {exit_code}"
 
@@ -202,6 +207,11 @@ def _(e: gateway.SettingChanged) -> str:
 @_on(gateway.DeadLetterRetried)
 def _(e: gateway.DeadLetterRetried) -> str:
     return f"{e.requested_by or 'an operator'} gives {e.service} the record {e.record} once more"
+
+
+@_on(gateway.InputReleaseRequested)
+def _(e: gateway.InputReleaseRequested) -> str:
+    return f"{e.requested_by} says that input {e.input} is well again"
 
 
 @_on(gateway.NodeDrainRequested)
@@ -422,6 +432,21 @@ def _(e: placement.SetComputeShare) -> str:
     return f"order to {e.node_id}: attempt {e.attempt} has {bound} of each GPU's time"
 
 
+@_on(placement.NodeCordoned)
+def _(e: placement.NodeCordoned) -> str:
+    return f"nothing new is placed on {_named(e.node_id, e.gpu_indices)}: {e.reason.message}"
+
+
+@_on(placement.NodeReturned)
+def _(e: placement.NodeReturned) -> str:
+    return f"{_named(e.node_id, e.gpu_indices)} may be used again: {e.reason.message}"
+
+
+@_on(placement.CheckGpus)
+def _(e: placement.CheckGpus) -> str:
+    return f"{_named(e.node_id, e.gpu_indices)} are to be tested"
+
+
 @_on(placement.JobPreempted)
 def _(e: placement.JobPreempted) -> str:
     return f"attempt {e.attempt} is taken off its GPUs: {e.reason.message}"
@@ -485,6 +510,13 @@ def _(e: agent.NodeLeaving) -> str:
 @_on(agent.NodeLeft)
 def _(e: agent.NodeLeft) -> str:
     return f"node {e.node_id} leaves{f': {e.note}' if e.note else ''}"
+
+
+@_on(agent.NodeTested)
+def _(e: agent.NodeTested) -> str:
+    if e.failed:
+        return f"{_named(e.node_id, e.failed)} failed a test: {e.note}"
+    return f"{_named(e.node_id, e.gpu_indices)} passed a test"
 
 
 @_on(agent.GpuUnhealthy)
@@ -690,6 +722,31 @@ def _(e: failure_analysis.FailureObserved) -> str:
 def _(e: failure_analysis.FailureClassified) -> str:
     where = f" ({e.where})" if e.where else ""
     return f"attempt {e.attempt} failed of {e.failure} ({e.category}); decided by: {e.deciding_line}{where}"
+
+
+@_on(failure_analysis.GpuSuspected)
+def _(e: failure_analysis.GpuSuspected) -> str:
+    return f"GPU {e.node_id}:{e.index} is suspected: {e.reason.message}"
+
+
+@_on(failure_analysis.NodeSuspected)
+def _(e: failure_analysis.NodeSuspected) -> str:
+    return f"node {e.node_id} is suspected: {e.reason.message}"
+
+
+@_on(failure_analysis.RepeatNoticed)
+def _(e: failure_analysis.RepeatNoticed) -> str:
+    return f"jobs of user {e.user} fail again and again: {e.reason.message}"
+
+
+@_on(failure_analysis.InputQuarantined)
+def _(e: failure_analysis.InputQuarantined) -> str:
+    return f"jobs that name input {e.input} are held from here on: {e.reason.message}"
+
+
+@_on(failure_analysis.InputReleased)
+def _(e: failure_analysis.InputReleased) -> str:
+    return f"jobs that name input {e.input} may run again: {e.reason.message}"
 
 
 @_on(failure_analysis.RetryScheduled)

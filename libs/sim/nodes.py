@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeaving, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeaving, NodeLeft, NodeTested
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
+from libs.contracts.placement import CheckGpus
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.handover import gpus_taken
@@ -166,6 +167,9 @@ class Node:
         self._look()
 
     def _take(self, order: Event) -> None:
+        if isinstance(order, CheckGpus):
+            failed = [index for index in order.gpu_indices if index in self._unhealthy]
+            self._link.tell(NodeTested(node_id=self.node_id, gpu_indices=order.gpu_indices, failed=failed))
         if isinstance(order, Order):
             task = apply_order(self.tasks, order)
             if task is not None:

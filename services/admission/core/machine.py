@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import NodeJoined, NodeLeft
-from libs.contracts.failure_analysis import JobAbandoned
+from libs.contracts.failure_analysis import InputQuarantined, InputReleased, JobAbandoned
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
@@ -22,7 +22,7 @@ from libs.contracts.placement import JobCancelled, JobSucceeded
 from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Turn
 from services.admission.core.fit import NeverFits, judge
-from services.admission.core.order import array_limit, never_met, not_met
+from services.admission.core.order import array_limit, never_met, not_met, quarantined
 from services.admission.core.state import Group, Pending, State
 from services.admission.core.table import machine
 from services.admission.core.trials import next_wakeup, order_trial, say_it_failed
@@ -141,6 +141,25 @@ def say_again(state: State, event: JobResumeRequested | JobCancelRequested, turn
     _look_at(state, [event.job_id], turn)
 
 
+@machine.evolves(InputQuarantined)
+def input_quarantined(state: State, event: InputQuarantined, now_s: float) -> None:
+    state.quarantined[event.input] = event.reason.message
+
+
+@machine.evolves(InputReleased)
+def input_released(state: State, event: InputReleased, now_s: float) -> list[str]:
+    """The jobs that name it."""
+    state.quarantined.pop(event.input, None)
+    named = [job_id for job_id, pending in state.pending.items() if event.input in pending.spec.data]
+    state.put_off(named)
+    return named
+
+
+@machine.decides(InputReleased)
+def let_those_go_that_name_it(state: State, event: InputReleased, turn: Turn[State]) -> None:
+    _look_at(state, turn.changed, turn)
+
+
 @machine.evolves(JobSucceeded)
 def succeeded(state: State, event: JobSucceeded, now_s: float) -> list[str]:
     """The jobs for which something has changed."""
@@ -194,6 +213,8 @@ def _verdict(state: State, job_id: str, pending: Pending, turn: Turn[State]) -> 
         touched = turn.emit(JobRejected(job_id=job_id, reason=never_met(pending)))
     elif pending.missing:
         turn.emit(JobHeldBack(job_id=job_id, reason=not_met(pending)))
+    elif named := {name: state.quarantined[name] for name in pending.spec.data if name in state.quarantined}:
+        turn.emit(JobHeldBack(job_id=job_id, reason=quarantined(named)))
     elif (group := state.group_of(pending)) is None or not group.is_full:
         order_trial(state, job_id, pending.spec, turn)
         touched = turn.emit(JobAdmitted(job_id=job_id, reason=fit))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from libs.contracts.groups import Condition
 from libs.contracts.reasons import DEPENDENCY_NEVER_MET, PendingReason, Reason
 from libs.kernel.words import counted
@@ -26,6 +28,16 @@ def not_met(pending: Pending) -> Reason:
 def never_met(pending: Pending) -> Reason:
     """What the job waits for can never be."""
     return Reason(code=DEPENDENCY_NEVER_MET, message=pending.broken)
+
+
+def quarantined(named: Mapping[str, str]) -> Reason:
+    """The job names inputs that are in quarantine.
+
+    Args:
+        named: {input: why it is there}.
+    """
+    said = "; ".join(f"input {name} is in quarantine: {why}" for name, why in named.items())
+    return Reason(code=PendingReason.INPUT_QUARANTINED, message=said, numbers={"inputs": len(named)})
 
 
 def array_limit(pending: Pending, group: Group) -> Reason:

@@ -106,6 +106,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{id of an array or a DAG: what is known of it}."""
     waiters: dict[str, dict[str, None]] = {}
     """{id: the pending jobs that wait for its end, in order of arrival}."""
+    quarantined: dict[str, str] = {}
+    """{input in quarantine: why, as a sentence}: jobs that name one are held back."""
     ends: dict[str, bool] = {}
     """{id: whether it succeeded} of the latest ends of jobs, arrays and DAGs, the oldest first."""
 

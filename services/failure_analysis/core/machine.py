@@ -23,7 +23,7 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobP
 from libs.contracts.reasons import Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
-from services.failure_analysis.core import retrying
+from services.failure_analysis.core import blaming, repeating, retrying
 from services.failure_analysis.core.classify import BY_LINES, Failure, classify
 from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT, next_attempt
 from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
@@ -41,7 +41,14 @@ def next_wakeup(state: State) -> float | None:
 def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
     spec = event.spec
     changes = Changes(allowed=spec.changeable, memory_bytes=spec.memory_bytes, allocator=spec.env.get(ALLOCATOR, ""))
-    history = History(max_retries=spec.max_retries, gpus=spec.gpus.count, restartable=spec.restartable, changes=changes)
+    history = History(
+        max_retries=spec.max_retries,
+        gpus=spec.gpus.count,
+        user=spec.user,
+        data=spec.data,
+        restartable=spec.restartable,
+        changes=changes,
+    )
     state.jobs.setdefault(event.job_id, history)
 
 
@@ -128,6 +135,8 @@ def classified(state: State, event: FailureClassified, now_s: float) -> None:
     if history is not None and history.tried is not None and event.failure in EXCUSED:
         history.excused = history.tried
         history.failures -= 1
+    blaming.note(state, event, now_s)
+    repeating.note(state, event, now_s)
 
 
 @machine.decides(TrialPassed)
@@ -151,6 +160,10 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
         observed=told if told is not None and told.attempt == event.attempt else None,
     )
     turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
+    if failure.observed is not None:
+        blaming.suspect(state, failure.observed.node_id, turn)
+    if state.rules:
+        repeating.warn(state, history, turn)
     if history.excused is None:
         retrying.decide(state, event, history, failure, turn)
 

@@ -42,6 +42,9 @@ class History(msgspec.Struct, kw_only=True):
     excused: int | None = None
     """The same, when the failure of the trial says nothing of the job: admission has the word first."""
     gpus: int = 1
+    user: str = ""
+    data: list[str] = []
+    """Inputs that it names."""
     restartable: bool = False
     changes: Changes = msgspec.field(default_factory=Changes)
     gang: list[TaskPlacement] = []
@@ -50,6 +53,26 @@ class History(msgspec.Struct, kw_only=True):
     """Nodes that its next attempt avoids, ascending."""
     observed: FailureObserved | None = None
     """What the lines of its attempt have told last."""
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that hardware is to blame for."""
+
+    at_s: float
+    job_id: str
+    user: str
+    cause: str
+    gpu_index: int | None
+    """None: which GPU it was is not known."""
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that is a user's to mend."""
+
+    at_s: float
+    job_id: str
+    user: str
+    cause: str
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -72,6 +95,17 @@ class State(msgspec.Struct, kw_only=True):
     """The operators' own table (`libs/failures/consequences.py`)."""
     hosts: dict[str, Host] = {}
     """{node id: host} of the nodes that are there."""
+    blames: dict[str, list[Blame]] = {}
+    """{node id: failures there that hardware is to blame for}, in order of time, of the last `blame_window_s`."""
+    repeats: dict[str, list[Repeat]] = {}
+    """{user: failures of the user's jobs that are the user's to mend}, likewise."""
+    inputs: dict[str, list[Repeat]] = {}
+    """{input: failures of jobs that name it and found it wrong}, likewise; of those that are not in quarantine."""
+    quarantined: dict[str, None] = {}
+    repeat_jobs: float = settings.default(OWNER, "repeat_jobs")
+    input_users: float = settings.default(OWNER, "input_users")
+    blame_failures: float = settings.default(OWNER, "blame_failures")
+    blame_window_s: float = settings.default(OWNER, "blame_window_s")
     retry_base_s: float = settings.default(OWNER, "retry_base_s")
     retry_cap_s: float = settings.default(OWNER, "retry_cap_s")
     lines_patience_s: float = settings.default(OWNER, "lines_patience_s")

@@ -177,6 +177,38 @@ class UseList(Answer):
     until_s: float
 
 
+class FailureGroup(Answer):
+    """Failed attempts with something in common: a row of Table 6 of the Philly study (ATC'19), for this cell."""
+
+    key: str
+    """The reason, cause, user, tenant, node or input; empty: not judged yet, or not known."""
+    trials: int
+    """Attempts that failed."""
+    jobs: int
+    users: int
+    p50_s: float
+    """Time to failure, from the placement of an attempt to its end; the 50th percentile."""
+    p90_s: float
+    p95_s: float
+    gpus_1: int
+    """Of the attempts, those with 1 GPU."""
+    gpus_2_to_4: int
+    gpus_above_4: int
+    gpu_s: float
+    """GPU time of the attempts, in GPU seconds."""
+
+
+class FailureList(Answer):
+    """What has failed within a stretch of time, the most attempts first."""
+
+    items: list[FailureGroup]
+    trials: int
+    """Attempts that failed; one with several inputs is in several groups."""
+    gpu_s: float
+    since_s: float
+    until_s: float
+
+
 class Submitted(Answer):
     """A job, an array or a DAG that was accepted. The same for a repeated request."""
 
@@ -192,6 +224,9 @@ class Submitted(Answer):
     jobs: int = 1
     members: dict[str, str] = {}
     """Of a DAG: {name: id of the job}."""
+    warnings: list[str] = []
+    """What is known at the time of the answer and speaks against its success: causes of which jobs of its user failed
+    again and again, inputs in quarantine. Not said of DAGs."""
 
 
 class Requested(Answer):
@@ -686,5 +721,6 @@ ANSWERS: tuple[type[Answer], ...] = (
     Tenant,
     UploadLimits,
     UseList,
+    FailureList,
     Why,
 )

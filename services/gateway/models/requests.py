@@ -89,6 +89,14 @@ class DrainRequest(Strict):
     now: Annotated[bool, Field(description="Jobs that would start again from zero leave at once, too.")] = False
 
 
+class ReleaseRequest(Strict):
+    """An input that is to leave quarantine."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"input": "/data/train.csv"}]})
+
+    input: Annotated[str, Field(min_length=1, max_length=4096, description="As jobs name it in their `data`.")]
+
+
 Response = Literal["tell", "stop", "requeue"]
 OnAlarm = Annotated[Response | None, Field(description="What is done about such a job; null: as it is.")]
 

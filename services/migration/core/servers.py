@@ -7,6 +7,7 @@ from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLea
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import OWNER
+from libs.contracts.placement import NodeCordoned, NodeReturned
 from services.migration.core.assignments import look_soon
 from services.migration.core.state import Server, State
 from services.migration.core.table import machine
@@ -45,6 +46,16 @@ def gpu_unhealthy(state: State, event: GpuUnhealthy, now_s: float) -> None:
 @machine.evolves(GpuRecovered)
 def gpu_recovered(state: State, event: GpuRecovered, now_s: float) -> None:
     state.servers[event.node_id].unhealthy.pop(event.index, None)
+
+
+@machine.evolves(NodeCordoned, NodeReturned)
+def cordoned(state: State, event: NodeCordoned | NodeReturned, now_s: float) -> None:
+    server = state.servers[event.node_id]
+    for index in event.gpu_indices:
+        if isinstance(event, NodeCordoned):
+            server.unhealthy[index] = None
+        else:
+            server.unhealthy.pop(index, None)
 
 
 @machine.evolves(PolicyChanged)

@@ -153,7 +153,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     def servers_for(self, job: Job, closed: Iterable[str] = ()) -> Servers:
         """The same without those that lack a feature that the job needs. What is left beside the GPUs of the others is
         another question (`promises.open_to`)."""
-        return self.servers([*closed, *lacking(self.nodes.values(), job.spec.needs)])
+        return self.servers([*closed, *lacking(self.nodes.values(), job.needs)])
 
     @cached_property
     def promises(self) -> dict[str, Amount]:

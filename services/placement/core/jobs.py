@@ -16,6 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.cluster import TaskPlacement, width_of
+from libs.contracts.features import other_than
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import Role
 from libs.contracts.reasons import Reason
@@ -211,6 +212,8 @@ class Job(msgspec.Struct, kw_only=True):
     """It could be the owner of its GPUs, and quota has not answered yet: nothing else gets them until then."""
     expelled_by: dict[str, None] = {}
     """Owners that it has slowed down: it does not go beside them again."""
+    avoided: list[str] = []
+    """Nodes where it is not placed, because it has failed there: while others can take it."""
     since_s: float = 0.0
     """When its attempt was given the GPUs that it has, or gave them up."""
     cancellation: Cancellation | None = None
@@ -234,6 +237,13 @@ class Job(msgspec.Struct, kw_only=True):
     profile: Profile = msgspec.field(default_factory=Profile)
     trial: Trial | None = None
     """Its attempts are its trial; None: it has none, or that is over."""
+
+    @property
+    def needs(self) -> list[str]:
+        """Features that every node must have where it is placed."""
+        if not self.avoided:
+            return self.spec.needs
+        return [*self.spec.needs, *map(other_than, self.avoided)]
 
     @property
     def widths(self) -> list[int]:
@@ -279,7 +289,8 @@ class Job(msgspec.Struct, kw_only=True):
         """Jobs of the same shape fit in the same places."""
         spec = self.spec
         gpus, host = spec.gpus, f"/{spec.cpus or 0}/{spec.memory_bytes or 0}" if spec.is_host_bound else ""
-        beside = f"{host}/{','.join(spec.needs)}" if spec.needs else host
+        needs = self.needs
+        beside = f"{host}/{','.join(needs)}" if needs else host
         if not gpus.types and not gpus.excluded_types:
             return f"{gpus.count}/{gpus.max_nodes}//{beside}"
         return f"{gpus.count}/{gpus.max_nodes}/{','.join(gpus.types)}/{','.join(gpus.excluded_types)}{beside}"

@@ -13,6 +13,7 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.introspection import GpuLoadChanged, HostProfiled, NodeLost
 from libs.contracts.migration import NodeDrained
+from libs.contracts.placement import NodeCordoned, NodeReturned
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
 from services.projection.core.fold import At, on
 from services.projection.core.rows import Rows
@@ -151,6 +152,17 @@ def gpu_health(rows: Rows, event: GpuUnhealthy | GpuRecovered, at: At) -> None:
         gpu.note = event.note if isinstance(event, GpuUnhealthy) else ""
         gpu.version = at.offset
         rows.put(gpu)
+
+
+@on(NodeCordoned, NodeReturned)
+def cordon(rows: Rows, event: NodeCordoned | NodeReturned, at: At) -> None:
+    for index in event.gpu_indices:
+        gpu = rows.get(GpuRow, f"{event.node_id}:{index}")
+        if gpu is not None:
+            gpu.healthy = isinstance(event, NodeReturned)
+            gpu.note = event.reason.message if isinstance(event, NodeCordoned) else ""
+            gpu.version = at.offset
+            rows.put(gpu)
 
 
 @on(TenantConfigured)

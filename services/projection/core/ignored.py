@@ -14,12 +14,14 @@ from libs.contracts.agent import (
     MemoryLimitChanged,
     MemoryTraded,
     NodeLeaving,
+    NodeTested,
 )
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureObserved, RulesLoaded
+from libs.contracts.failure_analysis import FailureObserved, GpuSuspected, NodeSuspected, RulesLoaded
 from libs.contracts.gateway import (
     DeadLetterRetried,
     GroupChangeRequested,
+    InputReleaseRequested,
     JobSessionClosed,
     JobSessionOpened,
     LimitsRequested,
@@ -45,6 +47,7 @@ from libs.contracts.runtime import ServiceStarted, TimerFired
 _COORDINATION = "is about jobs that share GPUs, which no column tells yet"
 _BOOKS_OF_PLACEMENT = "belongs to placement's books; what it means for a job is told by JobPlaced or TimeSliceStarted"
 _BEFORE_THE_MOVE = "is about a move's destination, which has no row before JobMoved"
+_BEFORE_THE_CORDON = "suspects; NodeCordoned, which follows, changes the rows"
 
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
@@ -54,9 +57,11 @@ IGNORED: dict[type[Event], str] = {
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",
     DestinationReserved: _BEFORE_THE_MOVE,
     FailureObserved: "tells of a line; FailureClassified, which follows, has the columns",
+    GpuSuspected: _BEFORE_THE_CORDON,
     GroupChangeRequested: "asks for what the requests to its jobs tell",
     GuestExpelled: "says why a guest leaves; its suspension or preemption follows",
     GuestMisbehaved: _COORDINATION,
+    InputReleaseRequested: "asks for what InputReleased tells",
     InterferenceDetected: _COORDINATION,
     JobMovable: "tells an ability of a task, which no column has",
     JobPacked: _BOOKS_OF_PLACEMENT,
@@ -73,6 +78,8 @@ IGNORED: dict[type[Event], str] = {
     MigrationAssessed: "measures a move that is over, which no column has",
     MoveAbandoned: _BEFORE_THE_MOVE,
     NodeLeaving: "announces that NodeLeft comes; its jobs are told to leave by JobPreempted",
+    NodeSuspected: _BEFORE_THE_CORDON,
+    NodeTested: "tells what was found; NodeReturned follows where all is well",
     PackFailed: _BOOKS_OF_PLACEMENT,
     PackSucceeded: _BOOKS_OF_PLACEMENT,
     QuotaReclaimed: "says which jobs give borrowed GPUs back; what becomes of each is told by its own events",

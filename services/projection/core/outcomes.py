@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
+from libs.contracts.failure_analysis import (
+    FailureClassified,
+    InputQuarantined,
+    InputReleased,
+    JobAbandoned,
+    RepeatNoticed,
+    RetryScheduled,
+)
 from libs.contracts.placement import AttemptFailed, JobCancelled, JobSucceeded
-from libs.contracts.read_models import AttemptRow, JobRow
+from libs.contracts.read_models import AttemptRow, FailureNoticeRow, JobRow
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
 from services.projection.core.states import end_attempt, finish, live_job, take, withdraw_grant
@@ -20,6 +27,10 @@ def attempt_failed(rows: Rows, event: AttemptFailed, at: At) -> None:
     explain(job, event.reason, at)
     withdraw_grant(rows, job, at)
     end_attempt(rows, job, event.attempt, event, at)
+    attempt = rows.get(AttemptRow, event.job_id, event.attempt)
+    if attempt is not None:
+        attempt.failed_on = event.node_id
+        rows.put(attempt)
 
 
 @on(FailureClassified)
@@ -33,8 +44,32 @@ def classified(rows: Rows, event: FailureClassified, at: At) -> None:
     rows.put(job)
     attempt = rows.get(AttemptRow, event.job_id, event.attempt)
     if attempt is not None:
-        attempt.failure, attempt.version = event.failure, at.offset
+        attempt.failure, attempt.cause, attempt.version = event.failure, event.cause, at.offset
+        attempt.failed_on = event.node_id or attempt.failed_on
         rows.put(attempt)
+
+
+@on(RepeatNoticed, InputQuarantined)
+def noticed(rows: Rows, event: RepeatNoticed | InputQuarantined, at: At) -> None:
+    of_input = isinstance(event, InputQuarantined)
+    rows.put(
+        FailureNoticeRow(
+            kind="input" if of_input else "user",
+            about=event.subject,
+            message=event.reason.message,
+            said_s=at.time_s,
+            holds=of_input,
+            version=at.offset,
+        )
+    )
+
+
+@on(InputReleased)
+def input_released(rows: Rows, event: InputReleased, at: At) -> None:
+    notice = rows.get(FailureNoticeRow, "input", event.input)
+    if notice is not None:
+        notice.holds, notice.message, notice.version = False, event.reason.message, at.offset
+        rows.put(notice)
 
 
 @on(RetryScheduled)

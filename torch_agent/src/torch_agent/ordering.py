@@ -10,6 +10,7 @@ from libs.bus import codec
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
+from libs.contracts.placement import CheckGpus
 from libs.contracts.wire import Undecodable
 from libs.node.task import Order
 
@@ -24,7 +25,7 @@ async def orders_partition(bus: Bus, node_id: str) -> Partition:
 
 
 async def follow_orders(
-    bus: Bus, partition: Partition, node_id: str, start: int, take: Callable[[list[Order], int], None]
+    bus: Bus, partition: Partition, node_id: str, start: int, take: Callable[[list[Order | CheckGpus], int], None]
 ) -> None:
     """Hand orders to `take(orders, offset behind them)` for ever; outages of the log are waited for.
 
@@ -50,7 +51,7 @@ async def follow_orders(
             await asyncio.sleep(RETRY_S)
 
 
-def order_for(message: Message, node_id: str) -> Order | None:
+def order_for(message: Message, node_id: str) -> Order | CheckGpus | None:
     """The order, if it is for this node; a record that is no order is reported and passed over."""
     if message.key != node_id:
         return None
@@ -59,4 +60,4 @@ def order_for(message: Message, node_id: str) -> Order | None:
     except Undecodable as error:
         log.error("an order cannot be read: %s", error)
         return None
-    return event if isinstance(event, Order) else None
+    return event if isinstance(event, Order | CheckGpus) else None

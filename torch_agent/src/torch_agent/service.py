@@ -18,6 +18,7 @@ from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsN
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
+from libs.contracts.placement import CheckGpus
 from libs.coordination.settings import Settings
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.node.task import LEAVING_PATIENCE_S, Order
@@ -48,6 +49,7 @@ from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
+from torch_agent.trials import Trials
 
 log = logging.getLogger("torch_agent")
 
@@ -138,8 +140,11 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     supervision.adopt()
     partition = await orders_partition(bus, options.node_id)
 
-    def take(orders: list[Order], position: int) -> None:
-        supervision.take(orders, position)
+    trials = Trials(options.node_id, gpus, report)
+
+    def take(orders: list[Order | CheckGpus], position: int) -> None:
+        supervision.take([order for order in orders if not isinstance(order, CheckGpus)], position)
+        trials.take([order for order in orders if isinstance(order, CheckGpus)])
         coordinator.wake()
 
     telemetry = Telemetry(
@@ -161,6 +166,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.show(bounds.look, BOUNDS_LOOK_S)),
         asyncio.create_task(supervision.show(sharing.look, SHARING_LOOK_S)),
         asyncio.create_task(coordinator.run(supervision)),
+        asyncio.create_task(trials.run()),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]

@@ -13,7 +13,7 @@ N = TypeVar("N")
 
 def has(node: Node, needs: Sequence[str]) -> bool:
     """Whether the server has all of these features."""
-    return not needs or not missing(needs, node.features)
+    return not needs or not missing(needs, node.features, node.node_id)
 
 
 def lacking(nodes: Iterable[Node], needs: Sequence[str]) -> Iterator[str]:

@@ -60,6 +60,10 @@ class Node(msgspec.Struct, kw_only=True):
     """Whether a running task's share of the GPU's time can be changed."""
     spill_bytes: int = 0
     """Memory of the host for what guests have to take off the GPUs."""
+    avoided_by: list[str] = []
+    """Ids of the jobs that are not placed here, because they have failed here."""
+    cordoned: dict[int, bool] = {}
+    """{index of a GPU that nothing new is placed on, because it is suspected: whether it works, as far as is known}."""
 
     @property
     def usable(self) -> bool:
@@ -100,9 +104,27 @@ class Node(msgspec.Struct, kw_only=True):
         return True
 
     def set_health(self, index: int, *, healthy: bool) -> None:
-        """A GPU fails or recovers."""
+        """A GPU fails or recovers; one that is cordoned stays so."""
+        if index in self.cordoned:
+            self.cordoned[index] = healthy
+            return
         working = self.healthy.setdefault(self.gpus[index].gpu_type, [])
         if healthy and index not in working:
             insort(working, index)
         elif not healthy and index in working:
             working.remove(index)
+
+    def cordon(self, indices: Iterable[int]) -> None:
+        """Nothing new is placed on these GPUs."""
+        for index in indices:
+            if index not in self.cordoned:
+                works = self.is_healthy(index)
+                self.set_health(index, healthy=False)
+                self.cordoned[index] = works
+
+    def lift_cordon(self, indices: Iterable[int]) -> None:
+        """These GPUs may be used again, if they work."""
+        for index in indices:
+            works = self.cordoned.pop(index, None)
+            if works:
+                self.set_health(index, healthy=True)

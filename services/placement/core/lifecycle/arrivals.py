@@ -11,6 +11,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, profile_before
+from services.placement.core.lifecycle import avoiding
 from services.placement.core.lifecycle.placing import forget
 from services.placement.core.lifecycle.queue import enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
@@ -43,6 +44,7 @@ def retry_scheduled(cell: Cell, event: RetryScheduled, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
     if job is not None and job.phase is Phase.FAILED:
         job.phase = Phase.WAITING
+        avoiding.change(cell, job, event)
 
 
 @machine.decides(JobAdmitted, RetryScheduled)
@@ -60,6 +62,7 @@ def granted(cell: Cell, event: QuotaGranted | OpportunityGranted, now_s: float) 
         return
     job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
     job.opportunistic = isinstance(event, OpportunityGranted)
+    avoiding.lift_if_needed(cell, job)
     if not job.held:
         enqueue(cell, job)
 

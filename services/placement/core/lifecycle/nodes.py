@@ -10,6 +10,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.jobs import Job, Phase, TaskExit
+from services.placement.core.lifecycle import avoiding, cordoning
 from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
 from services.placement.core.lifecycle.current import expects
 from services.placement.core.lifecycle.moving.handing_over import give_up
@@ -56,7 +57,10 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         scales_memory=event.scales_memory,
         scales_compute=event.scales_compute,
         spill_bytes=event.spill_bytes,
+        avoided_by=known.avoided_by if known is not None else [],
     )
+    if known is not None:
+        cell.nodes[event.node_id].cordon(index for index in known.cordoned if index < len(gpus))
     cell.changed(event.node_id)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
     for job in cell.jobs.values():
@@ -73,6 +77,7 @@ def settle_tasks(cell: Cell, event: NodeJoined, turn: Turn[Cell]) -> Look:
     for ref in event.tasks:
         if not expects(cell, event.node_id, ref.job_id, ref.attempt):
             turn.emit(stop_stale(cell, event.node_id, ref.job_id, ref.attempt))
+    cordoning.ask_again(cell, event.node_id, turn)
     reason = Reason(code="TaskLost", message=f"the agent of {event.node_id} restarted and its task is gone")
     _requeue_losers(cell, event.node_id, reason, turn)
     return Look()
@@ -124,6 +129,7 @@ def drain_requested(cell: Cell, event: NodeDrainRequested, now_s: float) -> None
     if event.node_id in cell.nodes:
         cell.nodes[event.node_id].draining = True
         cell.changed(event.node_id)
+        avoiding.reconsider(cell)
 
 
 @machine.evolves(NodeUndrainRequested)
@@ -149,6 +155,8 @@ def look_again(
     event: NodeDrainRequested | NodeUndrainRequested | GpuUnhealthy | GpuRecovered,
     turn: Turn[Cell],
 ) -> Look:
+    if isinstance(event, NodeUndrainRequested):
+        cordoning.give_back(cell, event, turn)
     return Look()
 
 
@@ -163,6 +171,7 @@ def _take_away(cell: Cell, event: NodeLost | NodeLeft | NodeLeaving) -> bool:
         return False
     node.present = False
     cell.changed(event.node_id)
+    avoiding.reconsider(cell)
     for job in cell.jobs.values():
         if job.move is not None and any(task.node_id == event.node_id for task in job.move.gang):
             job.move.gone[event.node_id] = None
@@ -200,3 +209,4 @@ def _set_health(cell: Cell, node_id: str, index: int, *, healthy: bool) -> None:
     if node is not None and index < len(node.gpus):
         node.set_health(index, healthy=healthy)
         cell.changed(node_id)
+        avoiding.reconsider(cell)

@@ -14,6 +14,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
+from services.placement.core.lifecycle import avoiding
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
@@ -42,6 +43,7 @@ def placed(job: Job, gang: list[TaskPlacement], reason: Reason, packed_with: Seq
     Args:
         packed_with: jobs that may hold the same GPUs at the same time.
     """
+    reason = avoiding.told_with(job, reason)
     return JobPlaced(job_id=job.job_id, attempt=job.attempt, gang=gang, packed_with=list(packed_with), reason=reason)
 
 
@@ -64,7 +66,7 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
         if not node.are_healthy(task.gpu_indices):
             sick = next(index for index in task.gpu_indices if not node.is_healthy(index))
             return f"GPU {task.node_id}:{sick} is not healthy"
-        if lacks := missing(cell.jobs[event.job_id].spec.needs, node.features):
+        if lacks := missing(cell.jobs[event.job_id].needs, node.features, node.node_id):
             return f"node {task.node_id} has not {described(lacks)}"
     return shortage(cell, [(cell.jobs[event.job_id], event.gang)])
 
@@ -210,6 +212,7 @@ def forget(cell: Cell, job: Job, now_s: float) -> None:
     cell.acquiring.pop(job.job_id, None)
     withdraw(cell, job)
     clear_attempt(cell, job, now_s)
+    avoiding.avoid(cell, job, [])
     for listener in heard_by(job):
         listener.ended(cell, job)
     del cell.jobs[job.job_id]

@@ -47,7 +47,7 @@ def servers_besides(cell: Cell, job: Job, reservations: Iterable[Reservation]) -
     if not reserved:
         return open_to(cell, job)
     nodes = ((cell.nodes[node_id], of_type) for node_id, of_type in reserved.items() if cell.nodes[node_id].usable)
-    few = [without(node, of_type) for node, of_type in with_all(nodes, job.spec.needs)]
+    few = [without(node, of_type) for node, of_type in with_all(nodes, job.needs)]
     return open_to(cell, job, Together(cell.servers_for(job, closed=reserved), Listed(few)), reservations)
 
 

@@ -130,23 +130,27 @@ def why_no_server(cell: Cell, job: Job) -> Reason | None:
 def _lacks_features(cell: Cell, job: Job) -> bool:
     """Whether the job would fit on all usable servers were they empty, and does not on those with its features."""
     request = job.spec.gpus
-    if not job.spec.needs or gangs.capacity(request, open_to(cell, job)) >= request.count:
+    if not job.needs or gangs.capacity(request, open_to(cell, job)) >= request.count:
         return False
     return gangs.capacity(request, open_to(cell, job, cell.servers())) >= request.count
 
 
 def _lacking(cell: Cell, job: Job, numbers: dict[str, Number]) -> Reason:
     """What is missing, and where: at most five servers."""
-    needs, healthy = job.spec.needs, gangs.capacity(job.spec.gpus, open_to(cell, job))
+    needs, healthy = job.needs, gangs.capacity(job.spec.gpus, open_to(cell, job))
     found = f"{counted(healthy, 'GPU')} of one type{beside_them(job.spec)}"
-    without = [node for node in cell.nodes.values() if node.usable and not has(node, needs)]
+    lacks = {
+        node.node_id: missing(needs, node.features, node.node_id)
+        for node in cell.nodes.values()
+        if node.usable and not has(node, needs)
+    }
     return Reason(
         code=PendingReason.FEATURE_MISSING,
         message=f"needs {described(needs)}; usable nodes that have this have {found}",
         numbers={**numbers, "healthy_gpus": healthy},
         rejected=[
-            Rejected(what=node.node_id, code="Lacks", numbers={"needs": described(missing(needs, node.features))})
-            for node in without[:5]
+            Rejected(what=node_id, code="Lacks", numbers={"needs": described(features)})
+            for node_id, features in list(lacks.items())[:5]
         ],
     )
 

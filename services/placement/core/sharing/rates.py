@@ -28,7 +28,7 @@ def rates(cell: Cell, job: Job, gpu_types: list[str]) -> dict[str, float]:
     tried yet counts like the best one that has.
     """
     acceptable = job.spec.gpus.acceptable(gpu_types)
-    if job.spec.needs:
+    if job.needs:
         able = cell.servers_for(job).types()
         acceptable = [gpu_type for gpu_type in acceptable if gpu_type in able]
     known = job.spec.throughputs or cell.known.rates.get(configuration_of(job))

@@ -68,7 +68,7 @@ def _destination(cell: Cell, job: Job, event: MigrationStarted) -> list[TaskPlac
         for node in cell.nodes.values()
         if node.usable and (node.node_id in event.to_nodes if event.to_nodes else node.node_id not in event.from_nodes)
     ]
-    able = [node for node in nodes if has(node, job.spec.needs)]
+    able = [node for node in nodes if has(node, job.needs)]
     fit = gangs.best_fit(job.request, elsewhere(cell, job, Listed(unreserved(cell, able))))
     return fit.gang if fit is not None else None
 

@@ -63,7 +63,7 @@ class Domain:
 
     def can_hold(self, job: Job) -> bool:
         """Whether the job fits here when all residents are suspended."""
-        able = [node for node in self.nodes if has(node, job.spec.needs)]
+        able = [node for node in self.nodes if has(node, job.needs)]
         return gangs.can_hold(job.spec.gpus, when_empty(job, Listed(able)))
 
 

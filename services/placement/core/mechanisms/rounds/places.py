@@ -114,7 +114,7 @@ class Board:
 
     def needs(self, assignment: Assignment) -> list[str]:
         """Features that the row's jobs need of their servers."""
-        found = [feature for job_id in assignment.jobs for feature in self._cell.jobs[job_id].spec.needs]
+        found = [feature for job_id in assignment.jobs for feature in self._cell.jobs[job_id].needs]
         return list(dict.fromkeys(found))
 
     def suits(self, gang: list[TaskPlacement], assignment: Assignment) -> bool:

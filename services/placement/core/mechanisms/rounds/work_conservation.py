@@ -156,7 +156,7 @@ def _best(job: Job, known: Mapping[str, float], idle: Idle) -> gangs.Fit | None:
     """On the type where the job is fastest; among equals where most is idle."""
     counts = {gpu_type: sum(len(indices) for _, indices in servers) for gpu_type, servers in idle.items()}
     by_choice = sorted(known, key=lambda t: (-known[t], -counts[t], t))
-    needs = job.spec.needs
+    needs = job.needs
     fits = (gangs.best_of_type(job.spec.gpus, each, with_all(idle[each], needs)) for each in by_choice)
     return next((fit for fit in fits if fit is not None), None)
 

@@ -39,7 +39,7 @@ class ByAffinity:
         index = self._indices.get(affinity)
         if index is None:
             return None
-        able = index.without(lacking(index.nodes.values(), job.spec.needs))
+        able = index.without(lacking(index.nodes.values(), job.needs))
         return gangs.best_fit(job.spec.gpus, open_to(self._cell, job, able))
 
 

@@ -89,8 +89,13 @@ class Heights:
 
 
 def _make(domain: Domain) -> Make:
-    servers = ((_gpus(node), node.cpus, node.memory_bytes, tuple(node.features)) for node in domain.nodes)
+    servers = ((_gpus(node), node.cpus, node.memory_bytes, _features(node)) for node in domain.nodes)
     return tuple(sorted(servers))
+
+
+def _features(node: Node) -> tuple[str, ...]:
+    """With its name, where a job avoids it: then no other is like it."""
+    return (*node.features, node.node_id) if node.avoided_by else tuple(node.features)
 
 
 def _gpus(node: Node) -> tuple[tuple[str, int], ...]:

@@ -110,7 +110,7 @@ def _first_with_room(cell: Cell, servers: list[_Server], job: Job) -> tuple[_Ser
     """The first server where the job gets its GPUs, and what that takes."""
     for server in servers:
         accepted = server.gpu_type in gangs.accepted_types(job.spec.gpus, Listed([server.node]))
-        if accepted and has(server.node, job.spec.needs):
+        if accepted and has(server.node, job.needs):
             steps = _steps_on(cell, server, job)
             if steps is not None:
                 return server, steps

@@ -113,7 +113,7 @@ def _place_of(domain: Domain, job: Job, free: FreeGpus, ledger: Ledger) -> list[
 
 
 def _new_place(domain: Domain, job: Job, free: FreeGpus, ledger: Ledger) -> list[TaskPlacement] | None:
-    nodes = [node for node in domain.nodes if node.usable and has(node, job.spec.needs)]
+    nodes = [node for node in domain.nodes if node.usable and has(node, job.needs)]
     for gpu_type in gangs.accepted_types(job.spec.gpus, Listed(nodes)):
         offered = [
             (node, indices)
