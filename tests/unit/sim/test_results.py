@@ -85,7 +85,7 @@ def test_waiting_for_quota_is_fair_share_delay():
 
 
 def test_more_than_a_tenants_guarantee_is_fair_share_delay_and_less_is_fragmentation_delay():
-    """GPUs beyond the guarantee are lent while nothing else needs them; to wait for more of them is fair-share delay."""
+    """GPUs beyond the guarantee are lent while nothing else needs them; to wait for more is fair-share delay."""
     scenario = Scenario().servers(v100=2)
     for name in ("own", "other"):
         scenario.tenant(name, None, guarantees={"any": 1})
