@@ -205,7 +205,7 @@ def _run_time_s(gpus: int, part: float) -> float:
     times = RUN_TIMES_MIN[_size_of(gpus)]
     for (low, shorter), (high, longer) in pairwise(zip(MARKS, times, strict=True)):
         if part <= high:
-            return 60.0 * shorter * (longer / shorter) ** ((part - low) / (high - low))
+            return 60.0 * shorter * math.pow(longer / shorter, (part - low) / (high - low))
     return 60.0 * times[-1]
 
 

@@ -17,7 +17,7 @@ from libs.inspect.convergence import curves_of
 from libs.inspect.logs import Log
 from libs.lifecycle import Lives
 from libs.lifecycle.books import Attempt, Holding
-from libs.policies.queueing.philly import PHILLY
+from libs.policies.table import POLICIES
 from libs.studies.philly.loads import loads_of
 from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
 
@@ -69,7 +69,7 @@ class _Walk:
         if isinstance(event, JobArrived):
             self._asked.setdefault(event.job_id, (event.spec.gpus.count, event.spec.user))
         elif isinstance(event, PolicyChanged):
-            self._counts_passed = event.policy == PHILLY.name
+            self._counts_passed = event.policy in POLICIES and POLICIES[event.policy].acquires
         elif isinstance(event, JobPlaced) and self._counts_passed:
             passed_gpus, _ = self._asked.get(event.passed, (0, ""))
             self.starts.append(Start(passed_gpus, bool(event.delays)))
