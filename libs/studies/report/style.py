@@ -31,6 +31,10 @@ POLICY_COLOURS = {
     "isolated": "#7b8794",
     "backfill": "#3d4a5c",
     "strict_fifo": "#94653b",
+    "antman": "#b8436b",
+    "capacity scheduler": "#3d4a5c",
+    "capacity scheduler that preempts": "#7b8794",
+    "packing with known profiles": "#6f8f1f",
 }
 CATEGORIES = (
     "#1f5fa8",
