@@ -32,9 +32,9 @@ POLICY_COLOURS = {
     "backfill": "#3d4a5c",
     "strict_fifo": "#94653b",
     "antman": "#b8436b",
-    "capacity scheduler": "#3d4a5c",
-    "capacity scheduler that preempts": "#7b8794",
-    "packing with known profiles": "#6f8f1f",
+    "capacity scheduler": "#22303f",
+    "capacity scheduler that preempts": "#8f9bb3",
+    "packing with known profiles": "#a3b13a",
 }
 CATEGORIES = (
     "#1f5fa8",
