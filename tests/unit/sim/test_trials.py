@@ -55,6 +55,11 @@ def test_what_comes_later_or_is_not_of_the_program_alone_happens_to_the_gang(lat
     assert simulation.outcomes["wide"].gpu_s > 8 * 100.0
 
 
+def test_what_does_not_compile_is_found_in_the_trial_whatever_time_was_drawn():
+    broken = "  File \"train.py\", line 3\n    if True\n           ^\nSyntaxError: expected ':'"
+    assert widths(ran(doom(broken, 3000.0))) == [1]
+
+
 def test_a_job_that_is_no_wider_has_none():
     assert widths(ran(above=8)) == [8]
 
