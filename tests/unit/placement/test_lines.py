@@ -83,14 +83,14 @@ def test_what_a_job_is_told_holds_at_the_end_of_the_pass():
     case.wake()
     while "spread" not in case.placed:
         case.wake()
-    case.submit("gang", GpuRequest(count=2, max_nodes=1))
+    case.submit("gang", 2)
     case.submit("one")
     case.exit("spread")
     said = case.exit("spread", "n2")
     assert case.placed[-1] == "one"
     assert told(said) == [], "it was told that fewer GPUs are free than it needs, and so it is"
     case.exit("one")
-    assert told(case.decided(JobQueued))[-1] == ("gang", PendingReason.GANG_FRAGMENTED, "", True)
+    assert told(case.decided(JobQueued))[-1] == ("gang", PendingReason.LOCALITY_RELAXING, "", True)
 
 
 def test_behind_a_gang_for_which_gpus_are_kept_the_gang_is_named():
