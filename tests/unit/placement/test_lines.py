@@ -1,5 +1,7 @@
 """What waiting jobs are told under a policy that queues: one of each line its cause, the others that it goes first."""
 
+from collections.abc import Sequence
+
 from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobPriorityChanged, PolicyChanged
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import JobQueued
@@ -10,7 +12,7 @@ from tests.unit.placement.placement_case import PlacementCase
 BEHIND, TOO_FEW = PendingReason.BEHIND, PendingReason.INSUFFICIENT_GPUS
 
 
-def told(events: list[object]) -> list[tuple[str, str, str, bool]]:
+def told(events: Sequence[object]) -> list[tuple[str, str, str, bool]]:
     """(job, cause, the job that it is behind, whether it leads its line) of each JobQueued."""
     return [(e.job_id, e.reason.code, e.behind, e.leads) for e in events if isinstance(e, JobQueued)]
 
