@@ -82,9 +82,9 @@ class Bursting:
             assert not isinstance(fact, JobExited), fact
 
     async def leaves_to_guest(self) -> None:
-        """Until the owner has so little that the guest has all that it wants."""
+        """Until the owner has so little that all of these bursts exceed it."""
         folder = self._case.task_folder("owner") / "pages"
-        while (limit := current_allowance(folder)[1].memory_limit_bytes) is None or limit > CAPACITY - GUEST_MB * MB:
+        while (limit := current_allowance(folder)[1].memory_limit_bytes) is None or limit > 0.9 * SMALLEST * CAPACITY:
             await asyncio.sleep(0.02)
 
     async def burst(self, part: float) -> MemoryBurst:
