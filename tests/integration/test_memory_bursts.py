@@ -155,6 +155,8 @@ def most_allowed(steps: Iterator[tuple[float, dict[str, Any], dict[str, Any]]]) 
     return allowed, had, count
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(3 * 3600)  # a thousand of them, some seconds each
 async def test_owners_are_whole_again_after_bursts(tmp_path: Path):
     environment = {"SANJAYA_PEAK_S": "1"}
     async with AgentCase(tmp_path, virtual_gpus=1, gpu_memory_bytes=CAPACITY, environment=environment) as case:

@@ -147,11 +147,13 @@ def _change_limits(training: Training, chance: random.Random) -> None:
     assert (found.host_bytes, at) == (0, MOST), "all is home within two mini-batches"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_losses_are_the_same_to_the_bit_whatever_the_limit_is(tmp_path: Path, library: Path, script: str):
     has_changing_limits(tmp_path, library, EXAMPLES / script, "--steps", str(STEPS))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 def test_so_are_those_of_a_hugging_face_trainer(tmp_path: Path, library: Path):
     arguments = ("--max_steps", str(STEPS), "--width", "20000")
