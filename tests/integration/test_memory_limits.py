@@ -134,11 +134,11 @@ def _change_limits(training: Training, chance: random.Random) -> None:
         assert found.device_bytes <= limit + BLOCK_BYTES, f"{part:.0%}: cached blocks are gone first"
         in_use = found.device_bytes - found.cached_bytes + found.host_bytes
         assert found.demand_bytes >= in_use > 0
-        if part < 0.9:
+        if part < 0.75:  # under a limit no block is larger than its tensor: a little less is needed
             assert found.minibatch_host_bytes > 0, "the limit binds"
         if part >= 1.15:
             assert found.host_bytes == 0, "all is home"
-        had += part < 0.9
+        had += part < 0.75
     assert had > CHANGES // 4
     training.limit(None)
     at += WHOLE
