@@ -135,7 +135,7 @@ def _change_limits(training: Training, chance: random.Random) -> None:
         in_use = found.device_bytes - found.cached_bytes + found.host_bytes
         assert found.demand_bytes >= in_use > 0
         if part < 0.75:  # under a limit no block is larger than its tensor: a little less is needed
-            assert found.minibatch_host_bytes > 0, "the limit binds"
+            assert max(found.host_bytes, found.minibatch_host_bytes) > 0, "the limit binds"
         if part >= 1.15:
             assert found.host_bytes == 0, "all is home"
         had += part < 0.75
