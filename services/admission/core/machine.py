@@ -23,7 +23,7 @@ from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Machine, Turn
 from services.admission.core.fit import NeverFits, judge
 from services.admission.core.order import array_limit, never_met, not_met
-from services.admission.core.state import Group, Pending, State
+from services.admission.core.state import Group, Pending, Share, State
 
 machine: Machine[State] = Machine(OWNER)
 
@@ -46,6 +46,9 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
     state.limits.pop(event.tenant, None)
     if event.gpu_limit is not None:
         state.limits[event.tenant] = event.gpu_limit
+    state.shares.pop(event.tenant, None)
+    if event.parent or event.limits or event.per_user:
+        state.shares[event.tenant] = Share(parent=event.parent, limits=event.limits, per_user=event.per_user)
 
 
 @machine.evolves(PolicyChanged)

@@ -329,3 +329,12 @@ def test_a_drained_node_takes_nothing_new():
     case.give(NodeDrainRequested(node_id="n1", note="", requested_by="op"))
     assert only(case.submit("a1", 4, "a"), QuotaGranted)
     assert only(case.submit("b1", 1, "b"), QuotaDeferred).reason.code == PendingReason.INSUFFICIENT_GPUS
+
+
+def test_what_was_granted_before_types_counted_counts_where_there_is_room():
+    case = Clusters(0)
+    case.give(node("k", 1, gpu_type="k80"))
+    case.give(node("v", 4))
+    case.submit("early", 4, "a")
+    case.tenant("b", guarantees={"v100": 2})
+    assert only(case.submit("b1", 2, "b"), QuotaReclaimed).victims[0].job_id == "early"
