@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.admission import JobAdmitted
-from libs.contracts.agent import NodeLeft
+from libs.contracts.agent import NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, SettingChanged, TenantConfigured
@@ -314,11 +314,12 @@ def test_a_change_takes_effect_at_the_next_decision():
     assert case.replica.state.tenants["a"].guaranteed_gpus == 0, "the gang of four does not fit into two"
 
 
-def test_borrowers_give_way_to_a_job_that_has_lost_its_node():
+@pytest.mark.parametrize("cls", [NodeLeft, NodeLeaving])
+def test_borrowers_give_way_to_a_job_that_has_lost_its_node(cls: type[NodeLeft] | type[NodeLeaving]):
     case = Clusters(8, a=4, b=0)
     case.run("lent", 4, "b")
     case.run("own", 4, "a")
-    case.give(NodeLeft(node_id="n1", incarnation=1, note=""))
+    case.give(cls(node_id="n1", incarnation=1, note=""))
     assert case.victims() == [], "the job is still to leave the node"
     case.give(JobQueued(job_id="own", attempt=2, reason=SAID))
     assert [(e.job_id, e.victims[0].job_id) for e in case.decided(QuotaReclaimed)] == [("own", "lent")]
