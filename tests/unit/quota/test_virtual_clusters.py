@@ -339,3 +339,11 @@ def test_what_was_granted_before_types_counted_counts_where_there_is_room():
     case.submit("early", 4, "a")
     case.tenant("b", guarantees={"v100": 2})
     assert only(case.submit("b1", 2, "b"), QuotaReclaimed).victims[0].job_id == "early"
+
+
+def test_an_earlier_job_of_the_same_tenant_is_no_victim():
+    case = Clusters(8, a=5)
+    case.run("own", 4, "a")
+    case.run("lent", 4, "a")
+    assert only(case.submit("small", 1, "a"), QuotaDeferred).reason.code == PendingReason.INSUFFICIENT_GPUS
+    assert case.victims() == [], "it would stand before the other one again"
