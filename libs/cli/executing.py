@@ -58,8 +58,6 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
     began = time.perf_counter()
     simulation.run()
     document = document_of(simulation, spec, time.perf_counter() - began)
-    if simulation.world.shared is not None:
-        document["sharing"] = simulation.world.shared.close().document()
     if spec.keep_intervals:
         held = intervals_of(simulation.log.control, simulation.cluster, simulation.now_s)
         document["intervals"] = to_rows(held)

@@ -149,7 +149,7 @@ def reproduce(
         ("--trace", trace, "philly"),
         ("--reduced", reduced or None, "antman"),
     ):
-        if given is not None and paper not in (takes, ALL_PAPERS):
+        if given is not None and paper != takes and (paper != ALL_PAPERS or option == "--reduced"):
             fail(f"{option}: the study of {paper} has inputs of its own; that of {takes} takes it", USAGE)
     if full and reduced:
         fail("--full and --reduced: expected one of them", USAGE)

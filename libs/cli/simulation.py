@@ -134,10 +134,12 @@ def _profile_every_s(choice: Choice) -> float | None:
 
 
 def document_of(simulation: Simulation, choice: Choice, wall_s: float) -> dict[str, Any]:
-    """The result of a run that has ended, as `simulation-result/1`."""
-    return simulation.result(
+    """The result of a run that has ended, as `simulation-result/1`; with how GPUs were used, where that was played."""
+    document = simulation.result(
         policy=choice.policy, options=choice.named(), wall_s=round(wall_s, 3), cost_per_hour=COST_PER_HOUR
     )
+    shared = simulation.world.shared
+    return document if shared is None else document | {"sharing": shared.close().document()}
 
 
 def run(

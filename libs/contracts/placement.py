@@ -73,7 +73,7 @@ class GangReserved(Event, frozen=True, kw_only=True):
     until_s: float | None = None
     """When they are given back if the gang has not all of them; None: never."""
     try_number: int = 0
-    """The how manieth try to acquire GPUs it is; 0: the policy knows no tries."""
+    """Number of the try to acquire GPUs, from 1; 0: the policy knows no tries."""
     relaxed: str = ""
     """What the gang accepts by now (`Locality`), in small letters; empty where the policy knows no tries."""
 
@@ -88,7 +88,7 @@ class GangReleased(Event, frozen=True, kw_only=True):
     gpus_held: int = 0
     """What the gang had acquired, where the time was over."""
     try_number: int = 0
-    """The how manieth try that was, as GangReserved has said; 0: the time was not over."""
+    """Number of the try, as GangReserved has said it; 0: the time was not over."""
     retry_s: float | None = None
     """When the gang tries again; None: the time was not over."""
 

@@ -346,11 +346,11 @@ def _arrived_elsewhere(life: Life, event: MigrationCompleted, at: At) -> None:
     life.books.migrations += 1
 
 
-@_measured(TrialOrdered)
+@_on(TrialOrdered)
 def _tries(life: Life, event: TrialOrdered, at: At) -> None:
     life.books.tries(at.time_s, in_trial=True)
 
 
-@_measured(TrialPassed, TrialSkipped)
+@_on(TrialPassed, TrialSkipped)
 def _tries_no_more(life: Life, event: TrialPassed | TrialSkipped, at: At) -> None:
     life.books.tries(at.time_s, in_trial=False)

@@ -47,6 +47,8 @@ class Policy:
     """Whether running jobs are moved for no other reason than to be better off elsewhere."""
     by_quota: bool = False
     """Whether jobs go by how much of their tenants' quotas is in use, before priority and arrival."""
+    acquires: bool = False
+    """Whether gangs acquire GPUs close together for a while, give them back, and accept less after some tries."""
     brings_guests: bool = False
     """Whether opportunistic jobs run as guests beside those that it places, unless it is said that they do not."""
     packs_on_trial: bool = False

@@ -72,23 +72,28 @@ _EXIT_CODE, _SIGNAL, _STDERR = WAYS_TO_FAIL[0]
 _AT_THE_END = Doom(at_ratio=1.0, exit_code=_EXIT_CODE, signal=_SIGNAL, stderr_tail=_STDERR)
 """A failure that another attempt may help against: a trace says nothing of its reason."""
 
+FOUND_BEFORE = ("syntax_error", "import_error")
+"""Reasons that are found before the script of a trial is run."""
 EARLY_S = 300.0
 """A program that fails within this time has failed at its start, as far as a trial goes."""
 
 
 def shows_in_trial(doom: Doom, trial: Attempt) -> bool:
     """Whether a failure that is drawn for a whole attempt happens in the job's trial: it comes early, and the program
-    is the cause, which no number of GPUs changes."""
+    is the cause, which no number of GPUs changes. What does not compile or cannot be imported is found in any case."""
+    reason, category = _cause_of(doom.exit_code, doom.signal, doom.stderr_tail)
+    if reason in FOUND_BEFORE:
+        return True
     after_s = doom.after_s
     if after_s is None:
         after_s = doom.at_ratio * trial.job.total / trial.rate_alone if trial.rate_alone > 0 else 0.0
-    return after_s < EARLY_S and _is_own(doom.exit_code, doom.signal, doom.stderr_tail)
+    return after_s < EARLY_S and category == "user"
 
 
 @cache
-def _is_own(exit_code: int | None, signal: int | None, stderr_tail: str) -> bool:
-    """Whether the program is the cause."""
+def _cause_of(exit_code: int | None, signal: int | None, stderr_tail: str) -> tuple[str, str]:
+    """The reason of such a failure, and its category; both empty where nothing is known."""
     classifier = Classifier(package_rules())
     classifier.feed(stderr_tail)
     verdict = classifier.verdict(Ended(exit_code=exit_code, signal=signal))
-    return verdict is not None and verdict.category == "user"
+    return (verdict.reason, verdict.category) if verdict is not None else ("", "")

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim import optimizer as optimizer_module
 from torch_agent.harness import hooks
+from torch_agent.harness.listening import listen_to_training
 
 from tests.bench.report import Report
 
@@ -66,8 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as pages:
         os.environ["SANJAYA_HARNESS_DIR"] = pages
         harness = hooks.Harness(torch, pages)
-        hooks._hook_optimizers(torch, harness)
-        hooks._hook_backward(torch, harness)
+        listen_to_training(torch, harness)
         hooked_backward = torch.Tensor.backward
         optimizer_hooks = optimizer_module._global_optimizer_post_hooks
         installed = dict(optimizer_hooks)

@@ -88,7 +88,7 @@ def a_day(guests: str) -> tuple[Simulation, float, float]:
 
 
 def measure_guests() -> dict[str, Any]:
-    """What guests add to a day; each of the two twice, the second with all situations known to the coordinator's memo."""
+    """What guests add to a day. Each of the two is played twice: the second time all situations are known already."""
     runs = {guests: [a_day(guests) for _ in range(2)] for guests in ("none", "antman")}
     found: dict[str, Any] = {"jobs": DAY_JOBS, "gpus": DAY_GPUS}
     for guests, ((first, first_s, first_cpu_s), (second, second_s, second_cpu_s)) in runs.items():

@@ -44,11 +44,14 @@ def measured(simulation: Simulation, wide: set[str]) -> dict[str, Any]:
     """What is compared."""
     said = [each.event for each in simulation.log.control]
     in_trial = {(e.job_id, e.attempt): e.trial for e in said if isinstance(e, AttemptFailed)}
+    jobs_in_trial = {job_id for (job_id, _), trial in in_trial.items() if trial}
     own = [e for e in said if isinstance(e, FailureClassified) and e.category == "user" and e.job_id in wide]
     outcomes = simulation.outcomes
     return {
         "failures_by_program": len(own),
         "of_them_in_trials": sum(in_trial[e.job_id, e.attempt] for e in own),
+        "jobs_failed_by_program": len({e.job_id for e in own}),
+        "jobs_failed_by_program_in_trials": len({e.job_id for e in own} & jobs_in_trial),
         "median_wait_s": round(median(outcome.queue_s for outcome in outcomes.values()), 1),
         "median_wait_wide_s": round(median(outcomes[job_id].queue_s for job_id in wide), 1),
         "gpu_hours": round(sum(outcome.gpu_s for outcome in outcomes.values()) / 3600),

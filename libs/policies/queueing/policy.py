@@ -19,7 +19,5 @@ class QueuePolicy(Policy):
     """Whether the walk goes on behind a job that does not fit."""
     reservations: int
     """How many gangs that do not fit may have GPUs reserved at a time."""
-    acquires: bool = False
-    """Whether gangs acquire GPUs close together for a while, give them back, and accept less after some tries."""
     reserves_at_once: bool = False
     """Whether a gang need not have waited for `reserve_after_s` before."""

@@ -30,7 +30,7 @@ QUIET_S = 1.0
 """No limit has changed for so long: memory is settled."""
 LONGEST_S = 120.0
 """A stage in which limits do not come to rest ends then."""
-CLIMB_S, MEASURED_S = 20.0, 40.0
+CLIMB_S, MEASURED_S = 10.0, 20.0
 """So long shares grow, and so long they are measured after that."""
 TRADES_S, TRADE_PERIOD_S = 1200.0, 1.0
 """Guests without an owner trade memory at most once a minute: that is followed for so long, in longer steps."""
@@ -116,7 +116,7 @@ def traded(capacity_bytes: int, guests: tuple[Demand, ...], for_s: float = TRADE
 
 def _settled(owner: Demand, guests: tuple[Demand, ...], limits: Limits) -> Stage:
     """Speeds with these limits, and with the share that the ledger grants in the mean."""
-    owner_speed, taken = granted(owner.minibatch_s, owner.busy_ratio, _two_digits(competition(owner, guests)))
+    owner_speed, taken = granted(owner.minibatch_s, owner.busy_ratio, _rounded(competition(owner, guests)))
     speeds = of_guests(owner, guests, taken)
     slower = [guest.speed_with(limit) for guest, limit in zip(guests, limits, strict=True)]
     found = tuple(round(a * b, 6) for a, b in zip(speeds, slower, strict=True))
@@ -145,9 +145,9 @@ def _limits(capacity_bytes: int, owner: Demand, guests: tuple[Demand, ...]) -> L
     return _Episode(capacity_bytes, owner, guests, News.NONE, None).stages()[-1].limits
 
 
-def _two_digits(value: float) -> float:
-    """Rounded, so that situations that hardly differ are one."""
-    return float(f"{value:.1e}")
+def _rounded(against: float) -> float:
+    """To a power of two: by its target the ledger grants what costs the same, whichever the guests."""
+    return 2.0 ** round(math.log2(against)) if against > 0 else 0.0
 
 
 def _step(state: Coordination, capacity_bytes: int, tasks: Sequence[Task], now_s: float) -> bool:

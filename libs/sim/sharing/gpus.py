@@ -41,7 +41,9 @@ class _State:
     since_s: float = 0.0
     turn: int = 0
     kept: dict[Key, int] = field(default_factory=dict)
-    """Of `UMEM`: memory that each has taken."""
+    """Of `UMEM`: memory that each has taken,"""
+    asked: dict[Key, int] = field(default_factory=dict)
+    """and the most that it has asked for: what it did not get then, it does not get later."""
     lacking: dict[Key, int] = field(default_factory=dict)
     """Of `PACK`: bytes that jobs wanted last and did not get."""
 
@@ -149,10 +151,14 @@ class SharedGpus:
     def _unguarded(self, state: _State, present: Sequence[Present]) -> Stage:
         """Jobs that nothing holds back; under `UMEM` those that came first keep the memory that they have."""
         speeds = packed([each.demand for each in present])
-        state.kept = {key: kept for key, kept in state.kept.items() if key in {each.key for each in present}}
+        there = {each.key for each in present}
+        state.kept = {key: kept for key, kept in state.kept.items() if key in there}
+        state.asked = {key: asked for key, asked in state.asked.items() if key in there}
         for place, each in enumerate(present if self._beside is Beside.UMEM else ()):
-            kept, left = state.kept.get(each.key, 0), state.capacity_bytes - sum(state.kept.values())
-            state.kept[each.key] = max(kept, min(kept + left, each.demand.memory_bytes))
+            wanted, left = each.demand.memory_bytes, state.capacity_bytes - sum(state.kept.values())
+            if wanted > state.asked.get(each.key, -1):
+                state.kept[each.key] = min(state.kept.get(each.key, 0) + left, wanted)
+                state.asked[each.key] = wanted
             speeds[place] *= each.demand.speed_with(state.kept[each.key])
         with_owner = state.owner is not None
         guests = speeds[1:] if with_owner else speeds

@@ -31,6 +31,10 @@ POLICY_COLOURS = {
     "isolated": "#7b8794",
     "backfill": "#3d4a5c",
     "strict_fifo": "#94653b",
+    "antman": "#b8436b",
+    "capacity scheduler": "#22303f",
+    "capacity scheduler that preempts": "#8f9bb3",
+    "packing with known profiles": "#a3b13a",
 }
 CATEGORIES = (
     "#1f5fa8",

@@ -33,6 +33,7 @@ def _lines(
     *,
     up: str,
     percent: bool = True,
+    joined: bool = True,
 ) -> Drawing:
     """Curves on axes side by side; the paper's points as crosses on each."""
     with styled():
@@ -40,7 +41,7 @@ def _lines(
         for place, (axes, (across, curves)) in enumerate(zip(bands, axes_of, strict=True)):
             for colour, (label, points) in zip(CATEGORIES, curves.items(), strict=False):
                 xs, ys = zip(*points, strict=True) if points else ((), ())
-                axes.plot(xs, ys, color=colour, label=label)
+                axes.plot(xs, ys, "-" if joined else "o", color=colour, label=label)
             if place < len(crosses):
                 axes.plot(*crosses[place], "x", color=MUTED, markersize=8, markeredgewidth=1.6, label="the paper")
             axes.set_xlabel(across)
@@ -139,9 +140,9 @@ def _figure_12(results: Sequence[Result]) -> list[Drawing]:
                 points.append((float(number), row["jct_s"] / 60))
         curves[label] = points
     ways = ", ".join(f"{number}: {_said(result)}" for number, result in enumerate(results))
-    axes = [(f"way of sharing ({ways})", curves)]
+    axes: list[tuple[str, dict[str, Points]]] = [(f"way of sharing ({ways})", curves)]
     caption = "The paper has 20.1 minutes for ESPnet alone, 105.2 packed, 20.8 under AntMan."
-    return [_lines("fig12", "A pair on one GPU", caption, axes, up="minutes", percent=False)]
+    return [_lines("fig12", "A pair on one GPU", caption, axes, up="minutes", percent=False, joined=False)]
 
 
 def _chapter(

@@ -23,7 +23,7 @@ from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Turn
 from services.admission.core.fit import NeverFits, judge
 from services.admission.core.order import array_limit, never_met, not_met, quarantined
-from services.admission.core.state import Group, Pending, State
+from services.admission.core.state import Group, Pending, Share, State
 from services.admission.core.table import machine
 from services.admission.core.trials import next_wakeup, order_trial, say_it_failed
 
@@ -48,6 +48,9 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
     state.limits.pop(event.tenant, None)
     if event.gpu_limit is not None:
         state.limits[event.tenant] = event.gpu_limit
+    state.shares.pop(event.tenant, None)
+    if event.parent or event.limits or event.per_user:
+        state.shares[event.tenant] = Share(parent=event.parent, limits=event.limits, per_user=event.per_user)
 
 
 @machine.evolves(PolicyChanged)

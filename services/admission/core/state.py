@@ -11,6 +11,7 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.admission import OWNER
 from libs.contracts.features import missing
+from libs.contracts.gateway import ANY_TYPE
 from libs.contracts.groups import Condition, Dependency, GroupPlace
 from libs.contracts.jobs import JobClass, JobSpec
 from libs.kernel.beside import gpus_beside
@@ -83,6 +84,30 @@ class Trial(msgspec.Struct, kw_only=True):
     """It has waited for too long; it counts all the same if it had begun by then."""
 
 
+class Share(msgspec.Struct, kw_only=True):
+    """What bounds a tenant's jobs beside its own limit."""
+
+    parent: str = ""
+    limits: dict[str, int] = {}
+    """{GPU type: most GPUs of it}."""
+    per_user: dict[str, int] = {}
+    """{GPU type, or any: most GPUs of one user's jobs}."""
+
+    def bounds(self, spec: JobSpec) -> list[int]:
+        """Most GPUs of one job by each of these limits, where it may have no type without one."""
+        found = [self.per_user[ANY_TYPE]] if ANY_TYPE in self.per_user else []
+        types = spec.gpus.types
+        found += [
+            max(most[gpu_type] for gpu_type in types)
+            for most in (self.limits, self.per_user)
+            if types and all(gpu_type in most for gpu_type in types)
+        ]
+        return found
+
+
+NO_SHARE = Share()
+
+
 class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty: nothing is judged before the first node has joined."""
 
@@ -94,6 +119,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{node id: what jobs may need of it beside GPUs}, of those of them that have any."""
     limits: dict[str, int] = {}
     """{tenant: most GPUs of its jobs together}, only where there is a limit."""
+    shares: dict[str, Share] = {}
+    """{tenant: its place in the tree and its other limits}, only where there are any."""
     guests: bool = False
     """Whether there may be guests: an automatic job that is larger than its tenant's limit can be one."""
     jobs: dict[str, str] = {}
@@ -137,7 +164,18 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         needs_quota = spec.job_class is JobClass.GUARANTEED or (
             spec.job_class is JobClass.AUTOMATIC and not self.guests
         )
-        return self.limits.get(spec.tenant) if needs_quota else None
+        return self._most_of(spec) if needs_quota else None
+
+    def _most_of(self, spec: JobSpec) -> int | None:
+        """The least of the limits of the tenant and of those above it."""
+        found, seen, name = [], dict[str, None](), spec.tenant
+        while name and name not in seen:
+            seen[name] = None
+            share = self.shares.get(name, NO_SHARE)
+            found += [self.limits[name]] if name in self.limits else []
+            found += share.bounds(spec)
+            name = share.parent
+        return min(found, default=None)
 
     def _beside(self, node_id: str, spec: JobSpec) -> dict[str, int]:
         """{GPU type: GPUs of the node that have enough of what the job asks for beside them}."""

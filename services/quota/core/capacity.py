@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from services.quota.core.nouns import Claim, Node
@@ -21,8 +21,8 @@ def joined(state: State, event: NodeJoined, now_s: float) -> None:
     )
 
 
-@machine.evolves(NodeLost, NodeLeft)
-def gone(state: State, event: NodeLost | NodeLeft, now_s: float) -> None:
+@machine.evolves(NodeLost, NodeLeft, NodeLeaving)
+def gone(state: State, event: NodeLost | NodeLeft | NodeLeaving, now_s: float) -> None:
     """Unless the agent has started anew since: the report is about its former life."""
     node = state.nodes.get(event.node_id)
     if node is not None and event.incarnation >= node.incarnation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.admission import JobAdmitted, JobRejected
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeft
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
 from libs.contracts.gateway import (
@@ -71,7 +71,16 @@ def give_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
     give_all_room(state, turn)
 
 
-@machine.decides(NodeJoined, NodeLost, NodeLeft, NodeDrainRequested, NodeUndrainRequested, GpuUnhealthy, GpuRecovered)
+@machine.decides(
+    NodeJoined,
+    NodeLost,
+    NodeLeft,
+    NodeLeaving,
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    GpuUnhealthy,
+    GpuRecovered,
+)
 def give_what_the_cell_has(state: State, event: Event, turn: Turn[State]) -> None:
     """The cell has become larger or smaller, which matters to guarantees alone."""
     if state.has_guarantees:

@@ -1,6 +1,7 @@
 """What was lent comes back (Philly study, ATC'19, section 2.3): which jobs give GPUs up for one within a guarantee.
 
-Victims are borrowers alone, whole gangs, those that lose least first, then the youngest. Jobs are taken off their GPUs
+Victims are borrowers alone, whole gangs, those that lose least first, then the youngest; of the same tenant only those
+that stand behind the job. Jobs are taken off their GPUs
 only while more than `reclaim_above` of them are in use; else, and where all borrowers together have too little, the
 job waits until some end. A borrower that has no GPUs yet gives its turn back at any time. A job that was a victim is
 none again for `reclaim_rest_s`.
@@ -52,7 +53,7 @@ def reclaim(
         if short <= 0:
             continue
         in_use = _in_use(state, wants.gpu_type) / max(1, total.get(wants.gpu_type, 0))
-        victims = _victims(state, wants.gpu_type, short, turn.now_s, running=in_use > state.reclaim_above)
+        victims = _victims(state, wants, short, turn.now_s, running=in_use > state.reclaim_above)
         if victims:
             left[wants.gpu_type] += sum(held(state, state.claims[victim.job_id]) for victim in victims)
             turn.emit(_reclaimed(state, wants, short, in_use, victims))
@@ -75,10 +76,10 @@ def _in_use(state: State, gpu_type: str) -> int:
     return sum(held(state, claim) for claim in claims)
 
 
-def _victims(state: State, gpu_type: str, short: int, now_s: float, *, running: bool) -> list[Victim]:
+def _victims(state: State, wants: Wanting, short: int, now_s: float, *, running: bool) -> list[Victim]:
     """The jobs that give back so many GPUs; none if all that may be victims have fewer."""
     chosen, given = [], 0
-    for job_id, claim in _candidates(state, gpu_type, now_s, running=running):
+    for job_id, claim in _candidates(state, wants, now_s, running=running):
         if given >= short:
             break
         chosen.append((job_id, claim))
@@ -93,12 +94,15 @@ def _victims(state: State, gpu_type: str, short: int, now_s: float, *, running: 
     return [_victim(state, job_id, claim, now_s) for job_id, claim in chosen]
 
 
-def _candidates(state: State, gpu_type: str, now_s: float, *, running: bool) -> list[tuple[str, Claim]]:
+def _candidates(state: State, wants: Wanting, now_s: float, *, running: bool) -> list[tuple[str, Claim]]:
+    owner = state.claims[wants.job_id]
     found = [
         (job_id, claim)
         for tenant in state.tenants.values()
         for job_id in tenant.granted
-        if _may_be_victim(state, claim := state.claims[job_id], gpu_type, now_s) and (running or not claim.gang)
+        if _may_be_victim(state, claim := state.claims[job_id], wants.gpu_type, now_s)
+        and (running or not claim.gang)
+        and not _goes_first(job_id, claim, wants.job_id, owner)
     ]
     return sorted(found, key=lambda place: _order(place[1], now_s))
 
@@ -106,6 +110,11 @@ def _candidates(state: State, gpu_type: str, now_s: float, *, running: bool) -> 
 def _may_be_victim(state: State, claim: Claim, gpu_type: str, now_s: float) -> bool:
     borrows = not claim.guarantee_of and not claim.is_victim and claim.gpu_type == gpu_type
     return borrows and held(state, claim) > 0 and now_s >= rests_until(state, claim)
+
+
+def _goes_first(job_id: str, claim: Claim, owner_id: str, owner: Claim) -> bool:
+    """Whether the job is of the same tenant and stands before the other one: it would be granted first again."""
+    return claim.tenant == owner.tenant and claim.turnstile(job_id) < owner.turnstile(owner_id)
 
 
 def rests_until(state: State, claim: Claim) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from libs.contracts.gateway import ANY_TYPE
-from services.quota.core.capacity import gpu_types
+from services.quota.core.capacity import capacity, gpu_types
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
@@ -224,8 +224,12 @@ def _back(state: State, claims: Sequence[Claim]) -> None:
 
 
 def assign_types(state: State) -> None:
-    """Granted jobs whose GPU type is not known, because types did not count yet, count for one that they may have."""
-    if counts_types(state):
-        for claim in state.claims.values():
-            if claim.granted and not claim.gpu_type:
-                state.count_for(claim, types_for(state, claim)[0])
+    """Granted jobs whose GPU type is not known, because types did not count yet, count for that with most GPUs left."""
+    if not counts_types(state):
+        return
+    left = capacity(state)
+    granted = [claim for claim in state.claims.values() if claim.granted]
+    for claim in sorted(granted, key=lambda claim: not claim.gpu_type):
+        if not claim.gpu_type:
+            state.count_for(claim, max(types_for(state, claim), key=lambda gpu_type: left.get(gpu_type, 0)))
+        left[claim.gpu_type] = left.get(claim.gpu_type, 0) - claim.gpus

@@ -1,5 +1,7 @@
 """What can never run is refused at once."""
 
+from typing import Any
+
 import pytest
 
 from libs.contracts.admission import JobAdmitted, JobRejected
@@ -48,6 +50,20 @@ def test_an_unknown_gpu_type_is_named_beside_those_that_exist():
 def test_a_job_above_its_tenants_limit_could_never_be_granted():
     case = case_with(node("n1", 8), TenantConfigured(tenant="default", gpu_limit=2, requested_by="op"))
     assert only(case.give(arrival("a", 4)), JobRejected).reason.code == PendingReason.EXCEEDS_QUOTA
+
+
+@pytest.mark.parametrize(
+    ("share", "largest"),
+    [({"per_user": {"any": 3}}, 3), ({"limits": {"v100": 2}}, 2), ({"parent": "top"}, 4), ({"limits": {"k80": 1}}, 4)],
+)
+def test_a_job_above_another_limit_could_never_be_granted_either(share: dict[str, Any], largest: int):
+    case = case_with(
+        node("n1", 8),
+        TenantConfigured(tenant="top", gpu_limit=4, requested_by="op"),
+        TenantConfigured(tenant="default", gpu_limit=None, requested_by="op", **{"parent": "top", **share}),
+    )
+    assert only(case.give(arrival("a", GpuRequest(count=largest, types=["v100"]))), JobAdmitted)
+    assert only(case.give(arrival("b", GpuRequest(count=largest + 1, types=["v100"]))), JobRejected)
 
 
 def test_nothing_is_judged_before_the_first_node_has_joined():

@@ -67,6 +67,20 @@ def refused(result: tuple[int, str, str], *words: str) -> None:
         assert word in said
 
 
+def test_what_models_ask_of_gpus_is_read_from_a_file(simulate: Simulate, tmp_path: Path):
+    phase = {"minibatch_s": 0.1, "busy_ratio": 0.5, "memory_gib": 2}
+    models = {"format": "job-models/1", "models": [{"model": "LM", "cycle": [phase]}]}
+    (tmp_path / "m.json").write_text(json.dumps(models))
+    code, said, printed = simulate("--policy", "antman", "--models", "m.json", "--beside", "pack")
+    assert (code, said) == (0, "")
+    options = json.loads(printed)["options"]
+    assert (options["models"], options["beside"]) == ("m.json", "pack")
+    assert json.loads(printed)["sharing"]["owned_s"] == 100.0
+    phase["busy_ratio"] = 2.0
+    (tmp_path / "m.json").write_text(json.dumps(models))
+    refused(simulate("--models", "m.json"), "m.json: $.models[0].cycle[0].busy_ratio", "a number from 0 to 1")
+
+
 def test_good_files(simulate: Simulate):
     code, said, printed = simulate()
     assert (code, said) == (0, "")

@@ -47,3 +47,12 @@ def test_a_clock_that_is_set_back_begins_anew():
     loads = Loads()
     take(loads, 1.0, 100.0)
     assert take(loads, 0.2, 50.0) == 0.2
+
+
+def test_other_jobs_on_a_gpu_are_told_even_if_it_is_as_busy_as_before():
+    loads = Loads()
+    sample = GpuSampled(node_id="n", index=0, utilisation_ratio=0.5, memory_used_bytes=0)
+    assert loads.take(sample, 0.0, {}) is not None
+    assert loads.take(sample, 20.0, {}) is None
+    loads.forget("n:0")
+    assert loads.take(sample, 40.0, {}) is not None

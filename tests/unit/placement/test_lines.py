@@ -1,5 +1,7 @@
 """What waiting jobs are told under a policy that queues: one of each line its cause, the others that it goes first."""
 
+from collections.abc import Sequence
+
 from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobPriorityChanged, PolicyChanged
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import JobQueued
@@ -10,7 +12,7 @@ from tests.unit.placement.placement_case import PlacementCase
 BEHIND, TOO_FEW = PendingReason.BEHIND, PendingReason.INSUFFICIENT_GPUS
 
 
-def told(events: list[object]) -> list[tuple[str, str, str, bool]]:
+def told(events: Sequence[object]) -> list[tuple[str, str, str, bool]]:
     """(job, cause, the job that it is behind, whether it leads its line) of each JobQueued."""
     return [(e.job_id, e.reason.code, e.behind, e.leads) for e in events if isinstance(e, JobQueued)]
 
@@ -83,14 +85,14 @@ def test_what_a_job_is_told_holds_at_the_end_of_the_pass():
     case.wake()
     while "spread" not in case.placed:
         case.wake()
-    case.submit("gang", GpuRequest(count=2, max_nodes=1))
+    case.submit("gang", 2)
     case.submit("one")
     case.exit("spread")
     said = case.exit("spread", "n2")
     assert case.placed[-1] == "one"
     assert told(said) == [], "it was told that fewer GPUs are free than it needs, and so it is"
     case.exit("one")
-    assert told(case.decided(JobQueued))[-1] == ("gang", PendingReason.GANG_FRAGMENTED, "", True)
+    assert told(case.decided(JobQueued))[-1] == ("gang", PendingReason.LOCALITY_RELAXING, "", True)
 
 
 def test_behind_a_gang_for_which_gpus_are_kept_the_gang_is_named():

@@ -87,6 +87,29 @@ def test_a_gang_that_accepts_any_server_keeps_what_it_has():
     assert case.placed[-1] == "gang"
 
 
+def test_a_gang_larger_than_every_rack_accepts_any_servers_at_once():
+    case = cell(r1={"a1": 4}, r2={"b1": 4})
+    case.submit("gang", 8)
+    assert sorted(case.where("gang")) == ["a1", "b1"] and not case.decided(GangReserved)
+
+
+def test_servers_of_two_racks_are_the_last_that_is_accepted():
+    """Six GPUs are free, at most four of them in each of two racks."""
+    case = cell(r1={"a1": 4, "a2": 4}, r2={"b1": 4, "b2": 4})
+    for number, stays in enumerate((3, 3, 2, 2)):
+        case.submit(f"stays{number}", stays)
+        case.submit(f"goes{number}", 4 - stays)
+    for number in range(4):
+        case.exit(f"goes{number}", next(iter(case.where(f"goes{number}"))))
+    assert sorted(len(each.free("v100")) for each in case.replica.state.nodes.values()) == [1, 1, 2, 2]
+    case.submit("gang", 5, at=1000.0)
+    while "gang" not in case.placed:
+        case.wake()
+    tried = [e.relaxed for e in case.decided(GangReserved)]
+    assert tried == [*3 * ["fewest_servers"], *3 * ["one_server_more"], *3 * ["one_rack"]]
+    assert only([case.decided(JobPlaced)[-1]], JobPlaced).reason.code == "LocalityRelaxed"
+
+
 def test_settings_say_how_long_and_how_often():
     case = half_full()
     for name, value in (("acquire_s", 10.0), ("backoff_s", 5.0), ("relax_after", 1.0)):

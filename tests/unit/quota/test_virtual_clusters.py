@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.admission import JobAdmitted
-from libs.contracts.agent import NodeLeft
+from libs.contracts.agent import NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, SettingChanged, TenantConfigured
@@ -314,11 +314,12 @@ def test_a_change_takes_effect_at_the_next_decision():
     assert case.replica.state.tenants["a"].guaranteed_gpus == 0, "the gang of four does not fit into two"
 
 
-def test_borrowers_give_way_to_a_job_that_has_lost_its_node():
+@pytest.mark.parametrize("cls", [NodeLeft, NodeLeaving])
+def test_borrowers_give_way_to_a_job_that_has_lost_its_node(cls: type[NodeLeft] | type[NodeLeaving]):
     case = Clusters(8, a=4, b=0)
     case.run("lent", 4, "b")
     case.run("own", 4, "a")
-    case.give(NodeLeft(node_id="n1", incarnation=1, note=""))
+    case.give(cls(node_id="n1", incarnation=1, note=""))
     assert case.victims() == [], "the job is still to leave the node"
     case.give(JobQueued(job_id="own", attempt=2, reason=SAID))
     assert [(e.job_id, e.victims[0].job_id) for e in case.decided(QuotaReclaimed)] == [("own", "lent")]
@@ -329,3 +330,20 @@ def test_a_drained_node_takes_nothing_new():
     case.give(NodeDrainRequested(node_id="n1", note="", requested_by="op"))
     assert only(case.submit("a1", 4, "a"), QuotaGranted)
     assert only(case.submit("b1", 1, "b"), QuotaDeferred).reason.code == PendingReason.INSUFFICIENT_GPUS
+
+
+def test_what_was_granted_before_types_counted_counts_where_there_is_room():
+    case = Clusters(0)
+    case.give(node("k", 1, gpu_type="k80"))
+    case.give(node("v", 4))
+    case.submit("early", 4, "a")
+    case.tenant("b", guarantees={"v100": 2})
+    assert only(case.submit("b1", 2, "b"), QuotaReclaimed).victims[0].job_id == "early"
+
+
+def test_an_earlier_job_of_the_same_tenant_is_no_victim():
+    case = Clusters(8, a=5)
+    case.run("own", 4, "a")
+    case.run("lent", 4, "a")
+    assert only(case.submit("small", 1, "a"), QuotaDeferred).reason.code == PendingReason.INSUFFICIENT_GPUS
+    assert case.victims() == [], "it would stand before the other one again"

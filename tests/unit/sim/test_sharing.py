@@ -86,7 +86,7 @@ def test_a_burst_of_the_owner_takes_memory_from_its_guest():
     assert first[0].owner < settled.owner, "its first mini-batch has memory on the host"
     assert settled.limits[0] is not None and settled.limits[0] < 12 * GIB
     later, back = coordinated(CAPACITY, LIGHT, (HEAVY,), News.PHASE, burst)
-    assert later.for_s == 60.0 and later.limits == settled.limits and back.limits > settled.limits  # type: ignore[operator]
+    assert later.for_s == 60.0 and later.limits == settled.limits and back.limits > settled.limits
 
 
 def test_guests_without_an_owner_trade_memory():
@@ -149,8 +149,11 @@ def test_packing_without_guards_fails_the_job_that_finds_too_little_memory():
 
 
 def test_memory_on_the_host_without_coordination_saves_the_job_and_not_its_speed():
-    simulation = played({"owner": steady(HEAVY), "guest": steady(HARDY)}, Beside.UMEM)
+    models = {"owner": steady(HEAVY), "guest": steady(HARDY)}
+    simulation = played(models, Beside.UMEM)
     assert jct_s(simulation, "owner") > 1.5 * 200.0
+    slow = played(models, Beside.UMEM, guest_s=60.0)
+    assert jct_s(slow, "owner") > 1.3 * 200.0, "the guest ends early, and its memory is not given to the owner"
 
 
 def test_a_guest_that_cannot_be_parked_starts_anew_behind_the_owner():

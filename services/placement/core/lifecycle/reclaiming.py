@@ -1,8 +1,8 @@
 """Jobs give back what their tenants have borrowed, because quota has reclaimed it for a job within a guarantee.
 
-A victim leaves its GPUs as any preempted job does, and its claim on quota ends with that: it is not queued again but waits
-for quota, as it did before its first attempt. One that has no GPUs yet leaves the queue at once. Quota may speak of a
-job that has ended, failed or become a guest meanwhile: its claim is over in any case, and nothing follows.
+A victim leaves its GPUs as any preempted job does, and its claim on quota ends with that: it is not queued again but
+waits for quota, as it did before its first attempt. One that has no GPUs yet leaves the queue at once. Quota may speak
+of a job that has ended, failed or become a guest meanwhile: its claim is over in any case, and nothing follows.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ complete, at the latest, when the jobs that run now have ended.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from libs.contracts.placement import GangReleased, GangReserved
 from libs.contracts.reasons import Reason
@@ -21,7 +22,7 @@ from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.cluster.together import Together, without
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
-from services.placement.core.lifecycle.queue import place_of
+from services.placement.core.lifecycle.queue import Standing, place_of
 from services.placement.core.lifecycle.suspending.returning import type_of
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import open_to, reserved_by, rooms_for
@@ -29,15 +30,21 @@ from services.placement.core.promises import open_to, reserved_by, rooms_for
 
 def in_order(cell: Cell) -> list[Reservation]:
     """The reservations in queue order of their gangs: what is free is kept for the first of them first."""
-    if not cell.reservations:
-        return []
-    return sorted(cell.reservations.values(), key=lambda reservation: place_of(cell, cell.jobs[reservation.job_id]))
+    return [reservation for _, reservation in _with_places(cell)]
+
+
+def _with_places(cell: Cell) -> list[tuple[Standing, Reservation]]:
+    """With the places of their gangs, ascending."""
+    found = [(place_of(cell, cell.jobs[job_id]), reservation) for job_id, reservation in cell.reservations.items()]
+    return sorted(found, key=itemgetter(0))
 
 
 def before(cell: Cell, job: Job) -> list[Reservation]:
     """Those of gangs that go before the job, in queue order."""
+    if not cell.reservations:
+        return []
     place = place_of(cell, job)
-    return [reservation for reservation in in_order(cell) if place_of(cell, cell.jobs[reservation.job_id]) < place]
+    return [reservation for earlier, reservation in _with_places(cell) if earlier < place]
 
 
 def servers_besides(cell: Cell, job: Job, reservations: Iterable[Reservation]) -> Servers:

@@ -9,7 +9,7 @@ from libs.contracts.features import described, missing
 from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.beside import beside, beside_them, on_nodes_with
 from libs.kernel.words import bytes_of, counted, plural
-from libs.policies.queueing.table import QUEUE_POLICIES
+from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import has
@@ -280,8 +280,7 @@ def _acquiring(cell: Cell, job: Job, cause: str, numbers: dict[str, Number]) -> 
 
 
 def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:
-    policy = QUEUE_POLICIES.get(cell.policy)
-    if policy is not None and policy.acquires:
+    if POLICIES[cell.policy].acquires:
         message = f"fits on {counted(fit.nodes, 'node')} now; accepts more nodes after more tries to acquire GPUs"
         return Reason(
             code=PendingReason.LOCALITY_RELAXING, message=message, numbers={**numbers, "nodes_now": fit.nodes}

@@ -58,7 +58,7 @@ def is_due(cell: Cell, job: Job, now_s: float) -> bool:
 
 
 def as_a_try(cell: Cell, job: Job, reserved: GangReserved, now_s: float) -> GangReserved:
-    """What is kept for the gang as one of its tries: until when, the how manieth, what was relaxed."""
+    """What is kept for the gang as one of its tries: until when, which try it is, what was relaxed."""
     locality, number = locality_of(cell, job), tries_of(cell, job).tries + 1
     for_good = locality is Locality.ANYWHERE and now_s >= job.queued_since_s + cell.settings.reserve_after_s
     until_s = None if for_good else now_s + cell.settings.acquire_s

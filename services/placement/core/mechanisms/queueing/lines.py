@@ -82,8 +82,9 @@ class Lines:
     def _leader_told(self, refused: Refused, now_s: float) -> Plan:
         """What was found is looked for again where others have been given GPUs since."""
         job, servers, fit = refused.job, refused.servers, refused.fit
-        if refused.given != self.given or self.acquires:  # what it accepts is not all that would be a place
+        if refused.given != self.given:
             servers = servers_open_to(self._cell, job)
+        if refused.given != self.given or self.acquires:  # what it accepts is not all that would be a place
             fit = gangs.best_fit(job.spec.gpus, servers)
         yield from waiting.told_why(self._cell, job, servers, fit, now_s, self._line_of(job))
 
