@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from libs.cli.ideal import ideal_ends
 from libs.cli.simulation import COST_PER_HOUR, document_of, simulation_of
+from libs.contracts.failure_analysis import FailureClassified
 from libs.contracts.gateway import TenantConfigured
 from libs.contracts.introspection import PackFailed
 from libs.contracts.placement import JobPacked
+from libs.inspect.logs import simulated
 from libs.sim.clusters import parse_cluster
 from libs.sim.learning import no_surface
 from libs.sim.outcomes import Outcome
@@ -19,6 +22,8 @@ from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
 from libs.sim.workloads import Planned
 from libs.studies.experiments.runs import RunSpec
+from libs.studies.philly.from_log import observed_log
+from libs.studies.philly.study import numbers, study
 from libs.studies.report import waiting
 from libs.studies.report.holdings import intervals_of
 from libs.studies.report.intervals import to_rows
@@ -46,8 +51,9 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
     asked = spec.workload.requests(spec.seed) if spec.workload is not None else []
     surface = spec.workload.surface if spec.workload is not None else no_surface
     models = spec.workload.demands() if spec.workload is not None else None
+    keeps_log = spec.keep_intervals or spec.keep_study
     simulation = simulation_of(
-        jobs, rates, spec, requests=[*tenants, *asked], surface=surface, models=models, keep_log=spec.keep_intervals
+        jobs, rates, spec, requests=[*tenants, *asked], surface=surface, models=models, keep_log=keeps_log
     )
     began = time.perf_counter()
     simulation.run()
@@ -57,7 +63,26 @@ def _simulated(spec: RunSpec, jobs: list[TraceJob], rates: Throughputs) -> dict[
         document["intervals"] = to_rows(held)
         document["packs"] = _packs(simulation)
         document["gangs"] = waiting.to_rows(waiting.waiting_of(simulation.log.control, held))
+    if spec.keep_study:
+        log = simulated(OPERATOR, simulation.log.control, simulation.log.orders, {})
+        document["study"] = numbers(study(observed_log(log, OPERATOR)))
+        document["reasons"] = _reasons(simulation)
     return document
+
+
+def _reasons(simulation: Simulation) -> dict[str, dict[str, int]]:
+    """{reason: {`drawn`, `found`: failures}}: those that the analysis classified, as drawn and as it found them."""
+    endings, seen = simulation.options.endings, Counter[str]()
+    found: dict[str, dict[str, int]] = {}
+    for envelope in simulation.log.control:
+        event = envelope.event
+        if isinstance(event, FailureClassified):
+            dooms, number = endings[event.job_id].dooms, seen[event.job_id]
+            drawn = dooms[number].reason if number < len(dooms) else ""
+            seen[event.job_id] += 1
+            for kind, reason in (("drawn", drawn), ("found", event.failure)):
+                found.setdefault(reason, {"drawn": 0, "found": 0})[kind] += 1
+    return dict(sorted(found.items()))
 
 
 def _packs(simulation: Simulation) -> dict[str, int]:

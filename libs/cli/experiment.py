@@ -36,6 +36,7 @@ class Inputs(NamedTuple):
     throughputs: str | None
     physical_trace: str | None
     queue_trace: str | None
+    trace: str | None
 
 
 def register(app: typer.Typer) -> None:
@@ -109,7 +110,7 @@ def experiment(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="gavel, gandiva, antman or all.")],
+    paper: Annotated[str, typer.Argument(help="gavel, gandiva, antman, philly or all.")],
     out: Annotated[Path, typer.Option(help="Folder of the results and the report.")] = Path("reproduced"),
     only: Annotated[list[str] | None, typer.Option(help="Claims with an id that begins so; several.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The papers' own size: hours to days of computing.")] = False,
@@ -119,6 +120,9 @@ def reproduce(
     ] = None,
     queue_trace: Annotated[
         str | None, typer.Option("--queue-trace", help="traces/1, CSV: the jobs of AntMan's table 4; default: drawn.")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="traces/1, CSV: the public trace of the Philly study; default: drawn.")
     ] = None,
     reduced: Annotated[
         bool, typer.Option("--reduced", help="antman: fewer jobs and one seed, for a quick look.")
@@ -137,11 +141,12 @@ def reproduce(
 
     if paper not in (*PAPERS, ALL_PAPERS):
         fail(f"unknown paper {paper!r}; there are {', '.join(PAPERS)} and {ALL_PAPERS}", USAGE)
-    inputs = Inputs(full, reduced, throughputs, physical_trace, queue_trace)
+    inputs = Inputs(full, reduced, throughputs, physical_trace, queue_trace, trace)
     for option, given, takes in (
         ("--throughputs", throughputs, "gavel"),
         ("--physical-trace", physical_trace, "gavel"),
         ("--queue-trace", queue_trace, "antman"),
+        ("--trace", trace, "philly"),
         ("--reduced", reduced or None, "antman"),
     ):
         if given is not None and paper != takes and (paper != ALL_PAPERS or option == "--reduced"):
@@ -156,6 +161,8 @@ def reproduce(
         ids = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](inputs)[0].claims)
         fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
     earlier = None if known is None else read_measured(known, chosen[0][1])
+    for study, size in chosen:
+        typer.echo(f"{study.paper}: {size}", err=True)
     runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs(earlier)}.values())
     if dry_run:
         _list(runs, out)
@@ -218,7 +225,19 @@ def _antman(inputs: Inputs) -> tuple[Study, str]:
     return study(size), f"{jobs}, {queue} on {size.queue_gpus}"
 
 
-PAPERS = {"gavel": _gavel, "gandiva": _gandiva, "antman": _antman}
+def _philly(inputs: Inputs) -> tuple[Study, str]:
+    from dataclasses import replace
+
+    from libs.studies.reproduce.philly import FULL, Size, scaling, study
+
+    size = replace(FULL if inputs.full else Size(), trace=inputs.trace)
+    source = (
+        "drawn, with the sizes and run times of the public trace" if inputs.trace is None else Path(inputs.trace).name
+    )
+    return study(size), f"{scaling(size)} ({source})"
+
+
+PAPERS = {"gavel": _gavel, "gandiva": _gandiva, "antman": _antman, "philly": _philly}
 """{paper: its study and a line about its size}."""
 ALL_PAPERS = "all"
 

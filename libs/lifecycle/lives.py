@@ -15,6 +15,7 @@ from libs.lifecycle.fold import HANDLERS, fold
 from libs.lifecycle.guards import jobs_of_slice
 from libs.lifecycle.life import Life, begin
 from libs.lifecycle.moment import At
+from libs.lifecycle.shares import quota_of
 
 Closed = list[Attempt | Holding]
 
@@ -73,7 +74,7 @@ class Lives:
         """What tenants may use, and what there is to use."""
         shares = self._queues.shares
         if isinstance(event, TenantConfigured):
-            shares.limit(event.tenant, event.gpu_limit, time_s)
+            shares.limit(event.tenant, quota_of(event), time_s)
         elif isinstance(event, NodeJoined):
             shares.node(event.node_id, len(event.gpus), time_s)
         elif isinstance(event, NodeLost | NodeLeft) and event.incarnation >= self._incarnations.get(event.node_id, 0):

@@ -2,12 +2,15 @@
 
 The study (Jeon et al., ATC'19, section 3.2) calls the wait of a job fair-share delay while its virtual cluster has
 used up its quota, and fragmentation delay while it has not, and the job is not placed for lack of GPUs that are close
-together. Here: fair-share delay while what the tenant's jobs hold and what the job asks for is more than the quota.
+together. Here: fair-share delay while what the tenant's jobs hold and what the job asks for is more than the quota. The
+quota is what the tenant is guaranteed, of all GPU types together; without guarantees, the most that it may use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from libs.contracts.gateway import TenantConfigured
 
 
 @dataclass
@@ -16,10 +19,15 @@ class Tenant:
 
     used_gpus: int = 0
     """Held by its jobs; what guests hold is not counted."""
-    limit_gpus: int | None = None
+    quota_gpus: int | None = None
     """None: all GPUs of the cell."""
     over: dict[int, tuple[float, float]] = field(default_factory=dict)
     """{GPUs that a job asks for: (seconds for which that was too much, up to when)}."""
+
+
+def quota_of(tenant: TenantConfigured) -> int | None:
+    """The GPUs of the tenant's quota; None: all of the cell."""
+    return sum(tenant.guarantees.values()) if tenant.guarantees else tenant.gpu_limit
 
 
 class Shares:
@@ -37,7 +45,7 @@ class Shares:
 
     def limit(self, name: str, gpus: int | None, now_s: float) -> None:
         """The tenant's quota from now on; None: all GPUs of the cell."""
-        self._settled(name, now_s).limit_gpus = gpus
+        self._settled(name, now_s).quota_gpus = gpus
 
     def use(self, name: str, gpus: int, now_s: float) -> None:
         """A job of the tenant gets so many GPUs, or gives them back (negative)."""
@@ -57,7 +65,7 @@ class Shares:
         return tenant
 
     def _settle(self, tenant: Tenant, now_s: float) -> None:
-        quota = tenant.limit_gpus if tenant.limit_gpus is not None else sum(self._nodes.values())
+        quota = tenant.quota_gpus if tenant.quota_gpus is not None else sum(self._nodes.values())
         for gpus, (sum_s, since_s) in tenant.over.items():
             passed_s = now_s - since_s if tenant.used_gpus + gpus > quota else 0.0
             tenant.over[gpus] = (sum_s + max(0.0, passed_s), max(now_s, since_s))

@@ -39,6 +39,9 @@ class RunSpec(Choice):
     keep_intervals: bool = False
     """Whether the result also says which job held which GPU when, for plots over time."""
 
+    keep_study: bool = False
+    """Whether the result also has the numbers of the Philly study of its log, and the reasons of its failures."""
+
     def __post_init__(self) -> None:
         if (self.workload is None) == (self.trace is None):
             raise ValueError("a run needs a workload or a trace, and not both")

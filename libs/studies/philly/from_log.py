@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from libs.contracts.agent import NodeJoined
 from libs.contracts.base import Event
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, PolicyChanged
 from libs.contracts.introspection import HostProfiled, JobProfiled
+from libs.contracts.placement import JobPlaced
 from libs.contracts.read_models import STATUS_BY_STATE
 from libs.inspect.convergence import curves_of
 from libs.inspect.logs import Log
 from libs.lifecycle import Lives
 from libs.lifecycle.books import Attempt, Holding
-from libs.studies.philly.observed import Failure, Host, Observed, StudyJob, Use
+from libs.policies.table import POLICIES
+from libs.studies.philly.loads import loads_of
+from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
 
 
 def observed_log(log: Log, source: str) -> Observed:
@@ -29,7 +33,9 @@ def observed_log(log: Log, source: str) -> Observed:
     for record in log.control():
         walk.take(record)
     curves = curves_of(record.envelope for record in log.control())
-    return Observed(source=source, jobs=walk.jobs(), hosts=walk.hosts, curves=curves)
+    return Observed(
+        source=source, jobs=walk.jobs(), hosts=walk.hosts, curves=curves, starts=walk.starts, loads=walk.loads()
+    )
 
 
 class _Walk:
@@ -37,10 +43,16 @@ class _Walk:
 
     def __init__(self) -> None:
         self.hosts: list[Host] = []
+        self.starts: list[Start] = []
         self._lives = Lives()
         self._asked: dict[str, tuple[int, str]] = {}
         """{job id: (GPUs asked for, user)}."""
-        self._first: dict[str, float] = {}
+        self._first: dict[str, Holding] = {}
+        """{job id: what it held first}."""
+        self._holdings: list[Holding] = []
+        self._servers: dict[str, int] = {}
+        self._counts_passed = False
+        """Whether the policy is in force under which placement says which waiting job another one passes."""
         self._run_s: defaultdict[str, float] = defaultdict(float)
         self._uses: defaultdict[str, list[Use]] = defaultdict(list)
         self._attempts: dict[tuple[str, int], Attempt] = {}
@@ -56,6 +68,13 @@ class _Walk:
     def _look_at(self, event: Event) -> None:
         if isinstance(event, JobArrived):
             self._asked.setdefault(event.job_id, (event.spec.gpus.count, event.spec.user))
+        elif isinstance(event, PolicyChanged):
+            self._counts_passed = event.policy in POLICIES and POLICIES[event.policy].acquires
+        elif isinstance(event, JobPlaced) and self._counts_passed:
+            passed_gpus, _ = self._asked.get(event.passed, (0, ""))
+            self.starts.append(Start(passed_gpus, bool(event.delays)))
+        elif isinstance(event, NodeJoined):
+            self._servers[event.node_id] = len(event.gpus)
         elif isinstance(event, JobProfiled):
             self._use(event)
         elif isinstance(event, HostProfiled) and event.memory_bytes > 0:
@@ -75,13 +94,18 @@ class _Walk:
             if isinstance(each, Attempt):
                 self._attempts[each.job_id, each.number] = each
             else:
-                self._first.setdefault(each.job_id, each.begin_s)
+                self._first.setdefault(each.job_id, each)
+                self._holdings.append(each)
                 self._run_s[each.job_id] += (self._now_s if each.end_s is None else each.end_s) - each.begin_s
 
     def jobs(self) -> list[StudyJob]:
         """All of them, in order of arrival; what still runs counts up to the end of the log."""
         self._close(self._lives.open())
         return [self._job(job_id) for job_id in self._lives.jobs]
+
+    def loads(self) -> list[Load]:
+        """Over time; after `jobs`."""
+        return loads_of(self._holdings, self._servers, self._now_s)
 
     def _job(self, job_id: str) -> StudyJob:
         life = self._lives.jobs[job_id]
@@ -93,7 +117,8 @@ class _Walk:
             user=user,
             gpus=gpus,
             status=STATUS_BY_STATE.get(life.state, ""),
-            delay_s=None if first is None else first - life.submitted_s,
+            delay_s=None if first is None else first.begin_s - life.submitted_s,
+            servers=None if first is None else len({task.node_id for task in first.gang}),
             run_s=self._run_s.get(job_id, 0.0),
             retries=life.books.retries,
             fair_share_s=life.books.fair_share_s,

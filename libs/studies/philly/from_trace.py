@@ -14,6 +14,7 @@ NEVER = {
     Needs.SERVERS: "a trace does not say on which servers jobs ran; a log does",
     Needs.HOSTS: "a trace has no measurements; a log of a live cell does",
     Needs.LOSSES: "a trace has no losses; a log of jobs that report theirs does",
+    Needs.STARTS: "a trace does not say in which order jobs were placed; a log does",
     Needs.REASONS: "a trace does not say why jobs failed; a log does",
 }
 """What no trace has."""

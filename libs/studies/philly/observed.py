@@ -21,6 +21,7 @@ class Needs(StrEnum):
     LOSSES = "losses per epoch"
     RETRIES = "how often jobs were tried again"
     REASONS = "why attempts failed"
+    STARTS = "before which waiting jobs others were placed"
 
 
 STATUSES = ("passed", "killed", "unsuccessful")
@@ -45,6 +46,27 @@ class Failure:
     """From its start to its failure; None: not known."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """A decision to place a job."""
+
+    passed_gpus: int = 0
+    """Asked for by the first waiting job that comes before it in the queue; 0: it is placed in order."""
+    delays: bool = False
+    """Whether that job loses free GPUs by it."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much of a cell is in use over a stretch of time."""
+
+    used_ratio: float
+    """Of the GPUs."""
+    empty_ratio: float
+    """Of the servers: those without any job."""
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyJob:
     """One job."""
@@ -57,6 +79,8 @@ class StudyJob:
     """`passed`, `killed` or `unsuccessful`; empty: it has not ended, or that is not known."""
     delay_s: float | None = None
     """From its submission to its first GPUs."""
+    servers: int | None = None
+    """That it was first placed on."""
     run_s: float | None = None
     """With GPUs, all attempts together."""
     retries: int | None = None
@@ -87,5 +111,7 @@ class Observed:
     jobs: list[StudyJob]
     hosts: list[Host] = field(default_factory=list)
     curves: list[JobCurve] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
     lacks: dict[Needs, str] = field(default_factory=dict)
     """{kind of data: what would have it}, where the source cannot have it."""

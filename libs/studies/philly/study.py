@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libs.kernel.words import counted
-from libs.studies.philly import ending, using, waiting
+from libs.studies.philly import deciding, ending, using, waiting
 from libs.studies.philly.drawings import drawing, shown
 from libs.studies.philly.findings import Finding
 from libs.studies.philly.observed import Observed
@@ -19,11 +19,13 @@ PARTS = (
     ending.table_6,
     waiting.figure_3,
     waiting.figure_4,
+    deciding.figure_5,
     using.figure_8,
     ending.figure_9_of,
     ending.figure_10,
+    deciding.section_3_2,
 )
-"""Tables first, then figures, by their numbers in the study."""
+"""Tables first, then figures, by their numbers in the study; at last what stands in the text alone."""
 
 
 def study(observed: Observed) -> list[Finding]:
@@ -73,6 +75,11 @@ def lines(findings: Sequence[Finding]) -> list[dict[str, object]]:
         if found.missing:
             rows.append(_line(found.where, "–", "–", None, "", f"missing: {found.missing}"))
     return rows
+
+
+def numbers(findings: Sequence[Finding]) -> dict[str, float]:
+    """{`Table 1: fragmentation, >4 GPUs`: value} of all findings, as results of runs keep them."""
+    return {f"{found.where}: {each.row}, {each.column}": each.value for found in findings for each in found.entries}
 
 
 def _line(where: str, row: str, column: str, value: float | None, unit: str, text: str) -> dict[str, object]:

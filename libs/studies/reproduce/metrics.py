@@ -10,6 +10,7 @@ from libs.sim.traces import TraceJob
 from libs.studies.experiments.runs import Result
 from libs.studies.report.intervals import Interval, Part, from_rows, parts
 from libs.studies.reproduce.guest_metrics import GUEST_METRICS
+from libs.studies.reproduce.philly_metrics import PHILLY_METRICS
 
 Metric = Callable[[Result, Result | None], float | None]
 """Of a run, and of the run of the isolated policy on the same jobs where the claim names one."""
@@ -180,6 +181,7 @@ METRICS: dict[str, Metric] = {
     "found_after_s": found_after_s,
     "explored_per_hour": _explored_per_hour,
     **GUEST_METRICS,
+    **PHILLY_METRICS,
 }
 """By the names that tables of claims use."""
 

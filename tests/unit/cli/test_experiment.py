@@ -81,7 +81,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
         (["generate", "bursty"], "error: kind: 'bursty'; expected one of continuous-single"),
         (["generate", "static", "--out", "no/where.csv"], "there is no directory no"),
         (["experiment", "none.yaml"], "error: none.yaml: No such file"),
-        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there are gavel, gandiva, antman and all"),
+        (["reproduce", "tiresias"], "unknown paper 'tiresias'; there are gavel, gandiva, antman, philly and all"),
         (
             ["reproduce", "gandiva", "--throughputs", "t.json"],
             "the study of gandiva has inputs of its own",

@@ -84,6 +84,17 @@ def test_waiting_for_quota_is_fair_share_delay():
     assert summary["fragmentation_delay_s"] == 0
 
 
+def test_more_than_a_tenants_guarantee_is_fair_share_delay_and_less_is_fragmentation_delay():
+    """GPUs beyond the guarantee are lent while nothing else needs them; to wait for more is fair-share delay."""
+    scenario = Scenario().servers(v100=2)
+    for name in ("own", "other"):
+        scenario.tenant(name, None, guarantees={"any": 1})
+    scenario.job("a", tenant="own", runs_s=100).job("b", tenant="own", at=1, runs_s=100)
+    scenario.job("c", tenant="own", at=10, runs_s=10)
+    job = scenario.run(SERVICES).outcomes["c"]
+    assert (job.fair_share_s, job.fragmentation_s) == pytest.approx((90, 0))
+
+
 def test_waiting_for_locality_is_fragmentation_delay():
     """On each of two servers one GPU becomes free: the gang fits, and waits for a server that has both."""
     scenario = Scenario().servers(2, v100=4)

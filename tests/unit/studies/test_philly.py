@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from libs.contracts.cluster import TaskPlacement
 from libs.inspect.convergence import JobCurve
 from libs.inspect.sources import open_log
+from libs.lifecycle.books import Holding
 from libs.sim.traces import parse_trace, read_trace
+from libs.studies.philly.deciding import figure_5, section_3_2
 from libs.studies.philly.ending import figure_9_of, figure_10, table_5, table_6
 from libs.studies.philly.findings import Finding
 from libs.studies.philly.from_log import observed_log
 from libs.studies.philly.from_trace import observed_trace
-from libs.studies.philly.observed import Failure, Host, Observed, StudyJob, Use
+from libs.studies.philly.loads import loads_of
+from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
 from libs.studies.philly.study import lines, report, study, summary
 from libs.studies.philly.using import figure_8, table_2, table_4
 from libs.studies.philly.waiting import figure_3, figure_4, table_1
@@ -22,8 +26,9 @@ from libs.studies.report.page import page
 GOLDEN = Path(__file__).parents[2] / "golden" / "cell.jsonl"
 DATA = next((each / "shared" / "data" for each in GOLDEN.parents if (each / "shared" / "data").is_dir()), None)
 TABLES_AND_FIGURES = ["Table 1", "Table 2", "Table 4", "Table 5", "Table 6"] + [
-    f"Figure {number}" for number in (3, 4, 8, 9, 10)
+    f"Figure {number}" for number in (3, 4, 5, 8, 9, 10)
 ]
+TABLES_AND_FIGURES.append("Section 3.2")
 
 
 def job(job_id: str, gpus: int = 1, **more: object) -> StudyJob:
@@ -147,6 +152,49 @@ def test_figure_4_has_the_delays_of_the_five_largest_virtual_clusters():
     assert values(found, "vision, 1 GPU") == {"jobs": 2, "p50": 0.0, "p90": 10.0, "p99": 10.0, "at least 10 min": 0.5}
 
 
+def test_figure_5_has_the_delays_of_large_jobs_by_their_servers():
+    jobs = [
+        job("a", 16, servers=2, delay_s=600.0),
+        job("b", 16, servers=2, delay_s=0.0),
+        job("c", 16, servers=4, delay_s=120.0),
+        job("d", 8, servers=2, delay_s=60.0),
+        job("e", 4, servers=4, delay_s=999.0),
+    ]
+    found = figure_5(observed(*jobs))
+
+    assert values(found, ">8 GPUs, 2 servers") == {"jobs": 2, "mean delay": 5.0}
+    assert values(found, ">8 GPUs, 4 servers") == {"jobs": 1, "mean delay": 2.0}
+    assert values(found, "5-8 GPUs, 2 servers") == {"jobs": 1, "mean delay": 1.0}
+    assert values(found, ">8 GPUs that waited, on fewest servers") == {"mean delay": 10.0}
+    assert values(found, ">8 GPUs that waited, on more servers") == {"mean delay": 2.0}
+    assert figure_5(observed(job("a", 4, servers=1, delay_s=0.0))).missing
+
+
+def test_section_3_2_counts_decisions_and_empty_servers_at_two_thirds():
+    starts = [Start(), Start(8, delays=True), Start(16), Start(1)]
+    loads = [Load(0.5, 0.4, 100.0), Load(0.7, 0.1, 30.0), Load(0.62, 0.2, 10.0)]
+    found = section_3_2(observed(starts=starts, loads=loads))
+
+    assert values(found, "decisions") == {"all": 4, "out of order": 0.75}
+    assert values(found, "large jobs passed") == {"part of out of order": pytest.approx(2 / 3), "harmless": 0.5}
+    assert values(found, "servers") == {
+        "empty": pytest.approx(0.125),
+        "as many as idle GPUs fill": pytest.approx(0.32),
+    }
+    assert "before which waiting jobs others were placed" in section_3_2(observed(loads=loads)).missing
+
+
+def test_loads_are_the_stretches_between_changes_and_shared_gpus_count_once():
+    def held(job_id: str, node_id: str, gpus: list[int], begin_s: float, end_s: float | None) -> Holding:
+        gang = [TaskPlacement(node_id=node_id, gpu_indices=gpus, first_rank=0)]
+        return Holding(job_id=job_id, tenant="t", gang=gang, widths=[], begin_s=begin_s, end_s=end_s)
+
+    holdings = [held("a", "n1", [0, 1], 10.0, 30.0), held("b", "n1", [1], 20.0, None), held("c", "n2", [0], 20.0, 30.0)]
+    found = loads_of(holdings, {"n1": 2, "n2": 2}, 50.0)
+
+    assert found == [Load(0.0, 1.0, 10.0), Load(0.5, 0.5, 10.0), Load(0.75, 0.0, 10.0), Load(0.25, 0.5, 20.0)]
+
+
 def test_figure_8_has_the_servers_cpus_and_memory():
     found = figure_8(observed(hosts=[Host(0.1, 0.9), Host(0.3, 0.5)]))
 
@@ -201,7 +249,7 @@ def test_a_log_tells_of_waits_ends_and_failures(golden: Observed):
     findings = {each.where: each for each in study(golden)}
 
     held = [where for where, found in findings.items() if found.entries]
-    assert held == ["Table 1", "Table 5", "Table 6", "Figure 3", "Figure 4", "Figure 10"]
+    assert held == ["Table 1", "Table 5", "Table 6", "Figure 3", "Figure 4", "Figure 10", "Section 3.2"]
     ended = sum(bool(each.status) for each in golden.jobs)
     assert findings["Table 5"].value("total", "jobs") == ended > 0
     failures = sum(len(each.failures) for each in golden.jobs)
@@ -216,7 +264,7 @@ def test_a_logs_page_has_a_plot_for_all_that_it_holds_and_needs_no_other_file(go
     assert made.count("<figure") == sum(bool(each.entries) for each in findings)
     assert 'src="http' not in made and "<script" not in made
     assert "Missing: how busy GPUs were, per job" in made
-    assert summary(golden, findings) == f"{len(golden.jobs)} jobs; 6 of 10 tables and figures of the study"
+    assert summary(golden, findings) == f"{len(golden.jobs)} jobs; 7 of 12 tables and figures of the study"
 
 
 TRACE = """job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s,status,attempts,queue_s

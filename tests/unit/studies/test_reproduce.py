@@ -15,7 +15,7 @@ from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.gavel import GavelWorkload
 from libs.studies.report.page import page
 from libs.studies.report.verdicts import Verdict
-from libs.studies.reproduce import antman, antman_computed, gandiva, gavel, metrics
+from libs.studies.reproduce import antman, antman_computed, gandiva, gavel, metrics, philly, philly_computed
 from libs.studies.reproduce.comparing import COMPARISONS, Value, deviation, exchanged, reached_at
 from libs.studies.reproduce.computed import COMPUTED
 from libs.studies.reproduce.keeping import KEPT, read_measured, write_measured
@@ -25,7 +25,7 @@ from libs.studies.reproduce.study import Claim, Study, percent, said, sources, t
 
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
 SEEDED = gavel.Size(gpus_of_each_type=2, seeds=(0, 1, 2), full=True, shrink=20.0)
-STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study, "antman": antman.study}
+STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study, "antman": antman.study, "philly": philly.study}
 GAVEL_ROWS = (
     "V-0 V-1a V-1b V-2 V-31 V-41 V-43 V-44 V-T3a V-T3b V-T3c V-8a V-8b V-8c V-8d V-8e V-8f V-9a V-9b V-9c V-10a V-10b "
     "V-19a V-19b V-19c V-16a V-16b V-16c V-18 V-18b V-20 V-C1 V-C2 V-C3 V-C4 V-11a V-11b V-21 V-12a V-12b V-12c V-13a "
@@ -39,6 +39,10 @@ ANTMAN_ROWS = (
     "A-F1a A-F1b A-F1c A-F1d A-F2a A-F2b A-F3 A-F4 A-F5a A-F5b A-F6 A-F8 A-F10a A-F10b A-T2a A-T2b A-T2c A-T2d A-T2e "
     "A-T2f A-F11a A-F11b A-F12a A-F12b A-F12c A-F13a A-F13b A-F13c A-F13d A-F13e A-F13f A-F13g A-T4a A-T4b A-T5a "
     "A-T5b A-53a A-53b A-53c ours"
+)
+PHILLY_ROWS = (
+    "P-T1a P-T1b P-T1c P-T1d P-32a P-32b P-32c P-32d P-F2 P-F3 P-F4 P-F5a P-F5b P-23a P-23b P-T2 P-T3 P-T4 P-F8 P-T5a "
+    "P-T5b P-T5c P-T5d P-T6 P-F9a P-F9b P-F9c P-F9d P-F9e P-F10a P-F10b P-G1 P-G2 P-G3"
 )
 """Every claim of the papers with a number, by its place in the list of all claims; `ours` are additions."""
 
@@ -139,7 +143,10 @@ def test_what_is_accepted_in_words():
     assert said(Accepted(least=0.9, most=1.1, reason=""), times) == "0.90× to 1.10×"
 
 
-@pytest.mark.parametrize(("paper", "rows"), [("gavel", GAVEL_ROWS), ("gandiva", GANDIVA_ROWS), ("antman", ANTMAN_ROWS)])
+@pytest.mark.parametrize(
+    ("paper", "rows"),
+    [("gavel", GAVEL_ROWS), ("gandiva", GANDIVA_ROWS), ("antman", ANTMAN_ROWS), ("philly", PHILLY_ROWS)],
+)
 def test_every_claim_of_a_paper_is_in_its_table_once(paper: str, rows: str):
     table = table_of(paper)
     assert {stated.row for stated in table.claim} == set(rows.split())
@@ -148,6 +155,7 @@ def test_every_claim_of_a_paper_is_in_its_table_once(paper: str, rows: str):
 
 @pytest.mark.parametrize("paper", STUDIES)
 def test_every_claim_is_measured_or_says_what_it_waits_for(paper: str):
+    computed = {**COMPUTED, **antman_computed.COMPUTED, **philly_computed.COMPUTED}
     for stated in table_of(paper).claim:
         measured = bool(stated.tested or stated.computed)
         assert measured != bool(stated.waits), stated.id
@@ -155,7 +163,7 @@ def test_every_claim_is_measured_or_says_what_it_waits_for(paper: str):
         assert stated.compare in COMPARISONS and (stated.limit is not None) == (stated.compare == "sustained"), (
             stated.id
         )
-        assert stated.computed in {**COMPUTED, **antman_computed.COMPUTED} or not stated.computed, stated.id
+        assert stated.computed in computed or not stated.computed, stated.id
         assert stated.metric in metrics.METRICS or not stated.tested, stated.id
         assert stated.base_metric in metrics.METRICS or not stated.base_metric, stated.id
         assert not stated.tested or stated.base or stated.instead, f"{stated.id}: nothing to exchange it with"
