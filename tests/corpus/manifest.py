@@ -43,7 +43,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit_s: float = 120.0
     """A program that takes longer has not failed in the way that it was written for."""
     held_out: bool = False
-    """Rules are not mended by it: it stands for logs that nobody has seen."""
+    """Rules are not mended by it: it stands for unseen logs."""
     note: str = ""
     group: str = ""
     """The name of its file."""

@@ -92,7 +92,7 @@ def every_way_to_allocate_limited() -> None:
     libc.free(at), libc.free(None)
     assert libc.realloc(block(MB), 0) is None
     huge = ctypes.c_void_p()
-    assert libc.posix_memalign(ctypes.byref(huge), 64, 1 << 60) != 0, "what nobody has is refused"
+    assert libc.posix_memalign(ctypes.byref(huge), 64, 1 << 60) != 0, "what no machine has is refused"
     assert boundary(0).host == 0
 
 

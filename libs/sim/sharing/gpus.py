@@ -132,7 +132,7 @@ class SharedGpus:
         self._felt(gpu)
 
     def _stages(self, state: _State, before: tuple[Present, ...]) -> tuple[Stage, ...]:
-        """What follows from who is there, and from who was there before."""
+        """What follows from the tasks that are there, and from those that were there before."""
         was = {each.key: each for each in before}
         owner = next((each for each in state.present if not each.guest), None)
         guests = [each for each in state.present if each is not owner]

@@ -1,4 +1,4 @@
-"""Who gets the GPUs of the cell where tenants have guarantees (Philly study, ATC'19, section 2.3).
+"""Which jobs get the GPUs of the cell where tenants have guarantees (Philly study, ATC'19, section 2.3).
 
 1. Jobs within a guarantee, in order of arrival over all tenants. The first for which too few GPUs are left keeps those
    that there are, and what was lent is reclaimed for it (`reclaiming.py`).
