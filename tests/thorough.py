@@ -24,6 +24,7 @@ ABOUT = ("services/placement", "torch_agent/src", "libs/bus", "libs/runtime")
 RESTS_ON = (
     "libs/contracts",
     "libs/coordination",
+    "libs/datasets",
     "libs/inspect",
     "libs/kernel",
     "libs/lifecycle",

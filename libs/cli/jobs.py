@@ -16,7 +16,7 @@ from libs.cli.group_views import as_row, counts_of, described, reasons
 from libs.cli.listing import AsJson, NoHeaders, Output, Selector, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, age, count, epoch, loss, pace, show, show_document, show_one
 from libs.cli.references import Job, either, resolve
-from libs.inspect.why import waits_of
+from libs.kernel.words import lines_of_wait
 
 MEMBERS_SHOWN = 50
 """Jobs of an array or a DAG that `show` lists."""
@@ -142,7 +142,7 @@ def why(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:
         for rejected in check["rejected"]:
             numbers = ", ".join(f"{k} {v}" for k, v in rejected.get("numbers", {}).items())
             typer.echo(f"  {'':<19}not {rejected['what']}: {rejected['code']} ({numbers})")
-    for line in waits_of(found["waits_s"], found["waits_for"], found["behind"]):
+    for line in lines_of_wait(found["waits_s"], found["waits_for"], found["behind"]):
         typer.echo(line)
     if found["queue_position"]:
         typer.echo(f"  place in the queue: {found['queue_position']}")

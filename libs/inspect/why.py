@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -14,6 +14,7 @@ from libs.contracts.wire import rfc3339
 from libs.inspect.job_view import JobView
 from libs.inspect.jobs import Jobs
 from libs.inspect.sentences import where
+from libs.kernel.words import lines_of_wait
 
 
 class Waited(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,20 +64,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         for other in self.reason.rejected:
             numbers = ", ".join(f"{name} = {value}" for name, value in other.numbers.items())
             shown.append(f"  not {other.what}: {other.code}{f' ({numbers})' if numbers else ''}")
-        shown += waits_of(self.waits_s, self.waits_for, self.behind)
+        shown += lines_of_wait(self.waits_s, self.waits_for, self.behind)
         if self.failure is not None:
             verdict = self.failure
             shown.append(f"  attempt {verdict.attempt} failed of {verdict.failure}: {verdict.deciding_line}")
         shown.append(f"  decided by {self.decided_by} at control/0@{self.offset}")
         shown += [f"  before: {_time(w.since_s)} #{w.offset} {w.by}: {w.code}: {w.message}" for w in self.before]
         return shown
-
-
-def waits_of(waits_s: Mapping[str, float], waits_for: str, behind: str) -> list[str]:
-    """For people: what it waits for, and for how long so far by cause."""
-    shown = [f"  behind {behind}, which waits for {waits_for}"] if behind else []
-    spent = [f"{cause} {waited_s:.0f} s" for cause, waited_s in sorted(waits_s.items(), key=lambda each: -each[1])]
-    return [*shown, f"  has waited {sum(waits_s.values()):.0f} s: {', '.join(spent)}"] if spent else shown
 
 
 def why(records: Iterable[Record], job_id: str, now_s: float = 0.0) -> Explanation | None:

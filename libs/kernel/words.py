@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -56,3 +56,16 @@ def bytes_of(number: float) -> str:
     if number >= 2**20:
         return f"{number / 2**20:.0f} MiB"
     return f"{number / 2**10:.0f} KiB" if number >= 2**10 else f"{number:.0f} B"
+
+
+def lines_of_wait(waits_s: Mapping[str, float], waits_for: str, behind: str) -> list[str]:
+    """Of a job: what it waits for, and for how long so far by cause; none where it has not waited.
+
+    Args:
+        waits_s: {cause: seconds}.
+        waits_for: the cause that counts now.
+        behind: the job that goes first; empty: none.
+    """
+    shown = [f"  behind {behind}, which waits for {waits_for}"] if behind else []
+    spent = [f"{cause} {waited_s:.0f} s" for cause, waited_s in sorted(waits_s.items(), key=lambda each: -each[1])]
+    return [*shown, f"  has waited {sum(waits_s.values()):.0f} s: {', '.join(spent)}"] if spent else shown

@@ -13,12 +13,13 @@ import sqlalchemy as sa
 
 from libs.contracts.agent import JobExited
 from libs.contracts.base import Event
-from libs.contracts.failure_analysis import FailureClassified
+from libs.contracts.failure_analysis import FailureClassified, InputQuarantined, RepeatNoticed
 from libs.contracts.gateway import ArrayArrived, NodeDrainRequested, SettingChanged, TenantConfigured
 from libs.contracts.groups import Dependency, GroupPlace
 from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import JobSucceeded
 from libs.contracts.read_models import ROW_TYPES, JobRow, Row
+from libs.contracts.reasons import Reason
 from libs.testing.core_case import arrival
 from services.projection.adapters import store as store_module
 from services.projection.adapters.engine import without_nul
@@ -87,10 +88,13 @@ def whole_story() -> Story:
     line = FailureClassified(
         job_id="k", attempt=1, failure="f", category="user", retry_can_help=False, deciding_line="a\0b"
     )
+    why = Reason(code="Test", message="a\0b")
     return story.says(
         *measured,
         crash,
         line,
+        RepeatNoticed(user="ada", cause="x", jobs=["k"], reason=why),
+        InputQuarantined(input="/d\0", jobs=["k"], users=["ada"], causes=["x"], reason=why),
         NodeDrainRequested(node_id="n1", note="ECC", requested_by="op"),
         TenantConfigured(tenant="vision", gpu_limit=4, requested_by="op"),
         SettingChanged(service="placement", name="number", value=2.5, requested_by="op"),

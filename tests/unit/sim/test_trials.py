@@ -73,8 +73,10 @@ def test_the_time_until_its_trial_starts_is_booked_as_waiting_for_it():
     for envelope in scenario.run(SERVICES).log.control:
         lives.take(envelope.event, envelope.time_s)
         if "wide" in lives.jobs and envelope.event.subject == "wide":
-            causes.append(lives.jobs["wide"].books.cause)
-    assert list(dict.fromkeys(causes)) == ["", "TrialPending", "InsufficientGpus"]
+            books = lives.jobs["wide"].books
+            causes.append(books.counted(books.wait.present) if not books.is_placed else "")
+    assert list(dict.fromkeys(filter(None, causes))) == ["NotYetEvaluated", "TrialPending", "InsufficientGpus"]
+    assert books.waits_s == {"TrialPending": 40.0, "InsufficientGpus": 37.0}
 
 
 def test_the_books_tell_a_gang_that_starts_before_its_trial_is_over():
