@@ -6,6 +6,7 @@ and which part of them the GPUs were busy (null where that is not measured).
 
 import json
 import os
+import sys
 from tempfile import mkdtemp
 
 import faust
@@ -21,7 +22,6 @@ app = faust.App(
     consumer_auto_offset_reset="earliest",
     topic_partitions=1,
     web_enabled=False,
-    worker_redirect_stdouts=False,
 )
 control = app.topic(f"{CELL}.control", key_serializer="raw", value_serializer="raw", allow_empty=True)
 jobs = app.Table("jobs", partitions=1)
@@ -57,4 +57,4 @@ def profiled(tenant: str, window_s: float, gpu_s: float, busy_ratio: float | Non
         "gpu_s": round(trained_s[tenant].current(), 3),
         "busy_ratio": round(busy_s[tenant].current() / measured, 4) if measured else None,
     }
-    print(json.dumps(line), flush=True)
+    print(json.dumps(line), file=sys.__stdout__, flush=True)  # Faust takes sys.stdout for its log
