@@ -243,7 +243,8 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
     def hold(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
         """The job has this gang from now on, instead of any other."""
         self.stand_aside(at)
-        self.is_placed = True
+        # It may stand on the log behind an event of another service with a later time: its GPUs count from its own.
+        self.is_placed, self.since_s = True, at.time_s
         self.wait.waits("", at.time_s)
         self.holding = Holding(
             job_id=job_id,

@@ -30,6 +30,13 @@ from pathlib import Path
 while not Path(sys.argv[1]).exists():
     time.sleep(0.05)
 """
+COMPUTES = """
+import sys
+from pathlib import Path
+
+while not Path(sys.argv[1]).exists():
+    sum(range(1_000_000))
+"""
 TRAINS = """
 import sys
 import libs.testing.quick_torch
@@ -119,7 +126,7 @@ def test_guests_use_what_is_kept_for_a_gang_until_it_is_complete(bus: str, tmp_p
     with Cell(plan), Client(plan.gateway_url) as client:
         cell = GuestsCell(client, tmp_path)
         client.set_policy("antman")
-        first = cell.submit("first")
+        first = cell.submit("first", script=COMPUTES)  # so its GPU is never the least busy one
         cell.waits_for("RUNNING", first)
         gang = cell.submit("gang", 4)
         cell.until(lambda: any(client.events(type="gang.reserved.v1")))

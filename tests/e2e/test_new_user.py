@@ -93,6 +93,7 @@ class Terminal:
         self._typed += 1
         begin, end = f"begin-{self._typed}", f"end-{self._typed}"
         self.type("user", f"echo {begin}")
+        self.shows("user", f"\n{begin}\n")  # else the shell may show what is typed meanwhile before it
         self.type("user", line)
         self.type("user", f"echo {end}=$?")
         screen = self.shows("user", f"\n{end}=")
