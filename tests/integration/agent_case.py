@@ -19,6 +19,7 @@ from libs.bus.port import Bus, Partition, Reader, Session, TopicLayout
 from libs.contracts.agent import NodeErrorsLogged
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.contracts.runtime import ServiceStarted
 
 FACT_WITHIN_S = 300.0
 """A launcher that imports torch, and then its ranks, are slow to begin on a busy machine."""
@@ -119,8 +120,8 @@ class AgentCase:
         event: Any = None
         for cls in expected:
             event = await self.next()
-            if isinstance(event, NodeErrorsLogged) and cls is not NodeErrorsLogged:
-                event = await self.next()  # comes with a heartbeat, and so anywhere
+            while isinstance(event, NodeErrorsLogged | ServiceStarted) and cls is not type(event):
+                event = await self.next()  # comes with a heartbeat, or when a service is ready, and so anywhere
             log = (self.folder / "agent.log").read_text()[-3000:]
             assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
         return event
