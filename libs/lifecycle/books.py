@@ -96,6 +96,8 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
     state_since_s: float = 0.0
     since_s: float = 0.0
     """When the present time with or without GPUs, or the present cause of waiting, began."""
+    held_since_s: float = 0.0
+    """Up to when the GPU time of the present holding is booked."""
     is_placed: bool = False
     """Placement has given the job GPUs and has not taken them back, were it only to suspend it between time slices."""
     holding: Holding | None = None
@@ -163,15 +165,18 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
 
     def book(self, now_s: float) -> None:
         """Add the time since the last change to what it was spent on."""
-        now_s = max(now_s, self.since_s)
-        passed_s, self.since_s = now_s - self.since_s, now_s
         if self.holding is not None:
+            # Events of different services may stand on the log a little out of the order of time: what was counted too
+            # much by the later time is taken back, so that a stretch counts from its placement to its release.
+            held_s, self.held_since_s = now_s - self.held_since_s, now_s
             number = self.attempt.number if self.attempt is not None else 0
             for gpu_type, gpus in self.holding.widths:
-                gpu_s = passed_s * gpus
+                gpu_s = held_s * gpus
                 self.gpu_s_by_attempt[number] = self.gpu_s_by_attempt.get(number, 0.0) + gpu_s
                 self.gpu_s += gpu_s
                 self.gpu_s_by_type[gpu_type] = self.gpu_s_by_type.get(gpu_type, 0.0) + gpu_s
+        now_s = max(now_s, self.since_s)
+        passed_s, self.since_s = now_s - self.since_s, now_s
         waited_s, over_s = self.wait.sums(now_s), self._over_s(now_s)
         if not self.is_placed:
             self.queue_s += passed_s
@@ -204,7 +209,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
     def gpu_s_until(self, now_s: float) -> float:
         """GPU seconds up to now, those of the present holding among them; nothing is booked."""
         gpus = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
-        return self.gpu_s + gpus * max(0.0, now_s - self.since_s)
+        return self.gpu_s + gpus * max(0.0, now_s - self.held_since_s)
 
     def waits(self, cause: str, now_s: float) -> None:
         """The job waits, from now on for this cause."""
@@ -243,8 +248,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
     def hold(self, job_id: str, tenant: str, gang: list[TaskPlacement], at: At) -> None:
         """The job has this gang from now on, instead of any other."""
         self.stand_aside(at)
-        # It may stand on the log behind an event of another service with a later time: its GPUs count from its own.
-        self.is_placed, self.since_s = True, at.time_s
+        self.is_placed, self.held_since_s = True, at.time_s
         self.wait.waits("", at.time_s)
         self.holding = Holding(
             job_id=job_id,
