@@ -94,7 +94,7 @@ def set_tenant(
         float | None, typer.Option(help="Its part of what can be borrowed, beside tenants of weight 1.")
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(help="The tenant of whose share this one's is a part, or `none`.")
+        str | None, typer.Option(help="The tenant that this one's share is a part of, or `none`.")
     ] = None,
     per_user: Annotated[
         list[str] | None, typer.Option(help="Most GPUs of the jobs of one user: v100=16, 16 of any type, or `none`.")

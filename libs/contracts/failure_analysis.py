@@ -92,7 +92,7 @@ class FailureClassified(Event, frozen=True, kw_only=True):
     gpu_index: int | None = None
     """Of its GPU on that node, as far as lines were followed and the rank is known."""
     root_of: list[int] = []
-    """Ranks whose own lines are consequences of this, ascending: a peer that has lost its connection, say."""
+    """Ranks with lines that are consequences of this, ascending: a peer that has lost its connection, say."""
 
 
 @event("gpu.suspected.v1", owner=OWNER, subject="node_id")

@@ -241,7 +241,7 @@ class TenantConfigured(Event, frozen=True, kw_only=True):
     weight: float = 1.0
     """Its part of what can be borrowed, beside that of other tenants."""
     parent: str = ""
-    """The tenant of whose share this one's is a part; empty: none, it is at the root."""
+    """The tenant that this one's share is a part of; empty: none, it is at the root."""
     guarantees: dict[str, int] = {}
     """{GPU type, or `any`: GPUs that are its own when it needs them}. While it does not, others may borrow them."""
     limits: dict[str, int] = {}

@@ -27,7 +27,7 @@ class QuotaGranted(Event, frozen=True, kw_only=True):
     share: str = ""
     """`guaranteed` or `borrowed`: what is borrowed may be reclaimed; empty: no tenant has a guarantee."""
     guarantee_of: str = ""
-    """The tenant within whose guarantee it is: the job's own, or one above it; empty: it is borrowed."""
+    """The tenant with the guarantee that it is within: the job's own, or one above it; empty: it is borrowed."""
     gpu_type: str = ""
     """The type for which it counts until it is placed; empty: nothing is counted by type."""
     borrowed_from: dict[str, int] = {}

@@ -204,7 +204,7 @@ class AttemptRow(Row, kw_only=True):
     """The reason, when failure analysis has judged it; `cause` is finer, and empty where the outcome says it all."""
     cause: str = ""
     failed_on: str = ""
-    """The node of the rank whose line decided, as far as lines were followed; else of the task that failed first."""
+    """The node with the line that decided, as far as lines were followed; else that of the task that failed first."""
     reason: str = ""
     message: str = ""
     version: int = 0

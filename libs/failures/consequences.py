@@ -24,7 +24,7 @@ _ANY = "*"
 
 
 class Consequence(StrEnum):
-    """What becomes of a job whose attempt has failed."""
+    """What becomes of a job after a failed attempt."""
 
     NEVER = "never"
     """It would fail again."""

@@ -75,6 +75,11 @@ class Holding(msgspec.Struct, kw_only=True):
     began: int = 0
     """Its place among all beginnings on the log."""
 
+    @property
+    def gpus(self) -> int:
+        """Of the gang."""
+        return sum(gpus for _, gpus in self.widths)
+
 
 class Suspension(msgspec.Struct, kw_only=True):
     """From one JobSuspended to the next JobResumed or JobExited of any task of the job.
@@ -208,7 +213,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
 
     def gpu_s_until(self, now_s: float) -> float:
         """GPU seconds up to now, those of the present holding among them; nothing is booked."""
-        gpus = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
+        gpus = self.holding.gpus if self.holding is not None else 0
         return self.gpu_s + gpus * max(0.0, now_s - self.held_since_s)
 
     def waits(self, cause: str, now_s: float) -> None:
@@ -236,7 +241,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
 
     def counts(self, now_s: float, *, as_owner: bool) -> None:
         """Whether its GPUs count for its tenant from now on."""
-        held = sum(width for _, width in self.holding.widths) if self.holding is not None else 0
+        held = self.holding.gpus if self.holding is not None else 0
         if self.is_owner != as_owner and held:
             self._use(held if as_owner else -held, now_s)
         self.is_owner = as_owner
@@ -259,7 +264,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
             began=at.number,
         )
         if self.is_owner:
-            self._use(sum(width for _, width in self.holding.widths), at.time_s)
+            self._use(self.holding.gpus, at.time_s)
 
     def stand_aside(self, at: At) -> None:
         """The job has no GPUs from now on; its attempt goes on."""
@@ -268,7 +273,7 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
             self.holding.end_s = at.time_s
             at.closed.append(self.holding)
             if self.is_owner:
-                self._use(-sum(width for _, width in self.holding.widths), at.time_s)
+                self._use(-self.holding.gpus, at.time_s)
             self.holding = None
 
     def begin(self, attempt: Attempt) -> None:

@@ -24,8 +24,6 @@ from libs.contracts.quota import JobUpgraded
 
 LEAVES = (AttemptFailed, JobPreempted, JobSucceeded, JobCancelled, JobAbandoned)
 """With these an attempt has its GPUs no more."""
-TAKEN = (JobPlaced, JobMoved, TimeSliceStarted, JobSuspended, JobResumed, JobUpgraded, JobQueued, *LEAVES)
-"""What `Residents.take` folds; every other event changes nothing there."""
 
 
 class Resident(msgspec.Struct, kw_only=True):
@@ -49,7 +47,7 @@ class Residents(msgspec.Struct, kw_only=True):
     """{`NODE:INDEX`: jobs of these that have the GPU}, of GPUs that any has."""
 
     def take(self, event: Event, now_s: float) -> None:
-        """Fold the next event of control, one of `TAKEN`; another changes nothing."""
+        """Fold the next event of control; one that places, moves, suspends or ends no attempt changes nothing."""
         if isinstance(event, JobPlaced):
             self._settle(event.job_id, event.gang, event.role == "guest", now_s)
         elif isinstance(event, JobMoved):

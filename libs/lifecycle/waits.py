@@ -88,7 +88,7 @@ class Wait(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def root(self) -> Wait:
-        """The one whose own cause it waits for."""
+        """The one at the head, which is behind no other: its cause is what all behind it wait for."""
         here = self
         while here.behind is not None and not here.is_held:
             here = here.behind

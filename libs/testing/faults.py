@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from libs.bus.connect import connect
 from libs.bus.port import (
     Bus,
     Message,
@@ -14,6 +15,7 @@ from libs.bus.port import (
     Position,
     Reader,
     Session,
+    TopicLayout,
 )
 from libs.testing.passing import PassingBus
 
@@ -136,3 +138,13 @@ class _Reader:
 def unknown() -> OutcomeUnknown:
     """The log went away during the commit."""
     return OutcomeUnknown("connection lost during commit (injected)")
+
+
+async def crashing_bus(crash_at: int | None = None) -> FaultyBus:
+    """A log in memory, with its topics, under which the process dies at this moment; None: at none."""
+    faults = Faults()
+    if crash_at is not None:
+        faults.crash_at(crash_at)
+    bus = FaultyBus(await connect("memory:", "t"), faults)
+    await bus.create_topics(TopicLayout())
+    return bus

@@ -1,14 +1,29 @@
-"""What must hold of the log of every cell."""
+"""What must hold of the log of every cell, and its commands."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+from libs.cli.cell import Cell
 from libs.contracts.envelope import Envelope
 from libs.inspect.conservation import conservation
 from libs.inspect.sources import open_log
 from libs.inspect.verify import verify
 from services.roster import SERVICES
+
+SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
+WITHIN_S = 400.0
+
+
+def sanjaya(cell: Cell, *arguments: str, accepted: tuple[int, ...] = (0,)) -> str:
+    """What a command of the cell prints, which ends with one of these statuses."""
+    environment = {**os.environ, "SANJAYA_GATEWAY": cell.plan.gateway_url}
+    done = subprocess.run([SANJAYA, *arguments], env=environment, capture_output=True, text=True, timeout=WITHIN_S)
+    assert done.returncode in accepted, (done.stdout, done.stderr)
+    return done.stdout
 
 
 def checked(path: Path) -> list[Envelope]:

@@ -6,18 +6,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torch_agent.harness.control import current_allowance
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 
 from libs.contracts.agent import JobExited, JobStarted, NodeJoined
-from libs.contracts.base import Event
 from libs.contracts.placement import SetClass, SetComputeShare, StopTask
 from libs.contracts.reasons import Reason
 from libs.testing.builders import launch
@@ -52,7 +51,6 @@ class SharedCpu:
         self.case = AgentCase(folder, virtual_gpus=1, environment=environment)
         self.folder = folder / "lines"
         self.pids: dict[str, int] = {}
-        self.facts: list[Event] = []
 
     async def __aenter__(self) -> Self:
         self.folder.mkdir(parents=True)
@@ -72,18 +70,9 @@ class SharedCpu:
     async def run(self, name: str, command: Sequence[str], *, role: str, packed_with: Sequence[str] = ()) -> None:
         """Start any script that trains, and wait until it does."""
         await self.case.order(launch(name, *command, role=role, packed_with=list(packed_with)))
-        started = await self.until(JobStarted, lambda fact: fact.job_id == name)
+        started = await self.case.until(JobStarted, lambda fact: fact.job_id == name)
         self.pids[name] = started.pid
         await self.minibatches(name, WARM)
-
-    async def until(self, cls: type[Event], holds: Callable[[Any], bool]) -> Any:
-        """The next fact of this kind that is as wanted."""
-        while True:
-            fact = await self.case.next()
-            assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
-            self.facts.append(fact)
-            if isinstance(fact, cls) and holds(fact):
-                return fact
 
     async def be(self, name: str, role: str) -> None:
         """The running task has this role from now on."""
@@ -109,7 +98,7 @@ class SharedCpu:
         orders = [StopTask(node_id="n1", job_id=name, attempt=1, grace_s=0.0, reason=reason) for name in names]
         await self.case.order(*orders)
         for _ in names:
-            await self.until(JobExited, lambda fact: fact.job_id in names)
+            await self.case.until(JobExited, lambda fact: fact.job_id in names)
 
     async def gives(self, name: str, share_ratio: float) -> None:
         """Bound a guest without an owner, and wait until it keeps to that."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +18,11 @@ from libs.contracts.introspection import HostProfiled, JobConverged
 from libs.contracts.placement import JobPlaced
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
-from tests.e2e.checking import checked
+from tests.e2e.checking import checked, sanjaya
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 
-SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 EXAMPLES = Path(__file__).parents[2] / "torch_agent" / "examples"
-WITHIN_S = 400.0
 ENDED_BY_SIGTERM = 143
 LINES = ("--loss-line", "step {epoch} loss {loss}")
 ENDLESS = ("--steps", "1000000")
@@ -70,13 +65,6 @@ def cell(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     with Cell(plan) as running:
         yield running
     assert nothing_left_of(folder) == []
-
-
-def sanjaya(cell: Cell, *arguments: str, accepted: tuple[int, ...] = (0,)) -> str:
-    environment = {**os.environ, "SANJAYA_GATEWAY": cell.plan.gateway_url}
-    done = subprocess.run([SANJAYA, *arguments], env=environment, capture_output=True, text=True, timeout=WITHIN_S)
-    assert done.returncode in accepted, (done.stdout, done.stderr)
-    return done.stdout
 
 
 def losses_of(said: list[Envelope], job_id: str) -> list[tuple[float, float, float]]:

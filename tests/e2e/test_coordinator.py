@@ -7,14 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch_agent.harness.page import Memory
 from torch_agent.pages import pages
 
 from libs.contracts.agent import ComputeShareChanged, JobExited, JobStarted, MemoryBurst, MemoryLimitChanged, NodeJoined
-from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask
 from libs.coordination.recording import derive
 from libs.testing.builders import launch
@@ -36,7 +34,6 @@ class SharedGpu:
 
     def __init__(self, case: AgentCase, folder: Path) -> None:
         self.case, self._folder = case, folder
-        self.facts: list[Event] = []
 
     def folder(self, name: str) -> Path:
         folder = self._folder / f"of {name}"
@@ -47,17 +44,8 @@ class SharedGpu:
         command = [sys.executable, str(SCRIPT), str(megabytes), "0.02", str(self.folder(name))]
         return launch(name, *command, role=role)
 
-    async def until(self, cls: type[Event], holds: Callable[[Any], bool]) -> Any:
-        """The next fact of this kind that is as wanted."""
-        while True:
-            fact = await self.case.next()
-            assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
-            self.facts.append(fact)
-            if isinstance(fact, cls) and holds(fact):
-                return fact
-
     async def limit(self, job_id: str, holds: Callable[[int | None], bool]) -> MemoryLimitChanged:
-        return await self.until(MemoryLimitChanged, lambda fact: fact.job_id == job_id and holds(fact.to_bytes))
+        return await self.case.until(MemoryLimitChanged, lambda fact: fact.job_id == job_id and holds(fact.to_bytes))
 
     def memory(self, job_id: str) -> Memory:
         [page] = pages(self.case.task_folder(job_id) / "pages")
@@ -77,14 +65,14 @@ async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path)
         assert joined.spill_bytes == joined.memory_bytes - CAPACITY
         gpu = SharedGpu(case, tmp_path)
         await case.order(gpu.task("guest", GUEST_MB, "guest"))
-        await gpu.until(ComputeShareChanged, lambda fact: fact.job_id == "guest" and fact.to_ratio == 1.0)
-        await gpu.until(JobStarted, lambda fact: fact.job_id == "guest")
+        await gpu.case.until(ComputeShareChanged, lambda fact: fact.job_id == "guest" and fact.to_ratio == 1.0)
+        await gpu.case.until(JobStarted, lambda fact: fact.job_id == "guest")
         await seen_training(gpu, "guest")
 
         await case.order(gpu.task("owner", OWNER_MB, "owner"))
-        started = await gpu.until(JobStarted, lambda fact: fact.job_id == "owner")
+        started = await gpu.case.until(JobStarted, lambda fact: fact.job_id == "owner")
         assert started.job_id == "owner"
-        floor = next(f for f in gpu.facts if isinstance(f, MemoryLimitChanged) and f.job_id == "guest")
+        floor = next(f for f in gpu.case.facts if isinstance(f, MemoryLimitChanged) and f.job_id == "guest")
         assert floor.to_bytes == int(0.02 * CAPACITY) and floor.reason.code == "OwnerArrived"
         assert floor.host_bytes > 0.8 * GUEST_MB * MB, "its state is on the host before the owner begins"
 
@@ -93,16 +81,16 @@ async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path)
         await gpu.seen("guest", lambda memory: memory.host_bytes == 0)
 
         (gpu.folder("owner") / "more").write_text(str(BURST_MB))
-        burst = await gpu.until(MemoryBurst, lambda fact: True)
+        burst = await gpu.case.until(MemoryBurst, lambda fact: True)
         assert (burst.job_id, burst.from_jobs) == ("owner", ["guest"])
         await gpu.limit("guest", lambda to: to is not None and to <= 0.95 * CAPACITY - (OWNER_MB + BURST_MB) * MB)
         await gpu.seen("owner", lambda memory: memory.host_bytes == memory.minibatch_host_bytes == 0)
 
         (gpu.folder("owner") / "end").touch()
-        await gpu.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
+        await gpu.case.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
         await gpu.limit("guest", lambda to: to is None)
         (gpu.folder("guest") / "end").touch()
-        await gpu.until(JobExited, lambda fact: fact.job_id == "guest" and fact.exit_code == 0)
+        await gpu.case.until(JobExited, lambda fact: fact.job_id == "guest" and fact.exit_code == 0)
     files = sorted((tmp_path / "n1" / "coordination" / "0").glob("*.jsonl"))
     steps = [step for path in files for step in derive(path.read_bytes().splitlines(keepends=True))]
     assert steps and all(step.is_same for step in steps), "every recorded step is derived again"

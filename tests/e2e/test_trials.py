@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,11 @@ from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, Ret
 from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
-from tests.e2e.checking import checked
+from tests.e2e.checking import checked, sanjaya
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 
-SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 SCRIPT = Path(__file__).with_name("trial_script.py")
-WITHIN_S = 400.0
 WIDE = 8
 EPOCH = 1000
 """Mini-batches of the job that fails in its validation."""
@@ -60,13 +55,6 @@ def cell(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         sanjaya(running, "settings", "set", "admission.trial_above_gpus", "4")
         yield running
     assert nothing_left_of(folder) == []
-
-
-def sanjaya(cell: Cell, *arguments: str, accepted: tuple[int, ...] = (0,)) -> str:
-    environment = {**os.environ, "SANJAYA_GATEWAY": cell.plan.gateway_url}
-    done = subprocess.run([SANJAYA, *arguments], env=environment, capture_output=True, text=True, timeout=WITHIN_S)
-    assert done.returncode in accepted, (done.stdout, done.stderr)
-    return done.stdout
 
 
 def submit(cell: Cell, *command: str, gpus: int = WIDE, options: tuple[str, ...] = ()) -> str:

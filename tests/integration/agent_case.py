@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class AgentCase:
         self._url = f"sqlite:///{folder / 'log.db'}"
         self._numbers = itertools.count(1)
         self._unread: list[Event] = []
+        self.facts: list[Event] = []
         self.bus: Bus
         self._session: Session
         self._reader: Reader
@@ -125,6 +127,15 @@ class AgentCase:
             log = (self.folder / "agent.log").read_text()[-3000:]
             assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
         return event
+
+    async def until(self, cls: type[Event], holds: Callable[[Any], bool] = lambda fact: True) -> Any:
+        """The next fact of this kind that is as wanted; `facts` has those that were passed over."""
+        while True:
+            fact = await self.next()
+            assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
+            self.facts.append(fact)
+            if isinstance(fact, cls) and holds(fact):
+                return fact
 
     async def next(self) -> Event | None:
         """The next fact; None when there is none in time."""

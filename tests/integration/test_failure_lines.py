@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.bus import codec
-from libs.bus.connect import connect
-from libs.bus.port import Bus, Outgoing, TopicLayout
+from libs.bus.port import Bus, Outgoing
 from libs.contracts.agent import JobLogged, LogLine
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
@@ -22,7 +21,7 @@ from libs.runtime.shell import Shell
 from libs.runtime.stats import Stats
 from libs.runtime.tasks import all_or_none
 from libs.testing.core_case import arrival
-from libs.testing.faults import Crash, Faults, FaultyBus
+from libs.testing.faults import Crash, Faults, FaultyBus, crashing_bus
 from libs.testing.shells import messages
 from libs.testing.thorough import sample as pick
 from services.failure_analysis.__main__ import judge
@@ -36,15 +35,6 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4242"
 BROKEN = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
 CAUSES = {"oom": "gpu_memory_full", "gang": "json_broken", "silent": "no_signature", "killed": "segmentation_fault"}
-
-
-async def new_bus(crash_at: int | None = None) -> FaultyBus:
-    faults = Faults()
-    if crash_at is not None:
-        faults.crash_at(crash_at)
-    bus = FaultyBus(await connect("memory:", "t"), faults)
-    await bus.create_topics(TopicLayout())
-    return bus
 
 
 async def give(bus: Bus, *facts: Event) -> None:
@@ -128,7 +118,7 @@ async def run_until_judged(bus: FaultyBus) -> None:
 
 
 async def judged_with(crash_at: int | None) -> Faults:
-    bus = await new_bus(crash_at)
+    bus = await crashing_bus(crash_at)
     # Lines are followed, and all of that was long ago: the core's patience has ended before either of them starts.
     await give(bus, RulesLoaded(digest="before", rules=1), *history())
     await run_until_judged(bus)
@@ -154,7 +144,7 @@ async def test_no_kill_loses_or_doubles_a_verdict():
 
 
 async def test_the_last_word_comes_after_all_lines_and_names_whose_lines_follow_from_it():
-    bus = await new_bus()
+    bus = await crashing_bus()
     await give(bus, RulesLoaded(digest="before", rules=1), *history())
     await run_until_judged(bus)
     gang = [event for event in await events(bus, FailureObserved) if event.subject == "gang"]
@@ -165,7 +155,7 @@ async def test_the_last_word_comes_after_all_lines_and_names_whose_lines_follow_
 
 
 async def test_a_record_that_cannot_be_read_goes_to_the_dead_letters():
-    bus = await new_bus()
+    bus = await crashing_bus()
     await bus.append([Outgoing(Topic.LOGS, "oom", [("ce_type", b"job.logged.v1")], b"{no json")])
     await give(bus, RulesLoaded(digest="before", rules=1), *history())
     await run_until_judged(bus)
@@ -176,7 +166,7 @@ async def test_own_rules_come_into_force_while_the_cell_runs_and_bad_ones_change
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("services.failure_analysis.adapters.lines.RULES_EVERY_S", 0.0)
-    bus, stop = await new_bus(), asyncio.Event()
+    bus, stop = await crashing_bus(), asyncio.Event()
     running = asyncio.create_task(following(bus, OwnRules(tmp_path)).run(stop))
 
     async def loaded(count: int) -> list[RulesLoaded]:

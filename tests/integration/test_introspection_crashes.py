@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from libs.bus import codec
-from libs.bus.connect import connect
-from libs.bus.port import Bus, TopicLayout
+from libs.bus.port import Bus
 from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
@@ -21,7 +20,7 @@ from libs.kernel.ids import request_id
 from libs.runtime.clock import ManualClock
 from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
-from libs.testing.faults import Crash, Faults, FaultyBus, unknown
+from libs.testing.faults import Crash, Faults, FaultyBus, crashing_bus, unknown
 from libs.testing.introspection import minibatches
 from libs.testing.shells import messages
 from libs.testing.thorough import sample as pick
@@ -44,15 +43,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("embedded_windows", "ingest"):
         monkeypatch.setattr(f"services.introspection.adapters.{module}.BATCH", 7)
     monkeypatch.setattr("libs.runtime.listener.BATCH", 7)
-
-
-async def new_bus(crash_at: int | None) -> FaultyBus:
-    faults = Faults()
-    if crash_at is not None:
-        faults.crash_at(crash_at)
-    bus = FaultyBus(await connect("memory:", "t"), faults)
-    await bus.create_topics(TopicLayout())
-    return bus
 
 
 async def give(bus: Bus, *facts: tuple[float, Event]) -> None:
@@ -95,7 +85,7 @@ def telemetry() -> list[tuple[float, Event]]:
 
 async def windows_with(crash_at: int | None) -> tuple[Windows, Faults]:
     """First word about each window."""
-    bus = await new_bus(crash_at)
+    bus = await crashing_bus(crash_at)
     await give(bus, *telemetry())
     clock = ManualClock()
 
@@ -135,7 +125,7 @@ def placed(job_id: str) -> JobPlaced:
 
 async def profiles_with(windows: Windows, crash_at: int | None, doubt: str = "") -> tuple[list[JobProfiled], Faults]:
     """What ingest makes of the windows of three running jobs, each window sent twice."""
-    bus = await new_bus(crash_at)
+    bus = await crashing_bus(crash_at)
     if doubt:
         for _ in range(3):
             bus.faults.fail(doubt, unknown())
@@ -223,7 +213,7 @@ def sample(done: int, quiet_s: float, nonfinite: int) -> TaskSampled:
 
 async def alarms_with(crash_at: int | None) -> tuple[list[Envelope], Faults]:
     """What ingest makes of a job that hangs, goes on, hangs again, and diverges; each until it is on the log."""
-    bus = await new_bus(crash_at)
+    bus = await crashing_bus(crash_at)
     await give(bus.bus, (0.0, placed("a")))
     clock, given = ManualClock(), count()
 

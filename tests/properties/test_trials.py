@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, note
+from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.contracts.admission import TrialFailed, TrialOrdered, TrialPassed, TrialSkipped
@@ -12,16 +12,12 @@ from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.gateway import SettingChanged
 from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.inspect.conservation import conservation
-from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
-from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
-from libs.testing.purity import watched
 from libs.testing.strategies import cells_with_guests, crowded_cells, scenarios
 from services.roster import SERVICES
 from tests.properties.effort import whole_system
-
-WATCHED = tuple(watched(service) for service in SERVICES)
+from tests.properties.test_whole_system import checked_run
 
 
 @st.composite
@@ -38,16 +34,6 @@ def cells_with_trials(draw: st.DrawFn) -> Scenario:
     for name, value in values.items():
         scenario.plan(0.0, SettingChanged(service="admission", name=name, value=value, requested_by="op"))
     return scenario
-
-
-def checked_run(scenario: Scenario) -> Simulation:
-    simulation = scenario.build(WATCHED)
-    try:
-        simulation.run(lambda running: [replica.check() for replica in running.replicas.values()])
-    finally:
-        for offset, envelope in enumerate(simulation.log.control):
-            note(f"#{offset} {envelope.time_s:g} {envelope.event.subject}: {sentence(envelope.event)}")
-    return simulation
 
 
 @whole_system

@@ -9,7 +9,7 @@ class Beside(StrEnum):
     ANTMAN = "antman"
     """Coordination scales their memory and their part of the GPU's time."""
     UMEM = "umem"
-    """What does not fit lies on the host; whoever comes takes what is left, and nothing is moved or held back later."""
+    """What does not fit lies on the host; a new task takes what is left, and nothing is moved or held back later."""
     PACK = "pack"
     """Nothing does: a job that finds too little memory fails."""
     LEAVE = "leave"

@@ -11,7 +11,7 @@ GIB = 1024**3
 Curve = tuple[tuple[float, float], ...]
 """(Part of the wanted memory that is on the GPU, speed as a part of the full one), ascending, ends at (1, 1)."""
 EVEN: Curve = ((0.0, 0.25), (1.0, 1.0))
-"""Of a model whose sensitivity was not measured: an assumption."""
+"""Of a model without a measured sensitivity: an assumption."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def steady(demand: Demand) -> JobModel:
 
 
 UNKNOWN = steady(Demand(minibatch_s=0.3, busy_ratio=0.5, memory_bytes=4 * GIB))
-"""Of jobs whose model the table lacks: half busy, as placement takes it, with the bulk of mini-batches below 600 ms."""
+"""Of jobs with a model that the table lacks: half busy, as placement takes it, most mini-batches are below 600 ms."""
 
 
 @dataclass(frozen=True)

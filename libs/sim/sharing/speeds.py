@@ -18,7 +18,7 @@ ROUNDS = 60
 
 
 def packed(demands: Sequence[Demand], open_ratios: Sequence[float] | None = None) -> list[float]:
-    """Speeds of jobs whose kernels are not held back, or only a part of the time (`open_ratios`).
+    """Speeds of jobs with kernels that are not held back, or only a part of the time (`open_ratios`).
 
     A job in the part of its mini-batch that needs the GPU has w / (w + sum of p w of the others) of it, where p is the
     part of the time in which each of these wants it.

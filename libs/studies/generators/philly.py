@@ -60,7 +60,7 @@ class PhillyWorkload(DrawnWorkload):
     trace: str | None = None
     """A `traces/1` file; None: drawn, with as many jobs of each size and as long ones as the public trace."""
     days: int = 14
-    """Length of the window whose jobs are measured."""
+    """Length of the window in which jobs are measured."""
     occupancy: float = 2 / 3
     """Work of the window over what the GPUs can do in it."""
     reclaim_above: float = 0.9

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
+from libs.policies.estimation.slowdown import ABSOLUTE_S, RELATIVE_RATIO
 from libs.sim.sharing.usage import BINS
 from libs.studies.experiments.runs import Result
 from libs.studies.generators.antman import GUARANTEED, OPPORTUNISTIC
 from libs.studies.report.waiting import Waiting, from_rows
 
 Measure = Callable[[Result, Result | None], float | None]
-ABSOLUTE_S, RELATIVE = 0.010, 0.03
-"""The paper's rule for an owner that is slowed down (section 5.3), and a relative one."""
 LEAST_WAIT_S = 1.0
 """Shorter waits count as one second: ratios to none at all say nothing."""
 WIDE, NARROW = 8, 4
@@ -152,7 +151,7 @@ GUEST_METRICS: dict[str, Measure] = {
     "mean_busy": lambda result, beside: mean_use(result, "busy_s"),
     "extra_gpus": extra_gpus,
     "not_slowed_by_10_ms": _slowed(lambda more_s, ratio: more_s <= ABSOLUTE_S),
-    "not_slowed_by_3_percent": _slowed(lambda more_s, ratio: ratio <= RELATIVE),
+    "not_slowed_by_3_percent": _slowed(lambda more_s, ratio: ratio <= RELATIVE_RATIO),
     "slowed_by_4_percent": _slowed(lambda more_s, ratio: ratio > 0.04 and more_s > ABSOLUTE_S),
     "avg_wait_s": _mean_wait(None),
     "avg_wait_guaranteed_s": _mean_wait(GUARANTEED),

@@ -22,7 +22,7 @@ class Size:
     trace: str | None = None
     """A `traces/1` file; None: drawn jobs."""
     days: int = 7
-    """Of the busiest ones of the trace, whose jobs are measured."""
+    """Of the busiest ones of the trace; their jobs are measured."""
     seeds: tuple[int, ...] = (0,)
     full: bool = False
 

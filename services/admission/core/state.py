@@ -139,7 +139,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{id: whether it succeeded} of the latest ends of jobs, arrays and DAGs, the oldest first."""
 
     trials: dict[str, Trial] = {}
-    """{job id: trial} of the admitted jobs whose gang has not been let start."""
+    """{job id: trial} of the admitted jobs with a gang that has not been let start."""
     trial_above_gpus: float = settings.default(OWNER, "trial_above_gpus")
     trial_steps: float = settings.default(OWNER, "trial_steps")
     trial_limit_s: float = settings.default(OWNER, "trial_limit_s")

@@ -160,7 +160,7 @@ def trial_skipped(state: State, event: TrialSkipped, now_s: float) -> None:
 
 @machine.evolves(TimerFired)
 def time_has_passed(state: State, event: TimerFired, now_s: float) -> list[str]:
-    """The jobs whose trial has waited for as long as it may."""
+    """The jobs with a trial that has waited for as long as it may."""
     return [job_id for job_id, due_s in _due(state).items() if due_s <= now_s]
 
 

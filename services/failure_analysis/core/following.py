@@ -57,7 +57,7 @@ class Following:
     """The attempts of one shell."""
 
     def __init__(self, rules: RuleSet) -> None:
-        """`rules`: for attempts whose first line comes from now on; those that run keep theirs."""
+        """`rules`: for attempts with their first line from now on; those that run keep theirs."""
         self.rules = rules
         self._lines: dict[Key, _Lines] = {}
         self._changed: dict[Key, None] = {}

@@ -226,6 +226,19 @@ def _preferred_wait(prefer: str | None) -> float | None:
 Fresh = Depends(fresh)
 
 
+def stretch(gateway: Gateway, since_s: float | None, until_s: float | None) -> tuple[float, float]:
+    """From when until when: by default from the beginning of the log until now, and never beyond now.
+
+    Raises:
+        Problem: 422: it ends before it begins.
+    """
+    now_s = gateway.now()
+    begin_s, end_s = since_s or 0.0, now_s if until_s is None else min(until_s, now_s)
+    if begin_s > end_s:
+        raise invalid("since_s", "expected a time before until_s and before now", begin_s, where="query")
+    return begin_s, end_s
+
+
 async def look(gateway: Gateway, query: Callable[[sa.Connection], T]) -> tuple[T, int]:
     """Run a query over the read models.
 

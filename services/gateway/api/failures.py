@@ -21,10 +21,11 @@ from services.gateway.api.common import (
     responses,
     said_of,
     scoped,
+    stretch,
 )
 from services.gateway.models.answers import FailureList, Requested
 from services.gateway.models.requests import ReleaseRequest
-from services.gateway.problems import invalid, not_found
+from services.gateway.problems import not_found
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["status"], route_class=StrictRoute)
@@ -57,10 +58,7 @@ async def list_failures(
 
     Without `since_s` from the beginning of the log on, without `until_s` until now.
     """
-    now_s = gateway.now()
-    begin_s, end_s = since_s or 0.0, now_s if until_s is None else min(until_s, now_s)
-    if begin_s > end_s:
-        raise invalid("since_s", "expected a time before until_s and before now", begin_s, where="query")
+    begin_s, end_s = stretch(gateway, since_s, until_s)
     trials, offset = await look(gateway, lambda connection: failed(connection, begin_s, end_s))
     found = FailureList(
         items=grouped(trials, by),

@@ -7,9 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.gateway.adapters.usage_queries import UsedBy, used
-from services.gateway.api.common import Door, Fresh, Moment, Reader, answer, look, responses
+from services.gateway.api.common import Door, Fresh, Moment, Reader, answer, look, responses, stretch
 from services.gateway.models.answers import UseList
-from services.gateway.problems import invalid
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["status"], route_class=StrictRoute)
@@ -25,9 +24,6 @@ async def list_usage(
 
     Without `since_s` from the beginning of the log on, without `until_s` until now.
     """
-    now_s = gateway.now()
-    begin_s, end_s = since_s or 0.0, now_s if until_s is None else min(until_s, now_s)
-    if begin_s > end_s:
-        raise invalid("since_s", "expected a time before until_s and before now", begin_s, where="query")
+    begin_s, end_s = stretch(gateway, since_s, until_s)
     items, offset = await look(gateway, lambda connection: used(connection, by, begin_s, end_s))
     return answer(UseList(items=items, since_s=begin_s, until_s=end_s), offset=offset)

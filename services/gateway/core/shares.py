@@ -237,7 +237,7 @@ def uses(rows: Sequence[TenantRow], total: int, waiting: Mapping[str, int]) -> d
 
 
 def _lent(rows: Sequence[TenantRow], left: Mapping[str, int], gpus: int) -> dict[str, int]:
-    """Of whose unused guarantees so many GPUs are, the largest first: as quota counts them."""
+    """The tenants with the unused guarantees that so many GPUs are of, the largest first: as quota counts them."""
     found = {}
     for row in sorted(rows, key=lambda row: -left[row.name]):
         if row.lend and (part := min(gpus, left[row.name])):

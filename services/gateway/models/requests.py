@@ -122,7 +122,7 @@ class TenantRequest(Strict):
     )
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     parent: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")] = Field(
-        "", description="The tenant of whose share this one's is a part; empty: none."
+        "", description="The tenant that this one's share is a part of; empty: none."
     )
     guarantees: PerType = Field(
         {}, max_length=32, description="GPUs per type, or `any`, that are its own when it needs them."

@@ -29,12 +29,12 @@ def guaranteed(state: State, claim: Claim, backing: Backing) -> Reason:
 def borrowed(state: State, claim: Claim, gpu_type: str, lenders: Mapping[str, int]) -> Reason:
     """It has what others do not use."""
     tenant = state.tenant(claim.tenant)
-    whose = ", ".join(f"{gpus} of {name}" for name, gpus in lenders.items()) or "of no guarantee"
+    lent_by = ", ".join(f"{gpus} of {name}" for name, gpus in lenders.items()) or "of no guarantee"
     return Reason(
         code="Borrowed",
         message=(
             f"{counted(claim.gpus, 'GPU')}{_of(gpu_type)} beyond the guarantees of tenant {claim.tenant}, borrowed "
-            f"({whose}); it had borrowed {tenant.borrowed_gpus} before, at weight {tenant.weight:g}"
+            f"({lent_by}); it had borrowed {tenant.borrowed_gpus} before, at weight {tenant.weight:g}"
         ),
         numbers={"gpus": claim.gpus, "borrowed_gpus": tenant.borrowed_gpus, "weight": tenant.weight},
     )
@@ -42,11 +42,11 @@ def borrowed(state: State, claim: Claim, gpu_type: str, lenders: Mapping[str, in
 
 def exceeds(claim: Claim, blocked: Blocked) -> Reason:
     """A limit holds it up."""
-    whose = f"user {blocked.user} of tenant {blocked.tenant}" if blocked.user else f"tenant {blocked.tenant}"
+    limited = f"user {blocked.user} of tenant {blocked.tenant}" if blocked.user else f"tenant {blocked.tenant}"
     return Reason(
         code=PendingReason.EXCEEDS_QUOTA,
         message=(
-            f"{whose} uses {blocked.used_gpus} of at most {counted(blocked.limit_gpus, 'GPU')}{_of(blocked.of)}; "
+            f"{limited} uses {blocked.used_gpus} of at most {counted(blocked.limit_gpus, 'GPU')}{_of(blocked.of)}; "
             f"this job asks for {claim.gpus}"
         ),
         numbers={"used_gpus": blocked.used_gpus, "limit_gpus": blocked.limit_gpus, "gpus": claim.gpus},

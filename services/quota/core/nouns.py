@@ -51,7 +51,7 @@ class Claim(msgspec.Struct, kw_only=True):
     request: GpuRequest | None = None
     """Which GPU types it may have, as it was asked for."""
     user: str = ""
-    """Whose limit it counts against, beside its tenant's."""
+    """The user with the limit that it counts against, beside its tenant's."""
     restartable: bool = False
     """It saves what it has done when it is told to stop."""
     gang: dict[str, list[int]] = {}
@@ -61,7 +61,7 @@ class Claim(msgspec.Struct, kw_only=True):
     gpu_type: str = ""
     """For which it counts; empty: not known."""
     guarantee_of: str = ""
-    """The tenant within whose guarantee it is; empty: what it has is borrowed, or no tenant has a guarantee."""
+    """The tenant with the guarantee that it is within; empty: what it has is borrowed, or no tenant has a guarantee."""
     guarantee_key: str = ""
     """The part of that guarantee: a GPU type, or any."""
     is_victim: bool = False
@@ -102,7 +102,7 @@ class Tenant(msgspec.Struct, kw_only=True):
     ran_s: list[float] = []
     """How long the latest ended attempts ran from their placement on."""
     used_of_type: dict[str, int] = {}
-    """{GPU type: GPUs of `used_gpus` that count for it}; those whose type is not known are under ""."""
+    """{GPU type: GPUs of `used_gpus` that count for it}; those of a type that is not known are under ""."""
     used_by_user: dict[str, dict[str, int]] = {}
     """{user: the same of its jobs}."""
     guaranteed_gpus: int = 0
@@ -111,7 +111,7 @@ class Tenant(msgspec.Struct, kw_only=True):
     """{GPU type, or any: GPUs of its own guarantee that jobs have taken}, its own jobs and those of tenants below."""
     weight: float = 1.0
     parent: str = ""
-    """Of whose share this one's is a part; empty: at the root."""
+    """The one that its share is a part of; empty: at the root."""
     guarantees: dict[str, int] = {}
     """As in TenantConfigured, and so the next ones."""
     limits: dict[str, int] = {}

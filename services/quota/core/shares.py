@@ -32,7 +32,7 @@ class Blocked(NamedTuple):
     of: str
     """The GPU type that it is about, or any."""
     user: str
-    """Whose limit it is; empty: that of the whole tenant."""
+    """The user with that limit; empty: that of the whole tenant."""
     used_gpus: int
     limit_gpus: int
     is_for_good: bool = False
@@ -224,7 +224,7 @@ def _back(state: State, claims: Sequence[Claim]) -> None:
 
 
 def assign_types(state: State) -> None:
-    """Granted jobs whose GPU type is not known, because types did not count yet, count for that with most GPUs left."""
+    """Granted jobs of no known GPU type, because types did not count yet, count for that with most GPUs left."""
     if not counts_types(state):
         return
     left = capacity(state)

@@ -19,7 +19,7 @@ from services.placement.core.lifecycle.table import Look, machine, reacts
 
 @machine.evolves(QuotaReclaimed)
 def reclaimed(cell: Cell, event: QuotaReclaimed, now_s: float) -> list[Job]:
-    """The victims whose claims are to end here."""
+    """The victims with claims that are to end here."""
     found = [job for victim in event.victims if (job := cell.jobs.get(victim.job_id)) is not None]
     victims = [job for job in found if job.phase in (Phase.QUEUED, Phase.ACTIVE) and not job.opportunistic]
     for job in victims:
