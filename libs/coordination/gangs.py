@@ -6,6 +6,8 @@ alone. The limit is that of the GPU with the least room: processes of a task rea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from libs.coordination.actions import Admit, AnyAction, Pace, SetLimit, SetShare
@@ -31,10 +33,9 @@ class Gang(msgspec.Struct, kw_only=True):
     written: list[Written] = []
     """Oldest first; the first one is applied, or was in force before."""
 
-    @property
-    def admitted(self) -> bool:
-        """Whether it may begin: there is room on all of its GPUs."""
-        return all(gpu in self.admitted_by for gpu in self.gpus)
+    def admitted(self, gpus: Iterable[int]) -> bool:
+        """Whether it may begin: there is room on these GPUs, the ones that it shares."""
+        return set(gpus) <= set(self.admitted_by)
 
     @property
     def limit_bytes(self) -> int | None:

@@ -66,11 +66,11 @@ def test_a_gang_has_the_smallest_share_and_limit_and_begins_on_all_of_its_gpus()
     take(gang, 0, SetLimit(task="g.1", limit_bytes=5, change=1))
     take(gang, 0, SetShare(task="g.1", share_ratio=0.3))
     take(gang, 0, Admit(task="g.1"))
-    assert not gang.admitted
+    assert not gang.admitted(gang.gpus)
     take(gang, 1, SetLimit(task="g.1", limit_bytes=None, change=1))
     take(gang, 1, SetShare(task="g.1", share_ratio=0.1))
     take(gang, 1, Admit(task="g.1"))
-    assert (gang.admitted, gang.limit_bytes, gang.share_ratio) == (True, 5, 0.1)
+    assert (gang.admitted(gang.gpus), gang.limit_bytes, gang.share_ratio) == (True, 5, 0.1)
 
 
 def test_processes_of_a_gang_apply_the_changes_of_all_gpus_under_one_number():

@@ -27,6 +27,7 @@ from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.node.task import Order, Status, Task, Want
 from tests.unit.node.test_task import LAUNCH, STOP
+from torch_agent import interruptions
 
 SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
@@ -188,14 +189,51 @@ async def test_a_task_that_was_ended_while_no_agent_was_there_is_interrupted_whe
     assert exited.stderr_tail == "its processes were ended while the agent of node n1 was away"
 
 
-async def test_a_task_that_is_ended_before_the_eyes_of_its_agent_is_lost(node: Node):
+TOLD_TO_END = [
+    {"exit_code": None, "signal": 15, "outcome": "signalled"},  # a shell
+    {"exit_code": 143, "signal": None, "outcome": "exited"},  # a script that has saved first
+]
+
+
+@pytest.mark.parametrize("result", [None, *TOLD_TO_END], ids=["no result", "signal", "exit status"])
+async def test_a_task_that_ends_just_before_its_agent_does_is_interrupted(node: Node, result: dict[str, object] | None):
+    await ends_before_the_eyes_of_the_agent(node, result)
+    assert node.task.status is Status.RUNNING, "the agent may not have heard of its own end yet"
+    node.kill_agent()
+    node.start_agent()
     node.agent.adopt()
-    node.end_shim()
-    node.agent.look()
-    node.rank.wait(10)
+    exited = node.facts[-1]
+    assert isinstance(exited, JobExited) and exited.outcome == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [(None, ("lost", None, 9)), (TOLD_TO_END[0], ("signalled", None, 15)), (TOLD_TO_END[1], ("exited", 143, None))],
+    ids=["no result", "signal", "exit status"],
+)
+async def test_a_task_that_ends_before_the_eyes_of_an_agent_that_lives_on_has_ended_by_itself(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    result: dict[str, object] | None,
+    expected: tuple[str, int | None, int | None],
+):
+    await ends_before_the_eyes_of_the_agent(node, result)
+    monkeypatch.setattr(interruptions, "GRACE_S", 0.0)
     node.agent.look()
     exited = node.facts[-1]
-    assert isinstance(exited, JobExited) and (exited.outcome, exited.signal) == ("lost", 9)
+    assert isinstance(exited, JobExited) and (exited.outcome, exited.exit_code, exited.signal) == expected
+
+
+async def ends_before_the_eyes_of_the_agent(node: Node, result: dict[str, object] | None) -> None:
+    node.agent.adopt()
+    if result is not None:
+        exit_record = {"version": 2, "rank": 0, "stderr_tail": "", **result}
+        (node.folder.path / "exit.json").write_text(json.dumps(exit_record))
+    node.end_shim()
+    node.agent.look()
+    if result is None:
+        node.rank.wait(10)  # by the agent's hand
+    node.agent.look()
 
 
 async def test_an_agent_that_is_killed_while_it_leaves_still_wants_its_tasks_to_end(node: Node):

@@ -27,6 +27,7 @@ from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import turn_to
 from torch_agent.harness.versions import Unreadable
+from torch_agent.interruptions import Interruptions, interrupted
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
@@ -99,9 +100,8 @@ class Supervision:
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
         self._machine_start = machine_start()
-        self._is_restarted = journal.machine_start not in ("", self._machine_start)
-        self._interrupted = {task.key for task in self.active() if self._is_deserted(task)}
-        """Keys of the tasks that were ended without a result before this agent came."""
+        is_restarted = journal.machine_start not in ("", self._machine_start)
+        self._interruptions = Interruptions(self.active(), self.folder, restarted=is_restarted)
         self._end_strangers()
 
     def _end_strangers(self) -> None:
@@ -109,9 +109,6 @@ class Supervision:
         for path in self._folders.glob("*"):
             if path.name not in self.tasks and TaskFolder(path).end_unknown():
                 log.warning("%s: a task that is not in the journal was running here and has been killed", path)
-
-    def _is_deserted(self, task: Task) -> bool:
-        return self.folder(task).is_deserted(started=task.status is not Status.ACCEPTED)
 
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
@@ -243,13 +240,10 @@ class Supervision:
         if launching is not None and task.want is Want.STOP:
             launching.cancel()  # else a stop would wait for what a launch waits for, which may never come
         starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
-        interrupted = task.key in self._interrupted
-        before_restart = interrupted and self._is_restarted
-        seen = folder.look(starting=starting, started=task.status is not Status.ACCEPTED, before_restart=before_restart)
-        if interrupted and seen.ended is not None:
-            seen = msgspec.structs.replace(seen, ended=self._interruption(task))
-        if task.key in self._expelled and seen.ended is not None:
-            seen = msgspec.structs.replace(seen, ended=_interrupted(self._expelled[task.key]))
+        started, before_restart = task.status is not Status.ACCEPTED, self._interruptions.before_restart(task)
+        seen = folder.look(starting=starting, started=started, before_restart=before_restart)
+        if seen.ended is not None:
+            seen = msgspec.structs.replace(seen, ended=self._judged(task, seen.ended))
         taken = task.waits_for_gpus and not self._has_room(task)
         seen = msgspec.structs.replace(seen, gpus_taken=taken, preparing=self._launcher.doing.get(task.key, ""))
         if (setup := self._launcher.setting_up.get(task.key)) is not None:
@@ -271,13 +265,11 @@ class Supervision:
             seen = msgspec.structs.replace(seen, ended=ended)
         return seen
 
-    def _interruption(self, task: Task) -> Ended:
-        """How a task has ended of which nothing is left: by nothing that it has done itself."""
-        node = task.order.node_id
-        why = f"its processes were ended while the agent of node {node} was away"
-        if self._is_restarted:
-            why = f"the machine of node {node} was restarted"
-        return _interrupted(why)
+    def _judged(self, task: Task, ended: Ended) -> Ended | None:
+        """None: it is not certain yet how the task has ended."""
+        if task.key in self._expelled:
+            return interrupted(self._expelled[task.key])
+        return self._interruptions.judged(task, ended)
 
     def _has_room(self, task: Task) -> bool:
         active = self.active()
@@ -368,7 +360,7 @@ class Supervision:
 
     def _ended(self, task: Task) -> None:
         self._ended_at_s[task.key] = time.monotonic()
-        self._interrupted.discard(task.key)
+        self._interruptions.forget(task.key)
         self._expelled.pop(task.key, None)
         self._launching.pop(task.key, None)
         self._launcher.doing.pop(task.key, None)
@@ -405,11 +397,6 @@ class Supervision:
         now_s = time.time()
         looks = [at - now_s for task in active if (at := next_look_s(task)) is not None]
         return max(STARTING_LOOK_S, min([ACTIVE_LOOK_S, *looks]))
-
-
-def _interrupted(why: str) -> Ended:
-    """Ended by nothing that the task has done itself."""
-    return Ended(exit_code=None, signal=None, outcome="interrupted", stderr_tail=why)
 
 
 def _begun(task: Task) -> tuple[float | None, float | None]:

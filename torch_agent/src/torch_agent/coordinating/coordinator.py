@@ -98,10 +98,9 @@ class Coordinator:
 
     def admits(self, task: Task, active: Sequence[Task]) -> bool:
         """Whether a task may begin, or go on, on its GPUs: where there are guests, room for it must have been made."""
-        if task.role != GUEST and not _guests_beside(task, active):
-            return True
+        shared = _shared(task, active)
         gang = self._gangs.get(task.key)
-        return gang is not None and gang.admitted
+        return not shared or (gang is not None and gang.admitted(shared))
 
     async def run(self, tasks: Tasks) -> None:
         """Coordinate for ever."""
@@ -196,7 +195,7 @@ class Coordinator:
             tasks.leave(task)
         elif isinstance(action, Stop):
             tasks.expel(task, action.why)
-        elif task.yielding and gang.admitted:
+        elif task.yielding and gang.admitted(task.gpu_indices):
             tasks.come_back(task)
         if gang.paced:
             self._sharing.pace(task)
@@ -234,12 +233,13 @@ def _is_coordinated(task: Task) -> bool:
     return task.role == GUEST or task.memory_bound is not None
 
 
-def _guests_beside(task: Task, active: Sequence[Task]) -> bool:
-    mine = set(task.wanted_gpus or task.gpu_indices)
-    return any(
-        other is not task and other.role == GUEST and is_there(other) and not mine.isdisjoint(other.gpu_indices)
-        for other in active
-    )
+def _shared(task: Task, active: Sequence[Task]) -> set[int]:
+    """The GPUs where others have to make room for a task: all those of a guest, else those that have a guest."""
+    wanted = set(task.wanted_gpus or task.gpu_indices)
+    if task.role == GUEST:
+        return wanted
+    guests = [other for other in active if other is not task and other.role == GUEST and is_there(other)]
+    return wanted & {index for guest in guests for index in guest.gpu_indices}
 
 
 def _unknown(pid: int) -> float:
