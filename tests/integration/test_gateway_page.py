@@ -44,8 +44,10 @@ async def test_everything_that_the_page_needs_is_here(cell: Cell) -> None:
         "/web/icon.svg",
         "/web/chart.js",
         "/web/drawing.js",
+        "/web/failures.js",
         "/web/group.js",
         "/web/letters.js",
+        "/web/shares.js",
     } <= set(found)
     for path, text in found.items():
         assert [link for link in re.findall(r"https?://[^\"'\s]+", text) if link != SVG] == [], path

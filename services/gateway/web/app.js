@@ -3,10 +3,12 @@
 import { follow, get, onTokenWanted, setToken } from "/web/api.js";
 import { drawNodes, drawTenants } from "/web/cluster.js";
 import { clock, el } from "/web/dom.js";
+import { drawFailures } from "/web/failures.js";
 import { drawGroup } from "/web/group.js";
 import { drawJobs } from "/web/jobs.js";
 import { drawLetters } from "/web/letters.js";
 import { drawPanel } from "/web/panel.js";
+import { drawShares } from "/web/shares.js";
 import { drawSweep } from "/web/sweep.js";
 import { drawSweeps } from "/web/sweeps.js";
 
@@ -14,6 +16,7 @@ const $ = (id) => document.getElementById(id);
 const view = { filter: "all", text: "", chosen: null, jobs: [], paused: false };
 const EVENTS_SHOWN = 150;
 const LETTERS_SHOWN = 20;
+const FAILURES_SINCE_S = 24 * 3600;
 const PLACED = ["STARTING", "RUNNING", "SUSPENDED", "MIGRATING", "STOPPING"].map((state) => `state=${state}`).join("&");
 const QUIET = ["job.profiled.v1", "metrics.reported.v1", "timer.fired.v1"];
 
@@ -25,6 +28,9 @@ async function refresh() {
   view.jobs = jobs.items;
   drawStatus(status);
   drawTenants($("tenants"), tenants.items);
+  // Where no tenant has a guarantee or a place in a tree, the line above the cluster says it all.
+  $("shares-panel").hidden = !tenants.items.some((tenant) => tenant.parent || Object.keys(tenant.guarantees).length);
+  drawShares($("shares"), tenants.items);
   drawNodes($("nodes"), nodes.items, gpus.items, placed.items, view.chosen, open);
   drawTable();
   $("no-sweeps").hidden = drawSweeps($("sweeps"), sweeps.items, view.chosen, open) > 0;
@@ -39,6 +45,13 @@ async function refreshLetters() {
   $("letters-panel").hidden = total === 0;
   $("letters-total").textContent = total;
   drawLetters($("letters"), items, open);
+}
+
+async function refreshFailures() {
+  const failures = await get(`/v1/failures?since_s=${Math.max(0, Date.now() / 1000 - FAILURES_SINCE_S)}`);
+  $("failures-panel").hidden = failures.trials === 0;
+  $("failures-total").textContent = failures.trials;
+  drawFailures($("failures"), failures);
 }
 
 function drawTable() {
@@ -72,7 +85,7 @@ let underWay = false, again = false;
 async function soon() {
   if (underWay) { again = true; return; }
   underWay = true;
-  for (const part of [refresh, refreshLetters]) {
+  for (const part of [refresh, refreshLetters, refreshFailures]) {
     try { await part(); } catch (error) { console.warn("cannot refresh:", error.message); }
   }
   await new Promise((done) => setTimeout(done, 700));

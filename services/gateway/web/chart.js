@@ -1,4 +1,4 @@
-// Small curves: one over wall time, with a mark wherever a new attempt began, or several over whatever they share.
+// Small curves: one over wall time, with a mark wherever a new attempt began, or several over whatever they share; bars.
 
 import { el, figure, span } from "/web/dom.js";
 import { HEIGHT, PAD, WIDTH, placed } from "/web/drawing.js";
@@ -30,6 +30,19 @@ export function curves(title, lines, { said = "", marks = [], level = null, alon
   return el("figure", { class: "chart" },
     el("figcaption", {}, title, el("b", {}, said)), drawing,
     el("figcaption", {}, `${figure(found.low)} … ${figure(found.high)}`, el("span", {}, along(found.first, found.last))));
+}
+
+// A bar of parts `{ kind, size }`, one behind the other, of `most` in all; `mark` is a size that is drawn across it.
+export function bar(title, parts, most, mark = null) {
+  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} 10`, preserveAspectRatio: "none", role: "img", "aria-label": title });
+  const along = (size) => ((WIDTH * size) / (most || 1)).toFixed(1);
+  let before = 0;
+  for (const { kind, size } of parts) {
+    drawing.append(svg("rect", { class: kind, x: along(before), y: 1, width: along(size), height: 8 }));
+    before += size;
+  }
+  if (mark !== null) drawing.append(svg("line", { class: "mark", x1: along(mark), x2: along(mark), y1: 0, y2: 10 }));
+  return drawing;
 }
 
 function svg(tag, attributes) {
