@@ -19,7 +19,7 @@ from torch_agent.harness.gpu_page import LINK, GpuPage, create, now_s
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.pacing import LOCK, VIRTUAL, pacer_of
-from torch_agent.pages import living_pages
+from torch_agent.pages import is_unread, living_pages
 from torch_agent.processes import lives
 
 log = logging.getLogger(__name__)
@@ -192,8 +192,11 @@ def _tell(pages: Path, role: str, limit_bytes: int | None, share: float) -> int:
 
 
 def _has_gates(folder: TaskFolder) -> bool:
-    """Whether all ranks that train pass gates."""
-    gates = [page.gate.gates if page.gate is not None else 0 for page in living_pages(folder.pages)]
+    """Whether all ranks that train pass gates; where that cannot be read just now it is as it was."""
+    living = living_pages(folder.pages)
+    if is_unread(folder.pages, living):
+        return pacer_of(folder) is None
+    gates = [page.gate.gates if page.gate is not None else 0 for page in living]
     return bool(gates) and all(gates)
 
 
