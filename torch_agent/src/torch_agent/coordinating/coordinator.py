@@ -114,13 +114,18 @@ class Coordinator:
         """One step of each GPU that has something to coordinate, or had it before. Returns whether there is any."""
         there = [task for task in tasks.active() if is_there(task)]
         self._forget_all_but(there)
-        coordinated = {index for task in there if _is_coordinated(task) for index in task.gpu_indices}
+        coordinated = {index for task in there if self._is_coordinated(tasks, task) for index in task.gpu_indices}
         for index in sorted(coordinated | self._states.keys()):
             here = [task for task in there if index in task.gpu_indices]
             self._step(tasks, index, here, now_s)
         self._tell(tasks, there)
         self._end_all_but(coordinated, there)
         return bool(self._states)
+
+    def _is_coordinated(self, tasks: Tasks, task: Task) -> bool:
+        """A guest is, and what an operator has bounded; and what an agent before this one has left with a limit."""
+        bounded = task.role == GUEST or task.memory_bound is not None
+        return bounded or self._sharing.is_left_limited(task, tasks.folder(task))
 
     def _forget_all_but(self, there: Sequence[Task]) -> None:
         keys = {task.key for task in there}
@@ -229,10 +234,6 @@ class Coordinator:
 def _is_free(occupant: Occupant) -> bool:
     told = occupant.reported.limit_bytes
     return occupant.limit_bytes == occupant.seen.memory_bound_bytes == told and not occupant.unconfirmed
-
-
-def _is_coordinated(task: Task) -> bool:
-    return task.role == GUEST or task.memory_bound is not None
 
 
 def _shared(task: Task, active: Sequence[Task]) -> set[int]:
