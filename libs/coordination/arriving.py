@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from libs.coordination.ledger import scatter
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.state import Coordination, Occupant, Peak, Told
@@ -34,7 +36,8 @@ def guests_of(state: Coordination) -> list[Occupant]:
     return [each for each in state.occupants.values() if each.guest]
 
 
-def _looked_at(before: Occupant | None, reading: TaskReading, now_s: float, peak_s: float) -> Occupant:
+def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, peak_s: float) -> Occupant:
+    reading = _said_last(before, found) if found.unread else found
     occupant = before if before is not None else _newcomer(reading, now_s)
     if occupant.yielded and not reading.begun:
         occupant.admitted = False
@@ -46,6 +49,28 @@ def _looked_at(before: Occupant | None, reading: TaskReading, now_s: float, peak
     later = [peak for peak in occupant.peaks if peak.wanted_bytes > wanted and now_s - peak.at_s < peak_s]
     occupant.peaks = [*later, Peak(at_s=now_s, wanted_bytes=wanted)] if wanted else later
     return occupant
+
+
+def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:
+    """What the processes of a task said when that could be read, with what is known of it from elsewhere.
+
+    One that has said nothing may have limits and gates. Otherwise its limit would count for nothing, others would get
+    its memory while it has it, and a guest would be paced like one without gates.
+    """
+    if before is None:
+        return msgspec.structs.replace(unread, limited=True, gated=True, applied=0)
+    return msgspec.structs.replace(
+        before.seen,
+        guest=unread.guest,
+        begun=unread.begun,
+        unread=True,
+        stuck=unread.stuck,
+        told_change=unread.told_change,
+        told_bytes=unread.told_bytes,
+        told_share_ratio=unread.told_share_ratio,
+        memory_bound_bytes=unread.memory_bound_bytes,
+        share_bound_ratio=unread.share_bound_ratio,
+    )
 
 
 def _newcomer(reading: TaskReading, now_s: float) -> Occupant:

@@ -93,9 +93,10 @@ def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
 
 
 def _within(state: Coordination, occupant: Occupant, limit_bytes: int | None) -> int | None:
-    """As much of a limit as there is room for."""
-    capacity = state.present.capacity_bytes
-    most = bound(occupant, capacity) + max(0, _room(state))
+    """As much of a limit as there is room for; no more than it has been told where there is less than none."""
+    capacity, room = state.present.capacity_bytes, _room(state)
+    most = bound(occupant, capacity)
+    most = most + room if room >= 0 else min(most, in_bytes(occupant.limit_bytes, capacity))
     return limit_bytes if in_bytes(limit_bytes, capacity) <= most else most
 
 

@@ -13,6 +13,8 @@ class TaskReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     guest: bool
     begun: bool = True
     """Its processes are there and do not stand still; a task that has not begun waits to be admitted."""
+    unread: bool = False
+    """A process of it is there, but what it says cannot be read at this moment; what it said last still counts."""
     stuck: bool = False
     """It was suspended and stands still, but its memory could not be taken off the GPU."""
     limited: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,16 @@ from libs.client import Client
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobPlaced
 from libs.contracts.quota import JobUpgraded
+from libs.coordination.recording import derive
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
+from tests.chaos.sharing_memory import SharingCell, Watch
 from tests.e2e.test_guests import WAITS, GuestsCell, plan_of
+from tests.e2e.test_rounds import wait_until
+from tests.integration.test_memory_bursts import CAPACITY, SCRIPT
 
 pytestmark = pytest.mark.chaos
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="the memory of virtual GPUs needs a C compiler")
 
 SERVICES = ("agent", "placement", "quota", "introspection")
 """What is killed at a moment: at the first one the first of these that the case names, at the next one the next."""
@@ -108,7 +114,7 @@ class KilledCell(GuestsCell):
 @pytest.mark.parametrize("turn", cases(0, thorough=(1, 2, 3)))
 @pytest.mark.parametrize("bus", cases("embedded", thorough=("kafka",)))
 def test_nothing_is_lost_when_processes_die_around_guests(bus: str, turn: int, tmp_path: Path, monkeypatch: Any):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([inject_path(), str(Path(__file__).parents[2])]))
+    trains_with_the_harness(monkeypatch)
     victims = SERVICES[turn:] + SERVICES[:turn]
     plan = plan_of(tmp_path, bus, agents=1, gpus_per_agent=2)
     with Cell(plan) as running, Client(plan.gateway_url) as client:
@@ -144,6 +150,81 @@ def test_nothing_is_lost_when_processes_die_around_guests(bus: str, turn: int, t
     assert len(losses) == 4 and all(len(each) >= FEWEST_LOSSES for each in losses)
     assert all(each == undisturbed[: len(each)] for each in losses)
     assert nothing_left_of(tmp_path) == []
+
+
+VICTIMS = ("agent", "guest", "owner", "placement", "quota", "introspection")
+MOMENTS = ("shrink", "growth", "burst")
+"""Of a burst of the owner's memory: the guest is told to shrink, the owner may grow, some of it lies on the host."""
+CLOSED_MOST_S = 5.0
+
+
+def trains_with_the_harness(monkeypatch: Any) -> None:
+    """Jobs find the harness, and what they need of the tests; so do agents what they are started from."""
+    path = [inject_path(), str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+
+def turns(number: int) -> tuple[tuple[str, str], ...]:
+    """(moment, victim): in six turns each victim dies at each moment, in any of them the owner and the guest once."""
+    return tuple((moment, VICTIMS[(number + place * 2) % 6]) for place, moment in enumerate(MOMENTS))
+
+
+@needs_compiler
+@pytest.mark.parametrize("turn", cases(0, thorough=(1, 2, 3, 4, 5)))
+@pytest.mark.parametrize("bus", cases("embedded", thorough=("kafka",)))
+def test_limits_stay_within_the_gpu_when_processes_die_in_bursts(bus: str, turn: int, tmp_path: Path, monkeypatch: Any):
+    trains_with_the_harness(monkeypatch)
+    settings = {"SANJAYA_GPU_MEMORY": str(CAPACITY), "SANJAYA_PEAK_S": "1"}
+    plan = plan_of(tmp_path, bus, agents=1, gpus_per_agent=1, settings=settings)
+    kills = turns(turn)
+    with Cell(plan) as running, Client(plan.gateway_url) as client:
+        cell = SharingCell(running, client, tmp_path)
+        client.set_policy("antman")
+        client.set_tenant("vision", gpu_limit=1)
+        with Watch(cell.node) as watch:
+            guest = cell.train("guest", "lab")
+            owner = cell.train("owner", "vision")
+            for moment, victim in kills:
+                cell.kill_at(moment, victim)
+            cell.finish("owner", owner)
+            cell.finish("guest", guest)
+        log = cell.log()
+        losses = {name: list(cell.losses(name).values()) for name in ("guest", "owner")}
+    assert watch.samples > 100 and watch.most_allowed <= CAPACITY, watch.worst
+    assert watch.most_closed_s <= CLOSED_MOST_S
+    killed = [victim for _, victim in kills]
+    for job_id, name in ((guest, "guest"), (owner, "owner")):
+        assert attempts(log, job_id) == list(range(1, 2 + killed.count(name)))
+    undisturbed = losses_of_an_undisturbed_burst(tmp_path, max(len(each) for of in losses.values() for each in of))
+    for each in (*losses["guest"], *losses["owner"]):
+        assert len(each) >= FEWEST_LOSSES and each == undisturbed[: len(each)]
+    assert recorded_steps(cell.records) > 0
+    assert nothing_left_of(tmp_path) == []
+
+
+def recorded_steps(records: Path) -> int:
+    """How many steps of coordination are on record; each is derived again."""
+    found = 0
+    for path in records.glob("*.jsonl"):
+        for step in derive(path.read_bytes().splitlines(keepends=True)):
+            assert step.is_same, step
+            found += 1
+    return found
+
+
+def losses_of_an_undisturbed_burst(folder: Path, steps: int) -> list[str]:
+    """Of the same script alone, without an agent."""
+    alone = folder / "undisturbed"
+    alone.mkdir()
+    with subprocess.Popen([sys.executable, str(SCRIPT), str(alone), "1", "0.0"]) as process:
+
+        def losses() -> list[str]:
+            return [line for path in alone.glob("*.losses") for line in path.read_text().splitlines()]
+
+        wait_until(lambda: len(losses()) >= steps)
+        (alone / "end").touch()
+        process.wait()
+    return losses()
 
 
 def attempts(log: list[Envelope], job_id: str) -> list[int]:

@@ -35,6 +35,8 @@ class Process:
     closed: int = 0
     demand: int = 0
     on_host: int = 0
+    unread: int = 0
+    """So many looks find that its page cannot be read."""
     last_open_s: float = 0.0
 
     def boundary(self, demand: int, *, opened: bool = False) -> None:
@@ -46,6 +48,17 @@ class Process:
             self.in_force = CAPACITY if self.told.limit_bytes is None else self.told.limit_bytes
 
     def reading(self) -> TaskReading:
+        if self.unread:
+            self.unread -= 1
+            return TaskReading(
+                job_id=self.name,
+                attempt=1,
+                guest=self.guest,
+                begun=self.begun,
+                unread=True,
+                limited=False,
+                gated=False,
+            )
         return TaskReading(
             job_id=self.name,
             attempt=1,
@@ -125,6 +138,7 @@ moves = st.lists(
         st.tuples(st.just("go"), st.integers(0, 9)),
         st.tuples(st.just("upgrade"), st.integers(0, 9)),
         st.tuples(st.just("boundary"), st.integers(0, 9), st.integers(0, CAPACITY - RESERVE)),
+        st.tuples(st.just("unread"), st.integers(0, 9), st.sampled_from([1, 5, 30])),
         st.tuples(st.just("steps"), st.sampled_from([1, 3, 12])),
     ),
     max_size=40,
@@ -144,6 +158,8 @@ def play(history: History, drawn: list[tuple]) -> None:
                 history.processes.remove(process)
             elif what == "upgrade" and not history.owners():
                 process.guest = False
+            elif what == "unread":
+                process.unread = more[1]
             elif what == "boundary" and process.begun:
                 process.boundary(more[1])
         history.step()

@@ -37,6 +37,8 @@ class Job:
     """It applies changes at its boundaries."""
     memory_bound: int | None = None
     share_bound: float | None = None
+    unread: bool = False
+    """Its page cannot be read."""
     begun: bool = False
     limit: int | None = None
     share: float = 0.0
@@ -64,6 +66,19 @@ class Job:
         return CAPACITY if self.limit is None else self.limit
 
     def reading(self) -> TaskReading:
+        if self.unread:
+            return TaskReading(
+                job_id=self.name,
+                attempt=1,
+                guest=self.guest,
+                begun=self.begun,
+                unread=True,
+                limited=False,
+                gated=False,
+                told_change=self.told[-1].change if self.told else 0,
+                told_bytes=self.told[-1].limit_bytes if self.told else None,
+                told_share_ratio=self.share,
+            )
         on_host = self.host_at_start if self.begun else 0
         wanted = self.wanted(self.done) if self.begun else 0
         return TaskReading(

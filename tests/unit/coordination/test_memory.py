@@ -157,6 +157,59 @@ def test_a_guest_that_cannot_be_parked_is_stopped():
     assert "Admit" not in kinds
 
 
+def test_a_guest_keeps_what_it_may_have_while_its_page_cannot_be_read():
+    guest = Job("g", minibatch_s=lambda now_s: 2.0, wanted=lambda number: 20 * GB)
+    bursting = Job("o", guest=False, wanted=lambda number: 30 * GB if number > 600 else 4 * GB)
+    gpu = Gpu(guest, bursting)
+    while not gpu.of(MemoryLimitChanged) or bursting.demand < 30 * GB:
+        gpu.run(STEP_S)
+    assert guest.limit_bytes > 10 * GB, "it has not come to its boundary yet"
+    before = bursting.limit
+    guest.unread = True
+    gpu.coordinate()
+    assert gpu.state.occupants["o.1"].limit_bytes == before
+    guest.unread = False
+    gpu.run(5.0)
+    assert bursting.limit_bytes >= 30 * GB
+
+
+def test_an_owner_keeps_what_it_may_have_and_its_measure_while_its_page_cannot_be_read():
+    guest, running = Job("g", wanted=lambda number: 30 * GB), owner()
+    gpu = Gpu(guest, running)
+    gpu.run(30.0)
+    limits, measured = (guest.limit, running.limit), gpu.state.ledger
+    running.unread = True
+    gpu.run(0.5)
+    assert (guest.limit, running.limit) == limits and gpu.state.ledger is measured
+    gpu.run(2.0)
+    running.unread = False
+    gpu.run(1.0)
+    assert (guest.limit, running.limit) == limits and gpu.state.ledger is measured
+
+
+def test_an_agent_that_cannot_read_a_page_at_first_takes_its_limit_from_the_files():
+    guest, running = Job("g", wanted=lambda number: 4 * GB), owner()
+    gpu = Gpu(guest, running)
+    gpu.run(30.0)
+    limit = running.limit
+    gpu.state = Coordination()
+    guest.unread = running.unread = True
+    gpu.run(0.5)
+    assert gpu.state.occupants["o.1"].limit_bytes == limit, "nothing says that the guest has shrunk"
+    guest.unread = running.unread = False
+    gpu.run(0.5)
+    assert gpu.state.occupants["o.1"].limit_bytes > limit
+
+
+def test_a_guest_whose_page_cannot_be_read_is_not_paced_for_that():
+    guest, running = Job("g"), owner()
+    gpu = Gpu(guest, running)
+    gpu.run(5.0)
+    guest.unread = True
+    gpu.run(5.0)
+    assert not gpu.state.occupants["g.1"].paced
+
+
 @pytest.mark.parametrize(("peak", "suspended"), [(2 * GB, False), (30 * GB, True)])
 def test_a_guest_without_limits_stays_where_it_fits(peak: int, suspended: bool):
     state, found = Coordination(), []

@@ -22,7 +22,7 @@ from torch_agent.harness.control import (
 )
 from torch_agent.harness.page import Acknowledged, Gate, Handover, Memory, PageWriter
 from torch_agent.harness.versions import UnknownVersion, Unreadable
-from torch_agent.pages import LAYOUTS, pages, read_page
+from torch_agent.pages import LAYOUTS, is_unread, living_pages, pages, read_page
 
 ACKNOWLEDGED = Acknowledged(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
 HANDOVER = Handover(
@@ -112,6 +112,21 @@ def test_a_page_with_an_impossible_value_is_not_read(tmp_path: Path, at: int, la
     path = written(tmp_path)
     changed(path, at, layout, value)
     assert read_page(path) is None
+
+
+@pytest.mark.parametrize("what", ["whole", "torn", "torn, of a process that has ended", "not begun", "of newer code"])
+def test_a_page_in_which_a_process_is_interrupted_counts_as_unread_while_that_lives(what: str, tmp_path: Path):
+    path = written(tmp_path)
+    if what.startswith("torn"):
+        changed(path, page.SEQUENCE_AT, "<Q", 7)
+    if what.endswith("has ended"):
+        changed(path, page.BODY_AT, "<I", 2**22 + 1)  # beyond what the kernel gives out
+    if what == "not begun":
+        changed(path, page.SEQUENCE_AT, "<Q", 0)
+    if what == "of newer code":
+        changed(path, 4, "<I", page.VERSION + 1)
+    living = living_pages(tmp_path)
+    assert (len(living), is_unread(tmp_path, living)) == (what == "whole", what == "torn")
 
 
 def test_what_is_no_page_is_not_read(tmp_path: Path):

@@ -126,7 +126,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         help="a CPU for each virtual GPU, as guests beside owners need it; several may share one "
         "(default: where there are as many CPUs as virtual GPUs)",
     )
-    add("--gpu-memory", type=int, default=0, metavar="BYTES", help="memory of one virtual GPU")
+    add(
+        "--gpu-memory",
+        type=int,
+        default=env("SANJAYA_GPU_MEMORY", "0"),  # argparse makes it a number, or says what is wrong
+        metavar="BYTES",
+        help="memory of one virtual GPU",
+    )
     add(
         "--scale-memory",
         choices=[each.value for each in Scale],

@@ -18,6 +18,7 @@ from typing import Any
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU
 from torch_agent.harness.page import (
+    BODY_AT,
     HEAD,
     MAGIC,
     SEQUENCE,
@@ -34,6 +35,8 @@ from torch_agent.once import warn_once
 from torch_agent.processes import lives
 
 TRIES, PAUSE_S = 100, 0.0005
+PID = struct.Struct("<I")
+"""At the beginning of the body, in all versions."""
 FIRST_MINIBATCHES = 3
 """After so many a script that is distributed has formed its process group."""
 LARGEST = 1 << 53
@@ -172,6 +175,16 @@ def living_pages(folder: Path) -> list[PageReading]:
     return [page for page in pages(folder) if lives(page.pid)]
 
 
+def is_unread(folder: Path, living: list[PageReading]) -> bool:
+    """Whether another process than these is still there, and has a page: it cannot be read at this moment.
+
+    A busy machine may keep a process from going on for longer than a reader waits, in the middle of its writing.
+    """
+    read = {page.pid for page in living}
+    written = [_writer(path) for path in folder.glob("*.page")]
+    return any(pid not in read and lives(pid) for pid in written if pid is not None)
+
+
 def are_all_there(living: list[PageReading], order: LaunchTask) -> bool:
     """Whether every rank of the task has a page.
 
@@ -199,6 +212,16 @@ def _readings(folder: Path) -> Iterator[PageReading]:
     for path in folder.glob("*.page"):
         if path.is_file() and (reading := read_page(path)) is not None:
             yield reading
+
+
+def _writer(path: Path) -> int | None:
+    """The process that has written a page of a known version, also while it writes; None: there is none."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    known = _is_begun(data) and HEAD.unpack_from(data)[1] in LAYOUTS
+    return int(PID.unpack_from(data, BODY_AT)[0]) if known else None
 
 
 def _is_begun(data: bytes) -> bool:

@@ -19,7 +19,7 @@ from torch_agent.harness.gpu_page import LINK, GpuPage, create, now_s
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.pacing import LOCK, VIRTUAL, pacer_of
-from torch_agent.pages import living_pages
+from torch_agent.pages import is_unread, living_pages
 from torch_agent.processes import lives
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ class Sharing:
         """{task key: number of the change that says it}."""
         self._given: dict[str, tuple[int | None, float]] = {}
         """{task key: limit and share that coordination gives it}."""
+        self._left: dict[str, int | None] = {}
+        """{task key: the limit that was in its control file when this agent came}."""
         self._paced: set[str] = set()
         """Keys of the tasks whose gates do not do."""
         self._pacers: list[subprocess.Popen[bytes]] = []
@@ -67,7 +69,7 @@ class Sharing:
     def keep(self, task: Task, folder: TaskFolder) -> None:
         """Tell the processes of a task that has begun what has changed for them, if anything has."""
         stops = task.want is Want.STOP
-        given = self._given.get(task.key, (None, _share(task.role, task.share_bound)))
+        given = self._given_to(task, folder)
         told = (tuple(task.gpu_indices), task.role, given, stops)
         if self._kept.get(task.key) == told or not folder.pages.exists():
             return
@@ -82,6 +84,19 @@ class Sharing:
         for index in task.gpu_indices:
             if index in self._pages:
                 self._pages[index].ring()
+
+    def _given_to(self, task: Task, folder: TaskFolder) -> tuple[int | None, float]:
+        """What coordination gives a task, else what holds without it; a limit of an agent before this one stays."""
+        return self._given.get(task.key) or (self._left_to(task, folder), _share(task.role, task.share_bound))
+
+    def _left_to(self, task: Task, folder: TaskFolder) -> int | None:
+        if task.key not in self._left:
+            self._left[task.key] = self.told(folder)[1]
+        return self._left[task.key]
+
+    def is_left_limited(self, task: Task, folder: TaskFolder) -> bool:
+        """Whether an agent before this one has limited the task, and nothing has been said to it since."""
+        return task.key not in self._given and self._left_to(task, folder) is not None
 
     def give(self, task: Task, folder: TaskFolder, limit_bytes: int | None, share_ratio: float) -> int | None:
         """Have a task keep to what coordination gives it from now on; a task that has not begun finds it when it does.
@@ -129,7 +144,7 @@ class Sharing:
             if page.owner_pid and not lives(page.owner_pid):
                 page.clear()
         keys = {task.key for task, _ in tasks}
-        for known in (self._kept, self._numbers, self._given):
+        for known in (self._kept, self._numbers, self._given, self._left):
             for key in known.keys() - keys:
                 known.pop(key)
         self._paced &= keys
@@ -192,8 +207,11 @@ def _tell(pages: Path, role: str, limit_bytes: int | None, share: float) -> int:
 
 
 def _has_gates(folder: TaskFolder) -> bool:
-    """Whether all ranks that train pass gates."""
-    gates = [page.gate.gates if page.gate is not None else 0 for page in living_pages(folder.pages)]
+    """Whether all ranks that train pass gates; where that cannot be read just now it is as it was."""
+    living = living_pages(folder.pages)
+    if is_unread(folder.pages, living):
+        return pacer_of(folder) is None
+    gates = [page.gate.gates if page.gate is not None else 0 for page in living]
     return bool(gates) and all(gates)
 
 

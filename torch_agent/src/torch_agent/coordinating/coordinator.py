@@ -18,7 +18,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import GpuInfo
 from libs.coordination.actions import AnyAction, Stop, Suspend
 from libs.coordination.gangs import Gang, take, wrote
-from libs.coordination.readings import Readings
+from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
@@ -27,7 +27,7 @@ from torch_agent.coordinating.readings import is_there, reading
 from torch_agent.coordinating.records import Records
 from torch_agent.folders import TaskFolder
 from torch_agent.once import warn_once
-from torch_agent.pages import living_pages
+from torch_agent.pages import is_unread, living_pages
 from torch_agent.processes import run_s
 from torch_agent.sharing import Sharing
 
@@ -114,13 +114,18 @@ class Coordinator:
         """One step of each GPU that has something to coordinate, or had it before. Returns whether there is any."""
         there = [task for task in tasks.active() if is_there(task)]
         self._forget_all_but(there)
-        coordinated = {index for task in there if _is_coordinated(task) for index in task.gpu_indices}
+        coordinated = {index for task in there if self._is_coordinated(tasks, task) for index in task.gpu_indices}
         for index in sorted(coordinated | self._states.keys()):
             here = [task for task in there if index in task.gpu_indices]
             self._step(tasks, index, here, now_s)
         self._tell(tasks, there)
         self._end_all_but(coordinated, there)
         return bool(self._states)
+
+    def _is_coordinated(self, tasks: Tasks, task: Task) -> bool:
+        """A guest is, and what an operator has bounded; and what an agent before this one has left with a limit."""
+        bounded = task.role == GUEST or task.memory_bound is not None
+        return bounded or self._sharing.is_left_limited(task, tasks.folder(task))
 
     def _forget_all_but(self, there: Sequence[Task]) -> None:
         keys = {task.key for task in there}
@@ -149,27 +154,29 @@ class Coordinator:
             warn_once(f"the coordination of GPU {index} is not recorded: {error}")
 
     def _readings(self, tasks: Tasks, index: int, here: Sequence[Task]) -> Readings:
-        found = [
-            reading(
-                task,
-                index,
-                living_pages(tasks.folder(task).pages),
-                self._gang(tasks, task),
-                told=self._sharing.told(tasks.folder(task)),
-                # Images bring a C library of their own, which nothing is preloaded into.
-                scales_memory=self._scales and not (self._virtual and task.order.image),
-                computed_s=run_s if self._virtual else _unknown,
-                now_s=time.time(),
-            )
-            for task in here
-        ]
         return Readings(
             node_id=self._node_id,
             index=index,
             capacity_bytes=self._gpus[index].memory_bytes,
             reserve_bytes=0 if self._virtual else CONTEXT_BYTES * len(here),
             waiting=self._sharing.owner_waits(index),
-            tasks=found,
+            tasks=[self._reading(tasks, index, task) for task in here],
+        )
+
+    def _reading(self, tasks: Tasks, index: int, task: Task) -> TaskReading:
+        folder = tasks.folder(task)
+        living = living_pages(folder.pages)
+        return reading(
+            task,
+            index,
+            living,
+            self._gang(tasks, task),
+            unread=is_unread(folder.pages, living),
+            told=self._sharing.told(folder),
+            # Images bring a C library of their own, which nothing is preloaded into.
+            scales_memory=self._scales and not (self._virtual and task.order.image),
+            computed_s=run_s if self._virtual else _unknown,
+            now_s=time.time(),
         )
 
     def _gang(self, tasks: Tasks, task: Task) -> Gang:
@@ -227,10 +234,6 @@ class Coordinator:
 def _is_free(occupant: Occupant) -> bool:
     told = occupant.reported.limit_bytes
     return occupant.limit_bytes == occupant.seen.memory_bound_bytes == told and not occupant.unconfirmed
-
-
-def _is_coordinated(task: Task) -> bool:
-    return task.role == GUEST or task.memory_bound is not None
 
 
 def _shared(task: Task, active: Sequence[Task]) -> set[int]:

@@ -38,6 +38,7 @@ def reading(
     pages: Sequence[PageReading],
     gang: Gang,
     *,
+    unread: bool,
     told: tuple[int, int | None, float],
     scales_memory: bool,
     computed_s: Callable[[int], float],
@@ -50,6 +51,7 @@ def reading(
         index: of the GPU.
         pages: of its living processes, by rank.
         gang: what it was told on each of its GPUs.
+        unread: whether it has further living processes, with pages that cannot be read at this moment.
         told: number, limit and share of the last change in its control file.
         scales_memory: whether the node limits the memory of its tasks.
         computed_s: the GPU's time that a process has used so far.
@@ -66,6 +68,7 @@ def reading(
         attempt=task.order.attempt,
         guest=task.role == GUEST,
         begun=begun,
+        unread=unread,
         stuck=task.yielding and task.status is Status.SUSPENDED and not all(map(_has_parked, here)),
         limited=scales_memory and not has_no_page and len(memory) == len(here) and all(map(_applies_limits, here)),
         gated=not has_no_page and len(gates) == len(here),

@@ -26,10 +26,15 @@
 
 #define UNIT ((size_t)16384) /* of sizes and addresses */
 #define SMALLEST ((size_t)65536)
+#define SMALLEST_PAGE ((size_t)4096)
 #define BINS 4096 /* free blocks by their units; the last bin has all larger ones */
 #define UNLIMITED UINT64_MAX
 #define SETTLED 32 /* mini-batches after which a block of another thread than the training one may move */
 #define KEPT 8 /* mini-batches for which a block stays cached that nothing takes */
+
+#ifndef MADV_POPULATE_WRITE /* headers older than the kernel */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 enum state { EMPTY, CACHED, DEVICE, HOST };
 struct block {
@@ -187,17 +192,24 @@ static bool move_out(uint32_t b) {
     return true;
 }
 
+/* Private pages in the place of the file's: the kernel copies each one when it is first written to, here all at once. So
+   a page is written once and not cleared before, and what another thread reads or writes meanwhile stays right. */
+static bool have_private_pages(uint32_t b) {
+    if (madvise(address(b), size_of(b), MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINVAL) return false;
+    for (size_t at = 0; at < size_of(b); at += SMALLEST_PAGE) /* before Linux 5.14 */
+        __atomic_fetch_or(address(b) + at, 0, __ATOMIC_RELAXED);
+    return true;
+}
+
 static bool move_in(uint32_t b) {
-    size_t size = size_of(b);
-    char *fresh = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (fresh == MAP_FAILED) return false;
-    memcpy(fresh, address(b), size);
-    if (mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, address(b)) == MAP_FAILED) {
-        munmap(fresh, size);
+    if (!map_file(b, MAP_PRIVATE)) return false;
+    if (!have_private_pages(b)) {
+        map_file(b, MAP_SHARED);
         return false;
     }
-    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, b * UNIT, size);
-    now.host -= size, now.device += size, blocks[b].state = DEVICE;
+    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, b * UNIT, size_of(b));
+    now.host -= size_of(b), now.device += size_of(b), blocks[b].state = DEVICE;
     return true;
 }
 
