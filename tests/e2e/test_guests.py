@@ -22,7 +22,7 @@ from tests.e2e.test_rounds import FINAL, wait_until
 
 pytestmark = pytest.mark.e2e
 
-POLICIES = ("antman", "backfill", "strict_fifo", "max_min_fairness", "finish_time_fairness", "gandiva")
+POLICIES = ("antman", "backfill", "strict_fifo", "max_min_fairness", "finish_time_fairness", "gandiva", "philly")
 WAITS = """
 import sys, time
 from pathlib import Path
@@ -40,7 +40,7 @@ while not Path(sys.argv[1]).exists():
 TRAINS = """
 import sys
 import libs.testing.quick_torch
-import torch
+import time, torch
 from pathlib import Path
 
 torch.set_num_threads(1)
@@ -54,6 +54,7 @@ for batch in loader:
     optimizer.step()
     if Path(sys.argv[1]).exists():
         break
+    time.sleep(0.1)
 """
 
 
@@ -63,9 +64,11 @@ class GuestsCell:
     def __init__(self, client: Client, folder: Path) -> None:
         self.client, self.folder = client, folder
 
-    def submit(self, name: str, gpus: int = 1, *, of_class: str = "guaranteed", script: str = WAITS) -> str:
+    def submit(
+        self, name: str, gpus: int = 1, *, of_class: str = "guaranteed", script: str = WAITS, **fields: Any
+    ) -> str:
         command = [sys.executable, "-c", script, str(self.folder / f"end of {name}")]
-        job = {"name": name, "command": command, "gpus": {"count": gpus}, "class": of_class}
+        job = {"name": name, "command": command, "gpus": {"count": gpus}, "class": of_class, **fields}
         return str(self.client.submit(job)["id"])
 
     def end(self, *names: str) -> None:
