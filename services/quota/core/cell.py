@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from libs.contracts.gateway import ANY_TYPE
 from services.quota.core import shares
-from services.quota.core.capacity import capacity, held
 from services.quota.core.nouns import Claim
 from services.quota.core.state import State
 
@@ -15,12 +14,13 @@ class Cell:
     """Per GPU type: what there is, what is free, and what jobs within guarantees have."""
 
     def __init__(self, state: State) -> None:
-        self.total = capacity(state)
-        self.free = dict(self.total)
+        self.total = state.holdings.capacity
+        by_type = state.holdings.by_type()
+        self.free = self.total | {
+            gpu_type: self.total.get(gpu_type, 0) - of_type.gpus for gpu_type, of_type in by_type.items()
+        }
         """Below 0: more is granted than there is, because GPUs have gone."""
-        self._guaranteed: dict[str, int] = {}
-        for claim in granted_claims(state):
-            self.take(claim.gpu_type, held(state, claim), guaranteed=bool(claim.guarantee_of))
+        self._guaranteed = {gpu_type: of_type.guaranteed_gpus for gpu_type, of_type in by_type.items()}
 
     def take(self, gpu_type: str, gpus: int, *, guaranteed: bool = False) -> None:
         """So many GPUs are granted, or wanted by jobs within guarantees."""

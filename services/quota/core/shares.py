@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from libs.contracts.gateway import ANY_TYPE
-from services.quota.core.capacity import capacity, gpu_types
+from services.quota.core.capacity import gpu_types
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
@@ -227,7 +227,7 @@ def assign_types(state: State) -> None:
     """Granted jobs of no known GPU type, because types did not count yet, count for that with most GPUs left."""
     if not counts_types(state):
         return
-    left = capacity(state)
+    left = dict(state.holdings.capacity)
     granted = [claim for claim in state.claims.values() if claim.granted]
     for claim in sorted(granted, key=lambda claim: not claim.gpu_type):
         if not claim.gpu_type:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from functools import cached_property
 
 import msgspec
 
@@ -11,10 +12,11 @@ from libs.contracts.jobs import JobClass
 from libs.contracts.quota import OWNER
 from libs.kernel.service import InvariantViolated
 from libs.kernel.words import counted
+from services.quota.core.holdings import Holdings
 from services.quota.core.nouns import REMEMBERED_RUNS, Claim, Node, Tenant
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty; a tenant without configuration has no limit."""
 
     tenants: dict[str, Tenant] = {}
@@ -34,6 +36,20 @@ class State(msgspec.Struct, kw_only=True):
     reclaim_rest_s: float = settings.default(OWNER, "reclaim_rest_s")
     looked_s: float = 0.0
     """When time alone was last looked at."""
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What granted jobs hold of the cell. Derived of `nodes` and `claims`, and no part of snapshots."""
+        return Holdings(self.nodes, self.claims)
+
+    def nodes_changed(self) -> None:
+        """The cell has other GPUs than before, or jobs may have others of them."""
+        self.__dict__.pop("holdings", None)
+
+    def _changed(self, claim: Claim) -> None:
+        """What the job holds, or may hold, is other than before."""
+        if "holdings" in self.__dict__:
+            self.holdings.changed(claim)
 
     @property
     def has_guarantees(self) -> bool:
@@ -91,6 +107,7 @@ class State(msgspec.Struct, kw_only=True):
         tenant.used_gpus += claim.gpus
         tenant.granted[job_id] = None
         tenant.count(claim, 1)
+        self._changed(claim)
 
     def discharge(self, job_id: str) -> None:
         """The job's attempt does not count against its tenant any more, if it did."""
@@ -102,6 +119,7 @@ class State(msgspec.Struct, kw_only=True):
             tenant.used_gpus -= claim.gpus
             del tenant.granted[job_id]
             tenant.count(claim, -1)
+            self._changed(claim)
 
     def count_for(self, claim: Claim, gpu_type: str) -> None:
         """The claim counts for this GPU type from now on, and is within no guarantee until one backs it."""
@@ -114,6 +132,7 @@ class State(msgspec.Struct, kw_only=True):
         claim.gpu_type = gpu_type
         if claim.granted:
             tenant.count(claim, 1)
+        self._changed(claim)
 
     def back(self, claim: Claim, guarantee_of: str, key: str) -> None:
         """The granted claim is within this tenant's guarantee of these GPUs; empty: what it has is borrowed."""
@@ -129,6 +148,17 @@ class State(msgspec.Struct, kw_only=True):
             taken = self.tenant(guarantee_of).taken
             taken[key] = taken.get(key, 0) + claim.gpus
             tenant.guaranteed_gpus += claim.gpus
+        self._changed(claim)
+
+    def put(self, claim: Claim, gang: dict[str, list[int]]) -> None:
+        """The claim's attempt is on these GPUs from now on: {node id: indices}; empty: on none."""
+        claim.gang = gang
+        self._changed(claim)
+
+    def ask_back(self, claim: Claim, now_s: float) -> None:
+        """The claim has borrowed, and was told to give that back."""
+        claim.is_victim, claim.victim_s = True, now_s
+        self._changed(claim)
 
     def end_attempt(self, job_id: str, now_s: float) -> None:
         """The job's attempt is over: what it was granted is given back, and how long it ran is remembered."""
@@ -160,6 +190,8 @@ class State(msgspec.Struct, kw_only=True):
 
 def check(state: State) -> None:
     """Every tenant's use is the sum of its granted claims: no quota is held by nothing."""
+    if not state.holdings.agrees():
+        raise InvariantViolated("what granted jobs hold is not what was counted as they were granted")
     granted: dict[str, dict[str, Claim]] = {name: {} for name in state.tenants}
     for job_id, claim in state.claims.items():
         if claim.granted and claim.guest:
