@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from libs.contracts.gateway import ANY_TYPE
-from services.quota.core import shares
 from services.quota.core.nouns import Claim
 from services.quota.core.state import State
 
@@ -35,7 +34,7 @@ class Cell:
     def keep_what_is_not_lent(self, state: State) -> None:
         """What tenants that do not lend leave of their guarantees is free for nothing else."""
         for name, tenant in state.tenants.items():
-            for key, gpus in shares.net(state, name).items() if not tenant.lends else ():
+            for key, gpus in state.tree.net(name).items() if not tenant.lends else ():
                 unused = max(0, gpus - tenant.taken.get(key, 0))
                 for gpu_type in list(self.free) if key == ANY_TYPE else [key]:
                     self.free[gpu_type] = self.free.get(gpu_type, 0) - unused
@@ -66,5 +65,5 @@ def granted_claims(state: State) -> Iterator[Claim]:
 
 
 def _unused(state: State, name: str, gpu_type: str) -> int:
-    guarantee, taken = shares.net(state, name), state.tenant(name).taken
+    guarantee, taken = state.tree.net(name), state.tenant(name).taken
     return sum(max(0, guarantee.get(key, 0) - taken.get(key, 0)) for key in (gpu_type, ANY_TYPE))

@@ -14,6 +14,7 @@ from libs.kernel.service import InvariantViolated
 from libs.kernel.words import counted
 from services.quota.core.holdings import Holdings
 from services.quota.core.nouns import REMEMBERED_RUNS, Claim, Node, Tenant
+from services.quota.core.tree import Tree
 
 
 class State(msgspec.Struct, kw_only=True, dict=True):
@@ -41,6 +42,15 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     def holdings(self) -> Holdings:
         """What granted jobs hold of the cell. Derived of `nodes` and `claims`, and no part of snapshots."""
         return Holdings(self.nodes, self.claims)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Who is above whom. Derived of the configuration of `tenants`, and no part of snapshots."""
+        return Tree(self.tenants)
+
+    def tree_changed(self) -> None:
+        """A tenant has another guarantee, or another one above it."""
+        self.__dict__.pop("tree", None)
 
     def nodes_changed(self) -> None:
         """The cell has other GPUs than before, or jobs may have others of them."""
@@ -192,6 +202,8 @@ def check(state: State) -> None:
     """Every tenant's use is the sum of its granted claims: no quota is held by nothing."""
     if not state.holdings.agrees():
         raise InvariantViolated("what granted jobs hold is not what was counted as they were granted")
+    if not state.tree.agrees():
+        raise InvariantViolated("what is known of the tree of tenants is not how they are configured")
     granted: dict[str, dict[str, Claim]] = {name: {} for name in state.tenants}
     for job_id, claim in state.claims.items():
         if claim.granted and claim.guest:
