@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from libs.contracts.gateway import ANY_TYPE
 from services.quota.core.nouns import Claim
@@ -57,11 +57,6 @@ class Cell:
             if part:
                 found[name], rest = part, rest - part
         return found
-
-
-def granted_claims(state: State) -> Iterator[Claim]:
-    """Of all tenants, in the order in which they were granted within each."""
-    return (state.claims[job_id] for tenant in state.tenants.values() for job_id in tenant.granted)
 
 
 def _unused(state: State, name: str, gpu_type: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -67,6 +67,8 @@ class Holdings:
         self._parts: dict[int, _Part] = {}
         """{order of arrival: what the job counts with}, of granted ones."""
         self._of_type: dict[str, Held] = {}
+        self._resting: dict[int, Claim] = {}
+        """{order of arrival: borrower that was a victim before}."""
         self._stale = {claim.seq: claim for claim in self.claims.values() if claim.granted}
 
     def changed(self, claim: Claim) -> None:
@@ -78,17 +80,26 @@ class Holdings:
 
     def by_type(self) -> Mapping[str, Held]:
         """{GPU type: what is held of it}, of the types that granted jobs count for."""
-        for claim in self._stale.values():
-            self._look_at(claim)
-        self._stale.clear()
+        self._look()
         return self._of_type
+
+    def were_victims(self) -> Collection[Claim]:
+        """Granted jobs that have borrowed, and were told before to give back what they had then; in any order."""
+        self._look()
+        return self._resting.values()
 
     def placed_gpus(self, gpu_type: str) -> int:
         """GPUs of this type that jobs have, not those that were granted and not placed yet."""
         return self.by_type().get(gpu_type, NOTHING).placed_gpus
 
+    def _look(self) -> None:
+        for claim in self._stale.values():
+            self._look_at(claim)
+        self._stale.clear()
+
     def _look_at(self, claim: Claim) -> None:
         before = self._parts.pop(claim.seq, None)
+        self._resting.pop(claim.seq, None)
         if before is not None:
             of_type = self._of_type[before.gpu_type]
             of_type.add(before, -1)
@@ -99,11 +110,14 @@ class Holdings:
             part = _Part(claim.gpu_type, gpus, bool(claim.guarantee_of), bool(claim.gang), claim.is_victim)
             self._parts[claim.seq] = part
             self._of_type.setdefault(part.gpu_type, Held()).add(part, 1)
+            if not part.guaranteed and claim.victim_s is not None:
+                self._resting[claim.seq] = claim
 
     def agrees(self) -> bool:
         """Whether it is what a new one would be."""
         fresh = Holdings(self.nodes, self.claims)
-        return (self.capacity, self.by_type()) == (fresh.capacity, fresh.by_type())
+        known, found = ((each.capacity, each.by_type(), each._resting) for each in (self, fresh))
+        return known == found
 
 
 def held(nodes: Mapping[str, Node], claim: Claim) -> int:

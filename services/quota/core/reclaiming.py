@@ -17,7 +17,6 @@ from libs.contracts.quota import QuotaReclaimed, Victim
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
-from services.quota.core.cell import granted_claims
 from services.quota.core.holdings import held
 from services.quota.core.nouns import Claim
 from services.quota.core.shares import back_what_can_be
@@ -194,12 +193,7 @@ def lost_its_gpus(state: State, event: JobQueued, now_s: float) -> bool:
 
 def next_rest_s(state: State) -> float | None:
     """When a job may be a victim again for which another waits; None: none waits for that."""
-    waits = any(
-        state.claims[job_id].told == PendingReason.INSUFFICIENT_GPUS
-        for tenant in state.tenants.values()
-        for _, _, job_id in tenant.waiting
-    )
-    if not waits:
+    if not state.told[PendingReason.INSUFFICIENT_GPUS]:
         return None
-    ends = [rests_until(state, claim) for claim in granted_claims(state) if not claim.guarantee_of]
+    ends = (rests_until(state, claim) for claim in state.holdings.were_victims())
     return min((end_s for end_s in ends if end_s > state.looked_s), default=None)

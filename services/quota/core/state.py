@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from functools import cached_property
 
 import msgspec
@@ -44,6 +45,12 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         return Holdings(self.nodes, self.claims)
 
     @cached_property
+    def told(self) -> Counter[str]:
+        """{cause: waiting jobs that were told it last}; "": nothing yet. Derived of `claims` and `tenants`, and no part
+        of snapshots: `wait`, `stop_waiting` and `tell` keep it up to date."""
+        return _told(self)
+
+    @cached_property
     def tree(self) -> Tree:
         """Who is above whom. Derived of the configuration of `tenants`, and no part of snapshots."""
         return Tree(self.tenants)
@@ -78,17 +85,36 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         claim = self.claims[job_id]
         claim.told = ""
         insort(self.tenant(claim.tenant).waiting, claim.turnstile(job_id))
+        self._count_told("", 1)
         if claim.job_class is JobClass.AUTOMATIC:
             self.undecided[job_id] = now_s
 
     def stop_waiting(self, job_id: str) -> None:
         """Take the job's attempt off the waiting, if it is there."""
         claim = self.claims[job_id]
+        if (place := self._place_of(job_id)) is not None:
+            del self.tenant(claim.tenant).waiting[place]
+            self._count_told(claim.told, -1)
+        self.undecided.pop(job_id, None)
+
+    def tell(self, job_id: str, cause: str) -> None:
+        """The job knows why it waits."""
+        claim = self.claims[job_id]
+        if self._place_of(job_id) is not None:
+            self._count_told(claim.told, -1)
+            self._count_told(cause, 1)
+        claim.told = cause
+
+    def _place_of(self, job_id: str) -> int | None:
+        """Of the job among its tenant's waiting ones; None: it is none of them."""
+        claim = self.claims[job_id]
         waiting = self.tenant(claim.tenant).waiting
         place = bisect_left(waiting, claim.turnstile(job_id))
-        if place < len(waiting) and waiting[place][2] == job_id:
-            del waiting[place]
-        self.undecided.pop(job_id, None)
+        return place if place < len(waiting) and waiting[place][2] == job_id else None
+
+    def _count_told(self, cause: str, sign: int) -> None:
+        if "told" in self.__dict__:
+            self.told[cause] += sign
 
     def reorder(self, job_id: str, priority: int) -> None:
         """The job's priority is another one; how long it has waited does not change."""
@@ -198,10 +224,17 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             self.tenant(claim.tenant).offers.remove((claim.seq, job_id))
 
 
+def _told(state: State) -> Counter[str]:
+    waiting = (job_id for tenant in state.tenants.values() for _, _, job_id in tenant.waiting)
+    return Counter(state.claims[job_id].told for job_id in waiting)
+
+
 def check(state: State) -> None:
     """Every tenant's use is the sum of its granted claims: no quota is held by nothing."""
     if not state.holdings.agrees():
         raise InvariantViolated("what granted jobs hold is not what was counted as they were granted")
+    if state.told != _told(state):
+        raise InvariantViolated(f"{state.told} waiting jobs are said to know why they wait, and {_told(state)} do")
     if not state.tree.agrees():
         raise InvariantViolated("what is known of the tree of tenants is not how they are configured")
     granted: dict[str, dict[str, Claim]] = {name: {} for name in state.tenants}

@@ -71,6 +71,10 @@ def test_sums_are_those_of_a_walk(seed: int):
         change(state, luck)
         if luck.random() < 0.5:
             assert state.holdings.by_type() == counted(state)
+            borrow = [claim for claim in state.claims.values() if claim.granted and not claim.guarantee_of]
+            assert {claim.seq for claim in state.holdings.were_victims()} == {
+                claim.seq for claim in borrow if claim.victim_s is not None
+            }
             assert state.holdings.agrees()
 
 
