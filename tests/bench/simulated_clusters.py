@@ -1,6 +1,10 @@
 """Whole clusters simulated: the workload of the Gavel paper in rounds, and Philly's trace through the queue.
 
-    python -m tests.bench.simulated_clusters [--data ../shared/data]
+    python -m tests.bench.simulated_clusters [--data ../shared/data] [--only speed|shared]
+
+The second part plays Philly's trace on servers with 8 GPUs: under `backfill`, and under `philly` with the trace's
+virtual clusters, whose guarantees are scaled by the same factor as the servers. Its figures are CPU seconds of one
+process each, and its limits ratios of them, so that they hold on any machine.
 
 Events are counted on the control log. Each run is a process of its own, so that its memory is its own; of several runs
 the fastest one is shown, and how long all of them took. What the machine gives at that moment is measured in the same
@@ -14,7 +18,9 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
+import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -25,7 +31,9 @@ from libs.cli.simulation import document_of, simulation_of
 from libs.sim.choice import Choice
 from libs.sim.throughputs import NO_THROUGHPUTS, read_throughputs
 from libs.sim.traces import read_trace
+from libs.sim.workloads import Planned
 from libs.studies.generators.gavel import GavelWorkload
+from libs.studies.generators.philly import GPU_TYPE, GPUS_PER_SERVER, VIRTUAL_CLUSTERS, virtual_clusters
 from tests.bench.report import Report
 
 DATA = Path("../shared/data")
@@ -34,6 +42,11 @@ MEASURED = replace(GAVEL, measure=(1000, 1500))
 PHILLY = Choice(policy="backfill", cluster="v100=2000")
 RUNS = 10
 """Others on the machine slow some of the runs down, by a half and more; nothing makes one faster."""
+LARGE_GPUS, AS_BACKFILL_AT_MOST = 2000, 2.0
+"""On so many GPUs few jobs wait: `philly` against `backfill` there."""
+SMALLER_AT_MOST = {768: 2.0, 512: 4.0}
+"""{GPUs, on which many or most jobs wait: `philly` there against itself on `LARGE_GPUS`}."""
+MEMORY_MIB_AT_MOST = 1024
 
 
 def gavel(choice: Choice, data: Path) -> dict[str, Any]:
@@ -74,15 +87,38 @@ def _measured(simulation: Any, choice: Choice) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run both and write the results."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=DATA)
-    options = parser.parse_args()
-    if not options.data.exists():
-        raise SystemExit(f"{options.data}: no such folder; nothing is measured without the data")
+def shared(policy: str, gpus: int, data: Path) -> dict[str, Any]:
+    """Two months of Philly on servers with 8 GPUs; under `philly` with its virtual clusters, scaled as the servers."""
+    jobs = read_trace(data / "traces" / "philly-early.csv")
+    choice = Choice(policy=policy, cluster=f"{GPU_TYPE}={gpus}", gpus_per_server=GPUS_PER_SERVER)
+    factor = gpus / GPUS_PER_SERVER / sum(VIRTUAL_CLUSTERS.values())
+    tenants = [Planned(0.0, tenant) for tenant in virtual_clusters(factor)] if policy == "philly" else []
+    simulation = simulation_of(jobs, NO_THROUGHPUTS, choice, requests=tenants)
+    began_s = time.process_time()
+    simulation.run()
+    return {
+        "jobs": sum(job.finish_s is not None for job in simulation.outcomes.values()),
+        "cpu_s": round(time.process_time() - began_s, 1),
+        "events": simulation.lives.events,
+        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _alone(run: Callable[[Path], dict[str, Any]], data: Path) -> dict[str, Any]:
+    """What is measured in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(run, (data,))
+
+
+def _side_by_side(runs: Sequence[tuple[str, int]], data: Path) -> list[dict[str, Any]]:
+    """The same of several (policy, GPUs); CPU time is that of each alone, however many cores there are."""
+    with multiprocessing.get_context("spawn").Pool(len(runs), maxtasksperchild=1) as pool:
+        return pool.starmap(shared, [(policy, gpus, data) for policy, gpus in runs], chunksize=1)
+
+
+def measure_speed(data: Path) -> Report:
+    """Seconds and events per second, the fastest of several runs."""
     report = Report("simulated_clusters", "Whole clusters simulated through all services")
-    context = multiprocessing.get_context("spawn")
     for name, run, times, limit_s in (
         (
             "Gavel's continuous-single, max-min fairness, until jobs 1000-1499 have ended",
@@ -93,14 +129,49 @@ def main() -> None:
         ("the same, until all jobs have ended", partial(gavel, GAVEL), RUNS, 5),
         ("Philly, backfill", philly, 1, 180),
     ):
-        runs = []
-        for _ in range(times):
-            with context.Pool(1) as pool:
-                runs.append(pool.apply(run, (options.data,)))
+        runs = [_alone(run, data) for _ in range(times)]
         fastest = min(runs, key=itemgetter("seconds"))
         report.row(name, **fastest, all_seconds=" ".join(str(each["seconds"]) for each in runs), limit_s=limit_s)
     report.write()
+    return report
+
+
+def measure_shared(data: Path) -> Report:
+    """CPU seconds with and without virtual clusters, and their ratios."""
+    report = Report("shared_clusters", "Philly's trace with virtual clusters", module="simulated_clusters")
+    runs = [("backfill", LARGE_GPUS), *(("philly", gpus) for gpus in (LARGE_GPUS, *SMALLER_AT_MOST))]
+    cpu_s: dict[tuple[str, int], float] = {}
+    for (policy, gpus), found in zip(runs, _side_by_side(runs, data), strict=True):
+        cpu_s[policy, gpus] = found["cpu_s"]
+        fits = found["memory_mib"] < MEMORY_MIB_AT_MOST
+        report.row(f"{policy}, {gpus:,} GPUs", **found, wanted=f"under {MEMORY_MIB_AT_MOST:,} MiB", within_limit=fits)
+    large = "philly", LARGE_GPUS
+    for at, base, most in (
+        (large, ("backfill", LARGE_GPUS), AS_BACKFILL_AT_MOST),
+        *((("philly", gpus), large, most) for gpus, most in SMALLER_AT_MOST.items()),
+    ):
+        ratio = cpu_s[at] / cpu_s[base]
+        names = [f"{policy} on {gpus:,} GPUs" for policy, gpus in (at, base)]
+        wanted = f"at most {most:g}"
+        report.row(" against ".join(names), ratio=round(ratio, 2), wanted=wanted, within_limit=ratio <= most)
+    report.write()
+    return report
+
+
+PARTS = {"speed": measure_speed, "shared": measure_shared}
+
+
+def main() -> int:
+    """Measure and write the results; 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
+    options = parser.parse_args()
+    if not options.data.exists():
+        raise SystemExit(f"{options.data}: no such folder; nothing is measured without the data")
+    reports = [measure(options.data) for name, measure in PARTS.items() if options.only in (None, name)]
+    return 0 if all(report.all_within_limits() for report in reports) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

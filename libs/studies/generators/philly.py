@@ -108,18 +108,22 @@ class PhillyWorkload(DrawnWorkload):
 
     def requests(self, seed: int) -> list[Planned]:
         """The virtual clusters, and when lent GPUs are reclaimed."""
-        factor = self.factor(seed)
-        tenants = [
-            TenantConfigured(
-                tenant=name,
-                gpu_limit=None,
-                guarantees={ANY_TYPE: max(1, math.floor(servers * GPUS_PER_SERVER * factor))},
-                requested_by=OPERATOR,
-            )
-            for name, servers in VIRTUAL_CLUSTERS.items()
-        ]
+        tenants = virtual_clusters(self.factor(seed))
         setting = SettingChanged(service="quota", name="reclaim_above", value=self.reclaim_above, requested_by=OPERATOR)
         return [Planned(0.0, event) for event in (*tenants, setting)]
+
+
+def virtual_clusters(factor: float) -> list[TenantConfigured]:
+    """Those of the public trace, with this part of their guarantees."""
+    return [
+        TenantConfigured(
+            tenant=name,
+            gpu_limit=None,
+            guarantees={ANY_TYPE: max(1, math.floor(servers * GPUS_PER_SERVER * factor))},
+            requested_by=OPERATOR,
+        )
+        for name, servers in VIRTUAL_CLUSTERS.items()
+    ]
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from libs.contracts.gateway import ANY_TYPE
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.words import counted
 from services.quota.core.nouns import Claim
-from services.quota.core.shares import Backing, Blocked, net
+from services.quota.core.shares import Backing, Blocked
 from services.quota.core.state import State
 
 
 def guaranteed(state: State, claim: Claim, backing: Backing) -> Reason:
     """It is within a guarantee."""
-    guarantee = net(state, backing.tenant).get(backing.key, 0)
+    guarantee = state.tree.net(backing.tenant).get(backing.key, 0)
     taken = state.tenant(backing.tenant).taken.get(backing.key, 0)
     return Reason(
         code="WithinGuarantee",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
-from services.quota.core.nouns import Claim, Node
+from services.quota.core.nouns import Node
 from services.quota.core.state import State
 from services.quota.core.table import machine
 
@@ -19,6 +19,7 @@ def joined(state: State, event: NodeJoined, now_s: float) -> None:
         gpu_types=[gpu.gpu_type for gpu in event.gpus],
         draining=known is not None and known.draining,
     )
+    state.nodes_changed()
 
 
 @machine.evolves(NodeLost, NodeLeft, NodeLeaving)
@@ -27,12 +28,14 @@ def gone(state: State, event: NodeLost | NodeLeft | NodeLeaving, now_s: float) -
     node = state.nodes.get(event.node_id)
     if node is not None and event.incarnation >= node.incarnation:
         node.present = False
+        state.nodes_changed()
 
 
 @machine.evolves(NodeDrainRequested, NodeUndrainRequested)
 def drained(state: State, event: NodeDrainRequested | NodeUndrainRequested, now_s: float) -> None:
     if event.node_id in state.nodes:
         state.nodes[event.node_id].draining = isinstance(event, NodeDrainRequested)
+        state.nodes_changed()
 
 
 @machine.evolves(GpuUnhealthy, GpuRecovered)
@@ -44,40 +47,15 @@ def health_changed(state: State, event: GpuUnhealthy | GpuRecovered, now_s: floa
         node.sick[event.index] = None
     else:
         node.sick.pop(event.index, None)
+    state.nodes_changed()
 
 
 def gpu_types(state: State) -> list[str]:
     """The types that a node of the cell has or had, in order of first sight."""
-    return list(dict.fromkeys(gpu_type for node in state.nodes.values() for gpu_type in node.gpu_types))
-
-
-def capacity(state: State) -> dict[str, int]:
-    """{GPU type: GPUs that jobs may have}: healthy, on nodes that are there and take new jobs."""
-    found = dict.fromkeys(gpu_types(state), 0)
-    for node in state.nodes.values():
-        if node.present and not node.draining:
-            for index, gpu_type in enumerate(node.gpu_types):
-                found[gpu_type] += index not in node.sick
-    return found
-
-
-def held(state: State, claim: Claim) -> int:
-    """How many of the GPUs that `capacity` counts the granted job has, or may have.
-
-    GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy.
-    An elastic job that has shrunk, or grown, counts with what it was granted: it may have that back, and keeps no more
-    when others need it.
-    """
-    lost = (not _is_usable(state, node_id, index) for node_id, indices in claim.gang.items() for index in indices)
-    return max(0, claim.gpus - sum(lost))
+    return list(state.holdings.capacity)
 
 
 def type_at(state: State, node_id: str, index: int) -> str:
     """The type of a GPU; empty: it is not known."""
     node = state.nodes.get(node_id)
     return node.gpu_types[index] if node is not None and index < len(node.gpu_types) else ""
-
-
-def _is_usable(state: State, node_id: str, index: int) -> bool:
-    node = state.nodes.get(node_id)
-    return node is not None and node.present and not node.draining and index not in node.sick

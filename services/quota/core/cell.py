@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from libs.contracts.gateway import ANY_TYPE
-from services.quota.core import shares
-from services.quota.core.capacity import capacity, held
 from services.quota.core.nouns import Claim
 from services.quota.core.state import State
 
@@ -15,12 +13,13 @@ class Cell:
     """Per GPU type: what there is, what is free, and what jobs within guarantees have."""
 
     def __init__(self, state: State) -> None:
-        self.total = capacity(state)
-        self.free = dict(self.total)
+        self.total = state.holdings.capacity
+        by_type = state.holdings.by_type()
+        self.free = self.total | {
+            gpu_type: self.total.get(gpu_type, 0) - of_type.gpus for gpu_type, of_type in by_type.items()
+        }
         """Below 0: more is granted than there is, because GPUs have gone."""
-        self._guaranteed: dict[str, int] = {}
-        for claim in granted_claims(state):
-            self.take(claim.gpu_type, held(state, claim), guaranteed=bool(claim.guarantee_of))
+        self._guaranteed = {gpu_type: of_type.guaranteed_gpus for gpu_type, of_type in by_type.items()}
 
     def take(self, gpu_type: str, gpus: int, *, guaranteed: bool = False) -> None:
         """So many GPUs are granted, or wanted by jobs within guarantees."""
@@ -35,7 +34,7 @@ class Cell:
     def keep_what_is_not_lent(self, state: State) -> None:
         """What tenants that do not lend leave of their guarantees is free for nothing else."""
         for name, tenant in state.tenants.items():
-            for key, gpus in shares.net(state, name).items() if not tenant.lends else ():
+            for key, gpus in state.tree.net(name).items() if not tenant.lends else ():
                 unused = max(0, gpus - tenant.taken.get(key, 0))
                 for gpu_type in list(self.free) if key == ANY_TYPE else [key]:
                     self.free[gpu_type] = self.free.get(gpu_type, 0) - unused
@@ -60,11 +59,6 @@ class Cell:
         return found
 
 
-def granted_claims(state: State) -> Iterator[Claim]:
-    """Of all tenants, in the order in which they were granted within each."""
-    return (state.claims[job_id] for tenant in state.tenants.values() for job_id in tenant.granted)
-
-
 def _unused(state: State, name: str, gpu_type: str) -> int:
-    guarantee, taken = shares.net(state, name), state.tenant(name).taken
+    guarantee, taken = state.tree.net(name), state.tenant(name).taken
     return sum(max(0, guarantee.get(key, 0) - taken.get(key, 0)) for key in (gpu_type, ANY_TYPE))

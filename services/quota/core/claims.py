@@ -38,6 +38,7 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
     tenant.limit_gpus, tenant.weight, tenant.parent = event.gpu_limit, event.weight, event.parent
     tenant.guarantees, tenant.limits, tenant.per_user = event.guarantees, event.limits, event.per_user
     tenant.lends, tenant.borrows = event.lend, event.borrow
+    state.tree_changed()
     if event.parent:
         state.tenant(event.parent)
     shares.assign_types(state)

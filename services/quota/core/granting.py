@@ -38,7 +38,7 @@ def became_a_guest(state: State, event: OpportunityGranted, now_s: float) -> Non
 @machine.evolves(QuotaDeferred)
 def deferred(state: State, event: QuotaDeferred, now_s: float) -> None:
     claim = state.claims[event.job_id]
-    claim.told = event.reason.code
+    state.tell(event.job_id, event.reason.code)
     if event.job_id not in state.backing_off:
         claim.not_before_s = None
 

@@ -18,7 +18,7 @@ from libs.contracts.quota import BORROWED, GUARANTEED, QuotaDeferred, QuotaGrant
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.quota.core import because, shares
-from services.quota.core.cell import Cell, granted_claims
+from services.quota.core.cell import Cell
 from services.quota.core.nouns import Claim
 from services.quota.core.reclaiming import Wanting, reclaim
 from services.quota.core.shares import Backing, Blocked, Drafted
@@ -170,7 +170,7 @@ class Round:
 
     def _tell(self, asking: Sequence[str]) -> None:
         """Jobs that were looked at and wait hear why; one that asks and was not reached hears what is ahead of it."""
-        leaving = {claim.gpu_type: None for claim in granted_claims(self._state) if claim.is_victim}
+        leaving = [gpu_type for gpu_type, held in self._state.holdings.by_type().items() if held.victims]
         for job_id in dict.fromkeys([*self._verdicts, *asking]):
             claim = self._state.claims[job_id]
             if claim.granted or claim.guest:
@@ -187,7 +187,7 @@ class Round:
         found = (self._verdicts[job_id] for _, _, job_id in reversed(waiting) if job_id in self._verdicts)
         return next((verdict for verdict in found if not verdict.may_be_passed), Verdict(BORROWED))
 
-    def _why(self, claim: Claim, verdict: Verdict, leaving: dict[str, None]) -> Reason:
+    def _why(self, claim: Claim, verdict: Verdict, leaving: Sequence[str]) -> Reason:
         if verdict.blocked is not None:
             return because.exceeds(claim, verdict.blocked)
         if verdict.backing is not None:

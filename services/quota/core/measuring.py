@@ -34,7 +34,7 @@ def moved(state: State, event: JobMoved, now_s: float) -> None:
 
 def has_gpus(state: State, claim: Claim, gang: list[TaskPlacement]) -> None:
     """The attempt is on these GPUs, and counts for their type."""
-    claim.gang = {task.node_id: list(task.gpu_indices) for task in gang}
+    state.put(claim, {task.node_id: list(task.gpu_indices) for task in gang})
     first = gang[0]
     gpu_type = type_at(state, first.node_id, first.gpu_indices[0])
     if gpu_type != claim.gpu_type:

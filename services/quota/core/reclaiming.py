@@ -17,8 +17,7 @@ from libs.contracts.quota import QuotaReclaimed, Victim
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
-from services.quota.core.capacity import held
-from services.quota.core.cell import granted_claims
+from services.quota.core.holdings import held
 from services.quota.core.nouns import Claim
 from services.quota.core.shares import back_what_can_be
 from services.quota.core.state import State
@@ -44,18 +43,17 @@ def reclaim(
         wanting: the jobs in order, also those for which there was enough.
     """
     left = dict(free)
-    for claim in granted_claims(state):
-        if claim.is_victim:
-            left[claim.gpu_type] = left.get(claim.gpu_type, 0) + held(state, claim)
+    for gpu_type, of_type in state.holdings.by_type().items():
+        left[gpu_type] = left.get(gpu_type, 0) + of_type.victims_gpus
     for wants in [*_displaced(state, left), *wanting]:
         left[wants.gpu_type] = left.get(wants.gpu_type, 0) - wants.gpus
         short = -left[wants.gpu_type]
         if short <= 0:
             continue
-        in_use = _in_use(state, wants.gpu_type) / max(1, total.get(wants.gpu_type, 0))
+        in_use = state.holdings.placed_gpus(wants.gpu_type) / max(1, total.get(wants.gpu_type, 0))
         victims = _victims(state, wants, short, turn.now_s, running=in_use > state.reclaim_above)
         if victims:
-            left[wants.gpu_type] += sum(held(state, state.claims[victim.job_id]) for victim in victims)
+            left[wants.gpu_type] += sum(held(state.nodes, state.claims[victim.job_id]) for victim in victims)
             turn.emit(_reclaimed(state, wants, short, in_use, victims))
 
 
@@ -63,17 +61,12 @@ def _displaced(state: State, left: Mapping[str, int]) -> list[Wanting]:
     """Of each type of which more is granted than there is: a job within a guarantee that has lost its GPUs, or has not
     got any. What it is to have is counted as granted already."""
     found: dict[str, Wanting] = {}
-    for tenant in state.tenants.values():
+    for tenant in state.tenants.values() if any(gpus < 0 for gpus in left.values()) else ():
         for job_id in tenant.granted:
             claim = state.claims[job_id]
             if claim.guarantee_of and not claim.gang and left.get(claim.gpu_type, 0) < 0:
                 found.setdefault(claim.gpu_type, Wanting(job_id, claim.gpu_type, 0))
     return list(found.values())
-
-
-def _in_use(state: State, gpu_type: str) -> int:
-    claims = [claim for claim in granted_claims(state) if claim.gang and claim.gpu_type == gpu_type]
-    return sum(held(state, claim) for claim in claims)
 
 
 def _victims(state: State, wants: Wanting, short: int, now_s: float, *, running: bool) -> list[Victim]:
@@ -83,11 +76,11 @@ def _victims(state: State, wants: Wanting, short: int, now_s: float, *, running:
         if given >= short:
             break
         chosen.append((job_id, claim))
-        given += held(state, claim)
+        given += held(state.nodes, claim)
     if given < short:
         return []
     for place in reversed(range(len(chosen))):
-        gpus = held(state, chosen[place][1])
+        gpus = held(state.nodes, chosen[place][1])
         if given - gpus >= short:
             del chosen[place]
             given -= gpus
@@ -99,6 +92,7 @@ def _candidates(state: State, wants: Wanting, now_s: float, *, running: bool) ->
     found = [
         (job_id, claim)
         for tenant in state.tenants.values()
+        if tenant.borrowed_gpus
         for job_id in tenant.granted
         if _may_be_victim(state, claim := state.claims[job_id], wants.gpu_type, now_s)
         and (running or not claim.gang)
@@ -109,7 +103,7 @@ def _candidates(state: State, wants: Wanting, now_s: float, *, running: bool) ->
 
 def _may_be_victim(state: State, claim: Claim, gpu_type: str, now_s: float) -> bool:
     borrows = not claim.guarantee_of and not claim.is_victim and claim.gpu_type == gpu_type
-    return borrows and held(state, claim) > 0 and now_s >= rests_until(state, claim)
+    return borrows and held(state.nodes, claim) > 0 and now_s >= rests_until(state, claim)
 
 
 def _goes_first(job_id: str, claim: Claim, owner_id: str, owner: Claim) -> bool:
@@ -174,8 +168,7 @@ def _reclaimed(state: State, wants: Wanting, short: int, in_use: float, victims:
 @machine.evolves(QuotaReclaimed)
 def reclaimed(state: State, event: QuotaReclaimed, now_s: float) -> None:
     for victim in event.victims:
-        claim = state.claims[victim.job_id]
-        claim.is_victim, claim.victim_s = True, now_s
+        state.ask_back(state.claims[victim.job_id], now_s)
 
 
 @machine.evolves(JobQueued)
@@ -188,7 +181,8 @@ def lost_its_gpus(state: State, event: JobQueued, now_s: float) -> bool:
     claim = state.claims.get(event.job_id)
     if claim is None or event.attempt <= claim.attempt:
         return False
-    claim.gang, claim.placed_s = {}, None
+    state.put(claim, {})
+    claim.placed_s = None
     if event.returns_to_quota and claim.granted:
         state.end_attempt(event.job_id, now_s)
         claim.attempt = event.attempt
@@ -199,12 +193,7 @@ def lost_its_gpus(state: State, event: JobQueued, now_s: float) -> bool:
 
 def next_rest_s(state: State) -> float | None:
     """When a job may be a victim again for which another waits; None: none waits for that."""
-    waits = any(
-        state.claims[job_id].told == PendingReason.INSUFFICIENT_GPUS
-        for tenant in state.tenants.values()
-        for _, _, job_id in tenant.waiting
-    )
-    if not waits:
+    if not state.told[PendingReason.INSUFFICIENT_GPUS]:
         return None
-    ends = [rests_until(state, claim) for claim in granted_claims(state) if not claim.guarantee_of]
+    ends = (rests_until(state, claim) for claim in state.holdings.were_victims())
     return min((end_s for end_s in ends if end_s > state.looked_s), default=None)

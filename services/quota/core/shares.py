@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from libs.contracts.gateway import ANY_TYPE
-from services.quota.core.capacity import capacity, gpu_types
+from services.quota.core.capacity import gpu_types
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
@@ -75,38 +75,6 @@ def counts_types(state: State) -> bool:
     return any(tenant.guarantees or tenant.limits or tenant.per_user for tenant in state.tenants.values())
 
 
-def chain(state: State, name: str) -> list[str]:
-    """The tenant and those above it, up to the root."""
-    found: dict[str, None] = {}
-    while name and name not in found:
-        found[name] = None
-        tenant = state.tenants.get(name)
-        name = tenant.parent if tenant is not None else ""
-    return list(found)
-
-
-def below(state: State, name: str) -> list[str]:
-    """The tenant and all that are below it."""
-    found, open_ends = {name: None}, [name]
-    while open_ends:
-        above = open_ends.pop()
-        children = [child for child, tenant in state.tenants.items() if tenant.parent == above and child not in found]
-        found.update(dict.fromkeys(children))
-        open_ends += children
-    return list(found)
-
-
-def net(state: State, name: str) -> dict[str, int]:
-    """{GPU type, or any: GPUs of its guarantee that are not a guarantee of a tenant below it}."""
-    rest = dict(state.tenant(name).guarantees)
-    for child in state.tenants.values():
-        if child.parent == name:
-            for key, gpus in child.guarantees.items():
-                part = key if key in rest else ANY_TYPE
-                rest[part] = max(0, rest.get(part, 0) - gpus)
-    return {key: gpus for key, gpus in rest.items() if gpus}
-
-
 def types_for(state: State, claim: Claim) -> list[str]:
     """The GPU types that may be the claim's, one that names no type of its own if types do not count."""
     if not counts_types(state):
@@ -117,8 +85,8 @@ def types_for(state: State, claim: Claim) -> list[str]:
 
 def backing(state: State, claim: Claim, types: Sequence[str], drafted: Drafted) -> Backing | None:
     """The guarantee that has room for the claim: the tenant's own, else the nearest above; None: it must borrow."""
-    for name in chain(state, claim.tenant):
-        rest, taken = net(state, name), state.tenant(name).taken
+    for name in state.tree.chain(claim.tenant):
+        rest, taken = state.tree.net(name), state.tenant(name).taken
         for gpu_type in types:
             for key in (gpu_type, ANY_TYPE):
                 left = rest.get(key, 0) - taken.get(key, 0) - drafted.taken(name, key)
@@ -129,20 +97,20 @@ def backing(state: State, claim: Claim, types: Sequence[str], drafted: Drafted) 
 
 def key_of(state: State, claim: Claim, name: str) -> str:
     """The part of the tenant's guarantee that backs the claim as GPUs of its type: a type, or any."""
-    left = net(state, name).get(claim.gpu_type, 0) - state.tenant(name).taken.get(claim.gpu_type, 0)
+    left = state.tree.net(name).get(claim.gpu_type, 0) - state.tenant(name).taken.get(claim.gpu_type, 0)
     return claim.gpu_type if left >= claim.gpus else ANY_TYPE
 
 
 def can_be_backed(state: State, claim: Claim) -> bool:
     """Whether a guarantee is large enough for the claim, whatever is in use of it."""
-    keys = [*types_for(state, claim), ANY_TYPE]
-    return any(net(state, name).get(key, 0) >= claim.gpus for name in chain(state, claim.tenant) for key in keys)
+    keys, tree = [*types_for(state, claim), ANY_TYPE], state.tree
+    return any(tree.net(name).get(key, 0) >= claim.gpus for name in tree.chain(claim.tenant) for key in keys)
 
 
 def blocked(state: State, claim: Claim, gpu_type: str, drafted: Drafted) -> Blocked | None:
     """The limit that leaves no room for the claim as GPUs of this type: one of its tenant, else of those above."""
-    for name in chain(state, claim.tenant):
-        tenant, names = state.tenant(name), below(state, name)
+    for name in state.tree.chain(claim.tenant):
+        tenant, names = state.tenant(name), state.tree.below(name)
         limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
         for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
             for key, limit_gpus in most.items():
@@ -165,7 +133,7 @@ def too_large(state: State, claim: Claim) -> Blocked | None:
 
 
 def _too_large_for(state: State, claim: Claim, gpu_type: str) -> Blocked | None:
-    for name in chain(state, claim.tenant):
+    for name in state.tree.chain(claim.tenant):
         tenant = state.tenant(name)
         limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
         for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
@@ -204,30 +172,35 @@ def back_what_can_be(state: State, *, anew: bool = False) -> None:
             state.back(claim, "", "")
         _back(state, backed)
     for name, tenant in state.tenants.items():
-        if tenant.borrowed_gpus and any(_has_room(state, above) for above in chain(state, name)):
+        if tenant.borrowed_gpus and any(_has_room(state, above) for above in state.tree.chain(name)):
             _back(state, [state.claims[job_id] for job_id in tenant.granted])
 
 
 def _has_room(state: State, name: str) -> bool:
     taken = state.tenant(name).taken
-    return any(gpus > taken.get(key, 0) for key, gpus in net(state, name).items())
+    return any(gpus > taken.get(key, 0) for key, gpus in state.tree.net(name).items())
 
 
 def _back(state: State, claims: Sequence[Claim]) -> None:
     none_drafted = Drafted()
+    without: dict[tuple[str, str], int] = {}
+    """{(tenant, GPU type): GPUs of a job for which there was no room}: for no larger one there is any later."""
     for claim in claims:
-        if claim.guarantee_of or claim.is_victim:
+        place = claim.tenant, claim.gpu_type
+        if claim.guarantee_of or claim.is_victim or claim.gpus >= without.get(place, claim.gpus + 1):
             continue
         found = backing(state, claim, [claim.gpu_type], none_drafted)
         if found is not None:
             state.back(claim, found.tenant, found.key)
+        else:
+            without[place] = claim.gpus
 
 
 def assign_types(state: State) -> None:
     """Granted jobs of no known GPU type, because types did not count yet, count for that with most GPUs left."""
     if not counts_types(state):
         return
-    left = capacity(state)
+    left = dict(state.holdings.capacity)
     granted = [claim for claim in state.claims.values() if claim.granted]
     for claim in sorted(granted, key=lambda claim: not claim.gpu_type):
         if not claim.gpu_type:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
+from functools import cached_property
 
 import msgspec
 
@@ -11,10 +13,12 @@ from libs.contracts.jobs import JobClass
 from libs.contracts.quota import OWNER
 from libs.kernel.service import InvariantViolated
 from libs.kernel.words import counted
+from services.quota.core.holdings import Holdings
 from services.quota.core.nouns import REMEMBERED_RUNS, Claim, Node, Tenant
+from services.quota.core.tree import Tree
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty; a tenant without configuration has no limit."""
 
     tenants: dict[str, Tenant] = {}
@@ -35,6 +39,35 @@ class State(msgspec.Struct, kw_only=True):
     looked_s: float = 0.0
     """When time alone was last looked at."""
 
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What granted jobs hold of the cell. Derived of `nodes` and `claims`, and no part of snapshots."""
+        return Holdings(self.nodes, self.claims)
+
+    @cached_property
+    def told(self) -> Counter[str]:
+        """{cause: waiting jobs that were told it last}; "": nothing yet. Derived of `claims` and `tenants`, and no part
+        of snapshots: `wait`, `stop_waiting` and `tell` keep it up to date."""
+        return _told(self)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Who is above whom. Derived of the configuration of `tenants`, and no part of snapshots."""
+        return Tree(self.tenants)
+
+    def tree_changed(self) -> None:
+        """A tenant has another guarantee, or another one above it."""
+        self.__dict__.pop("tree", None)
+
+    def nodes_changed(self) -> None:
+        """The cell has other GPUs than before, or jobs may have others of them."""
+        self.__dict__.pop("holdings", None)
+
+    def _changed(self, claim: Claim) -> None:
+        """What the job holds, or may hold, is other than before."""
+        if "holdings" in self.__dict__:
+            self.holdings.changed(claim)
+
     @property
     def has_guarantees(self) -> bool:
         """Whether shares are in force: else each tenant has its limit alone, and the cell's size does not matter."""
@@ -52,17 +85,36 @@ class State(msgspec.Struct, kw_only=True):
         claim = self.claims[job_id]
         claim.told = ""
         insort(self.tenant(claim.tenant).waiting, claim.turnstile(job_id))
+        self._count_told("", 1)
         if claim.job_class is JobClass.AUTOMATIC:
             self.undecided[job_id] = now_s
 
     def stop_waiting(self, job_id: str) -> None:
         """Take the job's attempt off the waiting, if it is there."""
         claim = self.claims[job_id]
+        if (place := self._place_of(job_id)) is not None:
+            del self.tenant(claim.tenant).waiting[place]
+            self._count_told(claim.told, -1)
+        self.undecided.pop(job_id, None)
+
+    def tell(self, job_id: str, cause: str) -> None:
+        """The job knows why it waits."""
+        claim = self.claims[job_id]
+        if self._place_of(job_id) is not None:
+            self._count_told(claim.told, -1)
+            self._count_told(cause, 1)
+        claim.told = cause
+
+    def _place_of(self, job_id: str) -> int | None:
+        """Of the job among its tenant's waiting ones; None: it is none of them."""
+        claim = self.claims[job_id]
         waiting = self.tenant(claim.tenant).waiting
         place = bisect_left(waiting, claim.turnstile(job_id))
-        if place < len(waiting) and waiting[place][2] == job_id:
-            del waiting[place]
-        self.undecided.pop(job_id, None)
+        return place if place < len(waiting) and waiting[place][2] == job_id else None
+
+    def _count_told(self, cause: str, sign: int) -> None:
+        if "told" in self.__dict__:
+            self.told[cause] += sign
 
     def reorder(self, job_id: str, priority: int) -> None:
         """The job's priority is another one; how long it has waited does not change."""
@@ -91,6 +143,7 @@ class State(msgspec.Struct, kw_only=True):
         tenant.used_gpus += claim.gpus
         tenant.granted[job_id] = None
         tenant.count(claim, 1)
+        self._changed(claim)
 
     def discharge(self, job_id: str) -> None:
         """The job's attempt does not count against its tenant any more, if it did."""
@@ -102,6 +155,7 @@ class State(msgspec.Struct, kw_only=True):
             tenant.used_gpus -= claim.gpus
             del tenant.granted[job_id]
             tenant.count(claim, -1)
+            self._changed(claim)
 
     def count_for(self, claim: Claim, gpu_type: str) -> None:
         """The claim counts for this GPU type from now on, and is within no guarantee until one backs it."""
@@ -114,6 +168,7 @@ class State(msgspec.Struct, kw_only=True):
         claim.gpu_type = gpu_type
         if claim.granted:
             tenant.count(claim, 1)
+        self._changed(claim)
 
     def back(self, claim: Claim, guarantee_of: str, key: str) -> None:
         """The granted claim is within this tenant's guarantee of these GPUs; empty: what it has is borrowed."""
@@ -129,6 +184,17 @@ class State(msgspec.Struct, kw_only=True):
             taken = self.tenant(guarantee_of).taken
             taken[key] = taken.get(key, 0) + claim.gpus
             tenant.guaranteed_gpus += claim.gpus
+        self._changed(claim)
+
+    def put(self, claim: Claim, gang: dict[str, list[int]]) -> None:
+        """The claim's attempt is on these GPUs from now on: {node id: indices}; empty: on none."""
+        claim.gang = gang
+        self._changed(claim)
+
+    def ask_back(self, claim: Claim, now_s: float) -> None:
+        """The claim has borrowed, and was told to give that back."""
+        claim.is_victim, claim.victim_s = True, now_s
+        self._changed(claim)
 
     def end_attempt(self, job_id: str, now_s: float) -> None:
         """The job's attempt is over: what it was granted is given back, and how long it ran is remembered."""
@@ -158,8 +224,19 @@ class State(msgspec.Struct, kw_only=True):
             self.tenant(claim.tenant).offers.remove((claim.seq, job_id))
 
 
+def _told(state: State) -> Counter[str]:
+    waiting = (job_id for tenant in state.tenants.values() for _, _, job_id in tenant.waiting)
+    return Counter(state.claims[job_id].told for job_id in waiting)
+
+
 def check(state: State) -> None:
     """Every tenant's use is the sum of its granted claims: no quota is held by nothing."""
+    if not state.holdings.agrees():
+        raise InvariantViolated("what granted jobs hold is not what was counted as they were granted")
+    if state.told != _told(state):
+        raise InvariantViolated(f"{state.told} waiting jobs are said to know why they wait, and {_told(state)} do")
+    if not state.tree.agrees():
+        raise InvariantViolated("what is known of the tree of tenants is not how they are configured")
     granted: dict[str, dict[str, Claim]] = {name: {} for name in state.tenants}
     for job_id, claim in state.claims.items():
         if claim.granted and claim.guest:
