@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
+from libs.contracts.placement import NodeCordoned, NodeReturned
 from services.quota.core.nouns import Claim, Node
 from services.quota.core.state import State
 from services.quota.core.table import machine
@@ -12,12 +13,13 @@ from services.quota.core.table import machine
 
 @machine.evolves(NodeJoined)
 def joined(state: State, event: NodeJoined, now_s: float) -> None:
-    """A drain survives a restart of the agent, as its tasks do."""
+    """A drain and a cordon survive a restart of the agent, as its tasks do."""
     known = state.nodes.get(event.node_id)
     state.nodes[event.node_id] = Node(
         incarnation=event.incarnation,
         gpu_types=[gpu.gpu_type for gpu in event.gpus],
         draining=known is not None and known.draining,
+        cordoned=known.cordoned if known is not None else {},
     )
 
 
@@ -46,25 +48,39 @@ def health_changed(state: State, event: GpuUnhealthy | GpuRecovered, now_s: floa
         node.sick.pop(event.index, None)
 
 
+@machine.evolves(NodeCordoned, NodeReturned)
+def cordoned(state: State, event: NodeCordoned | NodeReturned, now_s: float) -> None:
+    """The GPUs are suspected, or may be used again; jobs that hold them go on in either case."""
+    node = state.nodes.get(event.node_id)
+    if node is None:
+        return
+    for index in event.gpu_indices:
+        if isinstance(event, NodeCordoned):
+            node.cordoned[index] = None
+        else:
+            node.cordoned.pop(index, None)
+
+
 def gpu_types(state: State) -> list[str]:
     """The types that a node of the cell has or had, in order of first sight."""
     return list(dict.fromkeys(gpu_type for node in state.nodes.values() for gpu_type in node.gpu_types))
 
 
 def capacity(state: State) -> dict[str, int]:
-    """{GPU type: GPUs that jobs may have}: healthy, on nodes that are there and take new jobs."""
+    """{GPU type: GPUs that jobs may have}: healthy and not cordoned, on nodes that are there and take new jobs."""
     found = dict.fromkeys(gpu_types(state), 0)
     for node in state.nodes.values():
-        if node.present and not node.draining:
+        if node.takes_jobs:
             for index, gpu_type in enumerate(node.gpu_types):
-                found[gpu_type] += index not in node.sick
+                found[gpu_type] += node.can_use(index)
     return found
 
 
 def held(state: State, claim: Claim) -> int:
     """How many of the GPUs that `capacity` counts the granted job has, or may have.
 
-    GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy.
+    GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy
+    or cordoned: a cordon takes as much from what there is as from what is granted, and so nothing from any other job.
     An elastic job that has shrunk, or grown, counts with what it was granted: it may have that back, and keeps no more
     when others need it.
     """
@@ -80,4 +96,4 @@ def type_at(state: State, node_id: str, index: int) -> str:
 
 def _is_usable(state: State, node_id: str, index: int) -> bool:
     node = state.nodes.get(node_id)
-    return node is not None and node.present and not node.draining and index not in node.sick
+    return node is not None and node.can_use(index)

@@ -16,7 +16,7 @@ from libs.contracts.gateway import (
     TenantConfigured,
 )
 from libs.contracts.introspection import NodeLost
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobQueued, JobSucceeded
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobQueued, JobSucceeded, NodeCordoned, NodeReturned
 from libs.contracts.quota import OWNER, QuotaDeferred
 from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
@@ -80,6 +80,8 @@ def give_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
     NodeUndrainRequested,
     GpuUnhealthy,
     GpuRecovered,
+    NodeCordoned,
+    NodeReturned,
 )
 def give_what_the_cell_has(state: State, event: Event, turn: Turn[State]) -> None:
     """The cell has become larger or smaller, which matters to guarantees alone."""

@@ -86,6 +86,17 @@ class Node(msgspec.Struct, kw_only=True):
     draining: bool = False
     sick: dict[int, None] = {}
     """Indices of GPUs that are not healthy."""
+    cordoned: dict[int, None] = {}
+    """Indices of GPUs that get nothing new, because they are suspected to be broken; healthy or not."""
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it is there, and not drained."""
+        return self.present and not self.draining
+
+    def can_use(self, index: int) -> bool:
+        """Whether a job may be placed on the GPU."""
+        return self.takes_jobs and index not in self.sick and index not in self.cordoned
 
 
 class Tenant(msgspec.Struct, kw_only=True):
