@@ -15,7 +15,7 @@ from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope
 from libs.contracts.failure_analysis import GpuSuspected
-from libs.contracts.gateway import ANY_TYPE, JobArrived, TenantConfigured
+from libs.contracts.gateway import ANY_TYPE, JobArrived, NodeUndrainRequested, TenantConfigured
 from libs.contracts.placement import JobPlaced, JobPreempted, NodeCordoned
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed
 from libs.contracts.reasons import Reason
@@ -23,7 +23,7 @@ from libs.inspect.conservation import conservation
 from libs.inspect.verify import verify
 from libs.sim.options import FaultKind
 from libs.sim.simulation import Simulation
-from libs.testing.builders import Scenario, events, log_of
+from libs.testing.builders import OPERATOR, Scenario, events, log_of
 from libs.testing.effort import searching
 from libs.testing.strategies import HORIZON_S, crowded_cells, scenarios, times
 from services.quota.core import shares
@@ -260,6 +260,8 @@ def shrinking_clusters(draw: st.DrawFn) -> Drawn:
             for index in sorted(draw(st.sets(st.integers(0, GPUS_PER_SERVER - 1), min_size=1))):
                 suspected = GpuSuspected(node_id=node_id, index=index, jobs=["x"], causes=["xid_79"], reason=SAID)
                 drawn.scenario.plan(at, suspected)
+    for node_id in nodes:  # what has failed its test is given back by an operator alone
+        drawn.scenario.plan(HORIZON_S, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
     return drawn
 
 
