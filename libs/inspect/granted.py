@@ -12,7 +12,7 @@ from typing import Any
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import ANY_TYPE, JobArrived, TenantConfigured
-from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, UpgradeWithdrawn
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, TimeSliceStarted, UpgradeWithdrawn
 from libs.contracts.quota import GUARANTEED, JobUpgraded, QuotaGranted, QuotaReclaimed
 from libs.inspect.usable import Usable
 from libs.kernel.words import counted
@@ -44,6 +44,7 @@ class Granted:
             QuotaReclaimed: self._reclaimed,
             JobQueued: self._queued,
             JobPlaced: self._placed,
+            TimeSliceStarted: self._resumed,
             AttemptFailed: self._over,
             UpgradeWithdrawn: self._over,
             **dict.fromkeys(TERMINAL, self._over),
@@ -137,6 +138,11 @@ class Granted:
     def _placed(self, event: JobPlaced, offset: int, cause: int) -> None:
         if event.job_id in self._returned:
             self._wrong(f"job {event.job_id} is placed, and quota has not granted it anything since it gave GPUs back")
+
+    def _resumed(self, event: TimeSliceStarted, offset: int, cause: int) -> None:
+        for resumed in event.resumed:
+            if resumed.job_id in self._returned:
+                self._wrong(f"job {resumed.job_id} goes on, and quota has not granted it anything since its reclaim")
 
     def _over(self, event: Event, offset: int, cause: int) -> None:
         self._claims.pop(event.subject, None)

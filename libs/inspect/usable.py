@@ -122,7 +122,7 @@ class Usable:
 
     def _queued(self, event: JobQueued) -> None:
         holding = self._holdings.get(event.job_id)
-        if event.returns_to_quota:
+        if event.returns_to_quota and not event.suspended:
             self._over(event)
         elif holding is not None and event.attempt > holding.attempt:
             holding.gpus = []

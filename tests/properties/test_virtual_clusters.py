@@ -15,8 +15,8 @@ from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope
 from libs.contracts.failure_analysis import GpuSuspected
-from libs.contracts.gateway import ANY_TYPE, JobArrived, NodeUndrainRequested, TenantConfigured
-from libs.contracts.placement import JobPlaced, JobPreempted, NodeCordoned
+from libs.contracts.gateway import ANY_TYPE, JobArrived, NodeUndrainRequested, PolicyChanged, TenantConfigured
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobPreempted, JobQueued, NodeCordoned
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed
 from libs.contracts.reasons import Reason
 from libs.inspect.conservation import conservation
@@ -48,12 +48,13 @@ class Drawn:
     stop_delay_s: float
     rest_s: float
     jobs: int
+    policy: str
     lags: bool
     """Services read the log late, at random: an event may take effect any time after it."""
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Drawn:
+def clusters(draw: st.DrawFn, *, policies: tuple[str, ...] = ("backfill",)) -> Drawn:
     """Two or three tenants that share 8 to 16 GPUs, and up to 14 jobs of theirs and of a tenant without a guarantee."""
     servers = draw(st.integers(2, 4))
     gpus = servers * GPUS_PER_SERVER
@@ -64,6 +65,9 @@ def clusters(draw: st.DrawFn) -> Drawn:
     scenario.options(stop_delay_s=stop_delay_s, interleaving=interleaving)
     scenario.setting("quota", "reclaim_above", draw(st.sampled_from([0.0, 0.5, 0.9])))
     scenario.setting("quota", "reclaim_rest_s", rest_s)
+    policy = draw(st.sampled_from(policies))
+    if policy != policies[0]:
+        scenario.plan(0.0, PolicyChanged(policy=policy, requested_by=OPERATOR))
     guarantees = _draw_tenants(draw, scenario, gpus)
     times = st.integers(0, 300).map(float)
     jobs = draw(st.integers(4, 14))
@@ -77,7 +81,7 @@ def clusters(draw: st.DrawFn) -> Drawn:
             user=draw(st.sampled_from(["ann", "bob"])),
             restartable=draw(st.booleans()),
         )
-    return Drawn(scenario, gpus, guarantees, stop_delay_s, rest_s, jobs, lags=interleaving is not None)
+    return Drawn(scenario, gpus, guarantees, stop_delay_s, rest_s, jobs, policy, lags=interleaving is not None)
 
 
 def _draw_tenants(draw: st.DrawFn, scenario: Scenario, gpus: int) -> dict[str, int]:
@@ -117,7 +121,7 @@ class Ledger:
             self.tenants[event.tenant] = event
         elif isinstance(event, QuotaGranted):
             self.granted[event.job_id] = event
-        elif isinstance(event, TERMINAL) or getattr(event, "returns_to_quota", False):
+        elif isinstance(event, (*TERMINAL, AttemptFailed)) or getattr(event, "returns_to_quota", False):
             self.granted.pop(event.subject, None)
 
     def used(self, tenant: str, user: str | None = None) -> int:
@@ -149,6 +153,17 @@ def check_victims(drawn: Drawn, control: list[Envelope]) -> None:
         for victim in envelope.event.victims if isinstance(envelope.event, QuotaReclaimed) else ():
             assert envelope.time_s - before.get(victim.job_id, -1e9) >= drawn.rest_s
             before[victim.job_id] = envelope.time_s
+
+
+def check_books(simulation: Simulation, drawn: Drawn) -> None:
+    """Every job ends, those that were victims too, and nothing was granted or taken that must not be."""
+    ended = [event.job_id for event in events(simulation, *TERMINAL)]
+    assert len(ended) == len(set(ended)) == drawn.jobs
+    books = conservation(simulation.records())
+    assert books.violations == []
+    assert books.gpus_held == 0
+    check_limits(drawn, simulation.log.control)
+    check_victims(drawn, simulation.log.control)
 
 
 def none_below_its_guarantee(running: Simulation) -> None:
@@ -225,14 +240,7 @@ def waits_s(simulation: Simulation) -> dict[str, float]:
 def test_guarantees_hold_and_what_was_lent_comes_back(drawn: Drawn):
     simulation = drawn.scenario.build(WATCHED)
     simulation.run(reclaims_what_it_can)
-    control = simulation.log.control
-    ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert len(ended) == len(set(ended)) == drawn.jobs, "every job ends, those that were victims too"
-    books = conservation(simulation.records())
-    assert books.violations == []
-    assert books.gpus_held == 0
-    check_limits(drawn, control)
-    check_victims(drawn, control)
+    check_books(simulation, drawn)
     for job_id, waited_s in waits_s(simulation).items() if not drawn.lags else ():
         assert waited_s <= drawn.stop_delay_s, f"{job_id} has waited longer than one reclaim delay"
     state = simulation.replicas["quota"].state
@@ -240,6 +248,29 @@ def test_guarantees_hold_and_what_was_lent_comes_back(drawn: Drawn):
     assert all(
         tenant.used_gpus == tenant.guaranteed_gpus == 0 and not tenant.taken for tenant in state.tenants.values()
     )
+
+
+@ONE_CELL
+@given(clusters(policies=("backfill", "gandiva", "max_min_fairness")))
+def test_victims_are_suspended_where_the_policy_suspends(drawn: Drawn):
+    """They go on where they were, and only with quota; the others are stopped, last those that begin anew."""
+    simulation = checked_run(drawn.scenario, none_below_its_guarantee)
+    check_books(simulation, drawn)
+    told = {JobQueued: events(simulation, JobQueued), JobPreempted: events(simulation, JobPreempted)}
+    still = {event.job_id for event in told[JobQueued] if event.suspended}
+    assert not still or drawn.policy != "backfill"
+    for reclaimed in events(simulation, QuotaReclaimed):
+        ways = [victim.way for victim in reclaimed.victims]
+        assert ways == sorted(ways, key=["", "suspend", "restart", "preempt"].index)
+        assert all(victim.lost_gpu_s == 0 or victim.way == "preempt" for victim in reclaimed.victims)
+        if drawn.policy == "gandiva":
+            assert {"restart", "preempt"}.isdisjoint(ways)
+    if drawn.policy == "max_min_fairness":
+        restartable = {job.job_id for job in simulation.workload.jobs if job.spec.restartable}
+        between = {event.job_id for event in told[JobQueued] if event.suspended and event.job_id in restartable}
+        assert not between, "what saves its work is stopped"
+    result = verify(log_of(simulation), SERVICES)
+    assert result.ok, "\n".join(result.first.lines() if result.first else [])
 
 
 @st.composite
@@ -271,13 +302,7 @@ def test_what_cannot_be_used_is_neither_lent_nor_owed(drawn: Drawn):
     """What is left goes to guarantees first, by weight; a cordon takes nothing from a job that runs."""
     simulation = checked_run(drawn.scenario, reclaims_what_it_can)
     control = simulation.log.control
-    ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert len(ended) == len(set(ended)) == drawn.jobs
-    books = conservation(simulation.records())
-    assert books.violations == []
-    assert books.gpus_held == 0
-    check_limits(drawn, control)
-    check_victims(drawn, control)
+    check_books(simulation, drawn)
     cordons = {envelope.id for envelope in control if isinstance(envelope.event, GpuSuspected | NodeCordoned)}
     victims = {victim.job_id for event in events(simulation, QuotaReclaimed) for victim in event.victims}
     for envelope in control:

@@ -22,6 +22,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
 from libs.contracts.settings import names
 from libs.kernel.machine import Turn
+from libs.policies.table import POLICIES
 from services.quota.core import shares
 from services.quota.core.granting import grant_or_defer
 from services.quota.core.lending import share_out
@@ -47,6 +48,8 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 @machine.evolves(PolicyChanged)
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
     state.guests = event.takes_guests
+    policy = POLICIES.get(event.policy)
+    state.ways = list(policy.ways) if policy is not None else state.ways
 
 
 @machine.evolves(SettingChanged)
@@ -133,6 +136,7 @@ def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> N
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     if event.job_id in state.claims:
         state.end_attempt(event.job_id, now_s)
+        state.stop_waiting(event.job_id)  # one that failed where it stood still
         shares.back_what_can_be(state)
 
 
