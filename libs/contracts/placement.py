@@ -38,6 +38,8 @@ class JobQueued(Event, frozen=True, kw_only=True):
     returns_to_quota: bool = False
     """What it had borrowed was reclaimed: its claim has ended, and the attempt waits for quota before it may be placed.
     """
+    suspended: bool = False
+    """With `returns_to_quota`: the attempt stands still on its servers, and goes on there once it is granted."""
 
 
 class ReservedPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

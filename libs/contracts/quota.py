@@ -58,8 +58,11 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: int
     """Of the whole gang; no part of one is ever reclaimed."""
     lost_gpu_s: float
-    """GPU seconds of work that are done again: since its attempt was placed. 0 for a job that saves its work when it is
-    told to stop, or has no GPUs yet."""
+    """GPU seconds of work that are done again: since its attempt was placed. 0 for a job that is suspended, or saves
+    its work when it is told to stop, or has no GPUs yet."""
+    way: str = ""
+    """How it is expected to leave its GPUs: `suspend`, `restart` (it saves its work), `preempt` (it begins anew);
+    empty: it has none."""
     placed_s: float | None = None
     """When its attempt was placed, in seconds since the epoch; None: it has no GPUs yet."""
 
@@ -68,8 +71,8 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class QuotaReclaimed(Event, frozen=True, kw_only=True):
     """Jobs that have borrowed GPUs give them back to a job within its tenant's guarantee (Philly study, section 2.3).
 
-    Placement takes the victims off their GPUs; each of their claims ends with JobQueued (`returns_to_quota`), or with
-    the attempt, and is granted again in its turn.
+    Placement takes the victims off their GPUs, suspended where the policy suspends, else stopped; each of their claims
+    ends with JobQueued (`returns_to_quota`), or with the attempt, and is granted again in its turn.
     """
 
     job_id: str
@@ -81,7 +84,8 @@ class QuotaReclaimed(Event, frozen=True, kw_only=True):
     in_use_ratio: float
     """Part of the GPUs of this type on which jobs are placed."""
     victims: list[Victim]
-    """In the order in which they were chosen: least loss first, then youngest."""
+    """In the order in which they were chosen: those that have no GPUs or are suspended, those that save their work, the
+    others; of each the least loss first, then the youngest."""
     lost_gpu_s: float
     """Of all victims together."""
     reason: Reason

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from libs.contracts.agent import NodeJoined
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import ANY_TYPE, JobArrived, TenantConfigured
-from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, UpgradeWithdrawn
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, TimeSliceStarted, UpgradeWithdrawn
 from libs.contracts.quota import GUARANTEED, JobUpgraded, QuotaGranted, QuotaReclaimed
+from libs.inspect.usable import Usable
 from libs.kernel.words import counted
 
 Wrong = Callable[[str], None]
@@ -31,21 +31,20 @@ class Granted:
         """{job id: offset and grant that counts}."""
         self._tenants: dict[str, list[tuple[int, TenantConfigured]]] = {}
         """{tenant: (offset, how it was configured from there on)}."""
-        self._gpus: dict[str, None] = {}
-        """GPUs of all nodes that have ever joined."""
+        self._usable = Usable()
         self._victims: dict[str, None] = {}
         """Jobs that are to give back what they have borrowed."""
         self._returned: dict[str, None] = {}
         """Those that have, and were not granted anything since."""
         self._handlers: dict[type[Event], Callable[[Any, int, int], None]] = {
             JobArrived: self._arrived,
-            NodeJoined: self._joined,
             TenantConfigured: self._configured,
             QuotaGranted: self._granted,
             JobUpgraded: self._granted,
             QuotaReclaimed: self._reclaimed,
             JobQueued: self._queued,
             JobPlaced: self._placed,
+            TimeSliceStarted: self._resumed,
             AttemptFailed: self._over,
             UpgradeWithdrawn: self._over,
             **dict.fromkeys(TERMINAL, self._over),
@@ -53,6 +52,7 @@ class Granted:
 
     def take(self, event: Event, offset: int, cause: int) -> None:
         """The next record of control; `cause`: the offset of what it was decided on."""
+        self._usable.take(event, offset)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, offset, cause)
@@ -60,25 +60,33 @@ class Granted:
     def _arrived(self, event: JobArrived, offset: int, cause: int) -> None:
         self._users.setdefault(event.job_id, (event.spec.tenant, event.spec.user or event.submitted_by))
 
-    def _joined(self, event: NodeJoined, offset: int, cause: int) -> None:
-        self._gpus.update({f"{event.node_id}:{gpu.index}": None for gpu in event.gpus})
-
     def _configured(self, event: TenantConfigured, offset: int, cause: int) -> None:
         self._tenants.setdefault(event.tenant, []).append((offset, event))
 
     def _granted(self, event: QuotaGranted | JobUpgraded, offset: int, cause: int) -> None:
         self._claims[event.job_id] = offset, event
         self._returned.pop(event.job_id, None)
+        self._usable.up_to(cause)
         if isinstance(event, QuotaGranted) and event.share:
-            together = sum(grant.gpus for _, grant in self._claims.values())
-            if together > len(self._gpus):
-                there = counted(len(self._gpus), "GPU")
-                self._wrong(f"{together} GPUs are granted with that to job {event.job_id}, and the cell has {there}")
+            self._must_be_there(event)
         name, seen = event.tenant, dict[str, None]()
         while (tenant := self._tenant(name, cause)) is not None and name not in seen:
             seen[name] = None
             self._must_be_within(event, tenant, cause)
             name = tenant.parent
+
+    def _must_be_there(self, event: QuotaGranted) -> None:
+        """GPUs that nothing can be placed on are none, neither of the cell nor of the jobs that hold them."""
+        usable, of_type = self._usable, event.gpu_type
+        together = sum(
+            max(0, grant.gpus - usable.lost(job_id))
+            for job_id, (_, grant) in self._claims.items()
+            if usable.type_of(job_id, getattr(grant, "gpu_type", "")) == of_type
+        )
+        there = usable.gpus(of_type)
+        if together > there:
+            gpus = counted(together, f"GPU of type {of_type} is", f"GPUs of type {of_type} are")
+            self._wrong(f"{gpus} granted with that to job {event.job_id}, and {there} can be used")
 
     def _must_be_within(self, event: QuotaGranted | JobUpgraded, tenant: TenantConfigured, cause: int) -> None:
         """The limits of a tenant count it and all below it."""
@@ -130,6 +138,11 @@ class Granted:
     def _placed(self, event: JobPlaced, offset: int, cause: int) -> None:
         if event.job_id in self._returned:
             self._wrong(f"job {event.job_id} is placed, and quota has not granted it anything since it gave GPUs back")
+
+    def _resumed(self, event: TimeSliceStarted, offset: int, cause: int) -> None:
+        for resumed in event.resumed:
+            if resumed.job_id in self._returned:
+                self._wrong(f"job {resumed.job_id} goes on, and quota has not granted it anything since its reclaim")
 
     def _over(self, event: Event, offset: int, cause: int) -> None:
         self._claims.pop(event.subject, None)

@@ -299,6 +299,10 @@ def _(e: quota.UpgradeDeclined) -> str:
 
 @_on(placement.JobQueued)
 def _(e: placement.JobQueued) -> str:
+    if e.suspended:
+        return (
+            f"attempt {e.attempt} stands still where it is, and waits for quota ({e.reason.code}): {e.reason.message}"
+        )
     return f"attempt {e.attempt} waits for GPUs ({e.reason.code}): {e.reason.message}"
 
 

@@ -144,7 +144,9 @@ def _waits(life: Life, attempt: int, event: Event, at: At) -> None:
 @_on(QuotaGranted, OpportunityGranted, RetryScheduled, when=not_before)
 def _may_compete(life: Life, event: QuotaGranted | OpportunityGranted | RetryScheduled, at: At) -> None:
     life.books.retries += isinstance(event, RetryScheduled)
-    _waits(life, event.attempt, event, at)
+    # A suspended job that was a victim of a reclaim has quota again: its attempt lasts, and its tasks with it.
+    if event.attempt != life.attempt or not has_live_task(life):
+        _waits(life, event.attempt, event, at)
     life.books.waits(PendingReason.NOT_YET_EVALUATED, at.time_s)
 
 

@@ -168,12 +168,21 @@ class Node:
 
     def _take(self, order: Event) -> None:
         if isinstance(order, CheckGpus):
-            failed = [index for index in order.gpu_indices if index in self._unhealthy]
-            self._link.tell(NodeTested(node_id=self.node_id, gpu_indices=order.gpu_indices, failed=failed))
+            if self._options.self_test_s:
+                self._agenda.after(self._options.self_test_s, self._tested, order.gpu_indices, self.incarnation)
+            else:
+                self._tested(order.gpu_indices, self.incarnation)
         if isinstance(order, Order):
             task = apply_order(self.tasks, order)
             if task is not None:
                 self._news[task.key] = None
+
+    def _tested(self, indices: list[int], incarnation: int) -> None:
+        """GPUs were tried out; an agent that has started since was asked again."""
+        if incarnation == self.incarnation:
+            failed = [index for index in indices if index in self._unhealthy]
+            took_s = self._options.self_test_s
+            self._link.tell(NodeTested(node_id=self.node_id, gpu_indices=indices, failed=failed, took_s=took_s))
 
     def _look_at(self, key: str) -> None:
         """There is something new of a task, or its time has come."""

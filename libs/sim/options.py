@@ -141,6 +141,8 @@ class Options:
     """Added to the start of an attempt that goes on where an earlier one was taken off its GPUs."""
     scales: bool = False
     """Whether nodes make guests as small and as slow as need be, so that they may be beside owners."""
+    self_test_s: float = 0.0
+    """How long a node tries out GPUs that are suspected to be broken."""
     detect_s: float = 30.0
     """How long a node is silent before introspection calls it lost."""
     profile_every_s: float | None = None

@@ -14,22 +14,27 @@ from hypothesis import strategies as st
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import ANY_TYPE, JobArrived, TenantConfigured
-from libs.contracts.placement import JobPlaced
+from libs.contracts.failure_analysis import GpuSuspected
+from libs.contracts.gateway import ANY_TYPE, JobArrived, NodeUndrainRequested, PolicyChanged, TenantConfigured
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobPreempted, JobQueued, NodeCordoned
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed
+from libs.contracts.reasons import Reason
 from libs.inspect.conservation import conservation
 from libs.inspect.verify import verify
+from libs.sim.options import FaultKind
 from libs.sim.simulation import Simulation
-from libs.testing.builders import Scenario, events, log_of
+from libs.testing.builders import OPERATOR, Scenario, events, log_of
 from libs.testing.effort import searching
 from libs.testing.strategies import HORIZON_S, crowded_cells, scenarios, times
 from services.quota.core import shares
+from services.quota.core.nouns import Claim
 from services.quota.core.state import State
 from services.roster import SERVICES
 from tests.properties.test_whole_system import WATCHED, check_books_and_decisions, checked_run
 
 GPUS_PER_SERVER = 4
 LONGEST_S = 120
+SAID = Reason(code="Test", message="said by the test")
 ONE_CELL = searching(by_default=10, thorough=500)
 
 
@@ -43,12 +48,13 @@ class Drawn:
     stop_delay_s: float
     rest_s: float
     jobs: int
+    policy: str
     lags: bool
     """Services read the log late, at random: an event may take effect any time after it."""
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Drawn:
+def clusters(draw: st.DrawFn, *, policies: tuple[str, ...] = ("backfill",)) -> Drawn:
     """Two or three tenants that share 8 to 16 GPUs, and up to 14 jobs of theirs and of a tenant without a guarantee."""
     servers = draw(st.integers(2, 4))
     gpus = servers * GPUS_PER_SERVER
@@ -59,6 +65,9 @@ def clusters(draw: st.DrawFn) -> Drawn:
     scenario.options(stop_delay_s=stop_delay_s, interleaving=interleaving)
     scenario.setting("quota", "reclaim_above", draw(st.sampled_from([0.0, 0.5, 0.9])))
     scenario.setting("quota", "reclaim_rest_s", rest_s)
+    policy = draw(st.sampled_from(policies))
+    if policy != policies[0]:
+        scenario.plan(0.0, PolicyChanged(policy=policy, requested_by=OPERATOR))
     guarantees = _draw_tenants(draw, scenario, gpus)
     times = st.integers(0, 300).map(float)
     jobs = draw(st.integers(4, 14))
@@ -72,7 +81,7 @@ def clusters(draw: st.DrawFn) -> Drawn:
             user=draw(st.sampled_from(["ann", "bob"])),
             restartable=draw(st.booleans()),
         )
-    return Drawn(scenario, gpus, guarantees, stop_delay_s, rest_s, jobs, lags=interleaving is not None)
+    return Drawn(scenario, gpus, guarantees, stop_delay_s, rest_s, jobs, policy, lags=interleaving is not None)
 
 
 def _draw_tenants(draw: st.DrawFn, scenario: Scenario, gpus: int) -> dict[str, int]:
@@ -112,7 +121,7 @@ class Ledger:
             self.tenants[event.tenant] = event
         elif isinstance(event, QuotaGranted):
             self.granted[event.job_id] = event
-        elif isinstance(event, TERMINAL) or getattr(event, "returns_to_quota", False):
+        elif isinstance(event, (*TERMINAL, AttemptFailed)) or getattr(event, "returns_to_quota", False):
             self.granted.pop(event.subject, None)
 
     def used(self, tenant: str, user: str | None = None) -> int:
@@ -146,6 +155,17 @@ def check_victims(drawn: Drawn, control: list[Envelope]) -> None:
             before[victim.job_id] = envelope.time_s
 
 
+def check_books(simulation: Simulation, drawn: Drawn) -> None:
+    """Every job ends, those that were victims too, and nothing was granted or taken that must not be."""
+    ended = [event.job_id for event in events(simulation, *TERMINAL)]
+    assert len(ended) == len(set(ended)) == drawn.jobs
+    books = conservation(simulation.records())
+    assert books.violations == []
+    assert books.gpus_held == 0
+    check_limits(drawn, simulation.log.control)
+    check_victims(drawn, simulation.log.control)
+
+
 def none_below_its_guarantee(running: Simulation) -> None:
     """A job that has borrowed, and may so become a victim, is in no guarantee's room: those keep all that they back."""
     for replica in running.replicas.values():
@@ -158,25 +178,48 @@ def none_below_its_guarantee(running: Simulation) -> None:
         assert not (claim.is_victim and claim.guarantee_of), "a victim is within a guarantee"
 
 
+def works(state: State, node_id: str, index: int) -> bool:
+    """Whether a job may be placed on the GPU."""
+    node = state.nodes[node_id]
+    return node.present and not node.draining and index not in node.sick and index not in node.cordoned
+
+
+def has(state: State, claim: Claim) -> int:
+    """GPUs of the job that another one could be placed on, once they are free."""
+    return claim.gpus - sum(not works(state, node_id, i) for node_id, gpus in claim.gang.items() for i in gpus)
+
+
+def who_is_next(state: State, gpus: int) -> Claim | None:
+    """The first job that a guarantee owes so many GPUs as can be used: by arrival, by weight where they are too few."""
+    owed: list[tuple[float, int, Claim]] = []
+    few = gpus < sum(sum(state.tree.net(name).values()) for name in state.tenants)
+    for tenant in state.tenants.values():
+        fitting = (state.claims[job_id] for _, _, job_id in tenant.waiting if state.claims[job_id].gpus <= gpus)
+        head = next(fitting, None)
+        found = shares.backing(state, head, ["v100"], shares.Drafted()) if head is not None else None
+        if head is None or found is None or shares.blocked(state, head, "v100", shares.Drafted()) is not None:
+            continue
+        used = sum(claim.gpus for claim in state.claims.values() if claim.guarantee_of == found.tenant)
+        owed.append((used / state.tenants[found.tenant].weight if few else 0.0, head.seq, head))
+    return min(owed, key=lambda each: each[:2])[2] if owed else None
+
+
 def reclaims_what_it_can(running: Simulation) -> None:
     """The first job within a guarantee is granted if it fits, else has victims if borrowers have enough."""
     none_below_its_guarantee(running)
     state = running.replicas["quota"].state
     assert isinstance(state, State)
-    heads = [state.claims[tenant.waiting[0][2]] for tenant in state.tenants.values() if tenant.waiting]
-    backed = [claim for claim in heads if shares.backing(state, claim, ["v100"], shares.Drafted()) is not None]
-    owed = [claim for claim in backed if shares.blocked(state, claim, "v100", shares.Drafted()) is None]
-    if not owed or not state.has_guarantees:
+    gpus = sum(works(state, node_id, i) for node_id, node in state.nodes.items() for i in range(len(node.gpu_types)))
+    first = who_is_next(state, gpus) if state.has_guarantees else None
+    if first is None:
         return
-    first = min(owed, key=lambda claim: claim.seq)
     granted = [claim for claim in state.claims.values() if claim.granted]
-    gpus = sum(len(node.gpu_types) for node in state.nodes.values())
-    short = first.gpus - gpus + sum(claim.gpus for claim in granted if not claim.is_victim)
+    short = first.gpus - gpus + sum(has(state, claim) for claim in granted if not claim.is_victim)
     assert short > 0 or any(claim.is_victim for claim in granted), "it fits, and is not granted"
-    if short > 0 and sum(claim.gpus for claim in granted if claim.gang) > state.reclaim_above * gpus:
+    if short > 0 and sum(has(state, claim) for claim in granted if claim.gang) > state.reclaim_above * gpus:
         lent = [claim for claim in granted if not claim.guarantee_of and claim.victim_s is None]
         lent = [claim for claim in lent if claim.tenant != first.tenant or claim.seq > first.seq]
-        assert sum(claim.gpus for claim in lent) < short, "borrowers have enough, and none is a victim"
+        assert sum(has(state, claim) for claim in lent) < short, "borrowers have enough, and none is a victim"
 
 
 def waits_s(simulation: Simulation) -> dict[str, float]:
@@ -197,14 +240,7 @@ def waits_s(simulation: Simulation) -> dict[str, float]:
 def test_guarantees_hold_and_what_was_lent_comes_back(drawn: Drawn):
     simulation = drawn.scenario.build(WATCHED)
     simulation.run(reclaims_what_it_can)
-    control = simulation.log.control
-    ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert len(ended) == len(set(ended)) == drawn.jobs, "every job ends, those that were victims too"
-    books = conservation(simulation.records())
-    assert books.violations == []
-    assert books.gpus_held == 0
-    check_limits(drawn, control)
-    check_victims(drawn, control)
+    check_books(simulation, drawn)
     for job_id, waited_s in waits_s(simulation).items() if not drawn.lags else ():
         assert waited_s <= drawn.stop_delay_s, f"{job_id} has waited longer than one reclaim delay"
     state = simulation.replicas["quota"].state
@@ -212,6 +248,69 @@ def test_guarantees_hold_and_what_was_lent_comes_back(drawn: Drawn):
     assert all(
         tenant.used_gpus == tenant.guaranteed_gpus == 0 and not tenant.taken for tenant in state.tenants.values()
     )
+
+
+@ONE_CELL
+@given(clusters(policies=("backfill", "gandiva", "max_min_fairness")))
+def test_victims_are_suspended_where_the_policy_suspends(drawn: Drawn):
+    """They go on where they were, and only with quota; the others are stopped, last those that begin anew."""
+    simulation = checked_run(drawn.scenario, none_below_its_guarantee)
+    check_books(simulation, drawn)
+    told = {JobQueued: events(simulation, JobQueued), JobPreempted: events(simulation, JobPreempted)}
+    still = {event.job_id for event in told[JobQueued] if event.suspended}
+    assert not still or drawn.policy != "backfill"
+    for reclaimed in events(simulation, QuotaReclaimed):
+        ways = [victim.way for victim in reclaimed.victims]
+        assert ways == sorted(ways, key=["", "suspend", "restart", "preempt"].index)
+        assert all(victim.lost_gpu_s == 0 or victim.way == "preempt" for victim in reclaimed.victims)
+        if drawn.policy == "gandiva":
+            assert {"restart", "preempt"}.isdisjoint(ways)
+    if drawn.policy == "max_min_fairness":
+        restartable = {job.job_id for job in simulation.workload.jobs if job.spec.restartable}
+        between = {event.job_id for event in told[JobQueued] if event.suspended and event.job_id in restartable}
+        assert not between, "what saves its work is stopped"
+    result = verify(log_of(simulation), SERVICES)
+    assert result.ok, "\n".join(result.first.lines() if result.first else [])
+
+
+@st.composite
+def shrinking_clusters(draw: st.DrawFn) -> Drawn:
+    """The same while GPUs are cordoned and returned, nodes drained, and GPUs out of order for a while."""
+    drawn = draw(clusters())
+    drawn.scenario.options(self_test_s=draw(st.sampled_from([1.0, 40.0, 150.0])))
+    nodes = [f"v100-{number:03}" for number in range(drawn.gpus // GPUS_PER_SERVER)]
+    for _ in range(draw(st.integers(1, 6))):
+        at, for_s = float(draw(st.integers(0, 300))), float(draw(st.integers(1, 150)))
+        node_id = draw(st.sampled_from(nodes))
+        what = draw(st.sampled_from(["cordon", "cordon", "drain", "sick"]))
+        if what == "drain":
+            drawn.scenario.drain(node_id, at=at, until=at + for_s, now=False)
+        elif what == "sick":
+            drawn.scenario.fault(FaultKind.GPU_UNHEALTHY, node_id, at=at, for_s=for_s)
+        else:
+            for index in sorted(draw(st.sets(st.integers(0, GPUS_PER_SERVER - 1), min_size=1))):
+                suspected = GpuSuspected(node_id=node_id, index=index, jobs=["x"], causes=["xid_79"], reason=SAID)
+                drawn.scenario.plan(at, suspected)
+    for node_id in nodes:  # what has failed its test is given back by an operator alone
+        drawn.scenario.plan(HORIZON_S, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
+    return drawn
+
+
+@ONE_CELL
+@given(shrinking_clusters())
+def test_what_cannot_be_used_is_neither_lent_nor_owed(drawn: Drawn):
+    """What is left goes to guarantees first, by weight; a cordon takes nothing from a job that runs."""
+    simulation = checked_run(drawn.scenario, reclaims_what_it_can)
+    control = simulation.log.control
+    check_books(simulation, drawn)
+    cordons = {envelope.id for envelope in control if isinstance(envelope.event, GpuSuspected | NodeCordoned)}
+    victims = {victim.job_id for event in events(simulation, QuotaReclaimed) for victim in event.victims}
+    for envelope in control:
+        if isinstance(envelope.event, JobPreempted) and envelope.event.job_id not in victims:
+            assert envelope.causation_id not in cordons
+    result = verify(log_of(simulation), SERVICES)
+    made_up = len(events(simulation, GpuSuspected))
+    assert result.differences == made_up, "failure analysis has suspected nothing, and all else follows"
 
 
 @ONE_CELL

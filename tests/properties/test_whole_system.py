@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import given, note
@@ -29,11 +30,17 @@ from tests.properties.effort import few_examples, whole_system
 WATCHED = tuple(watched(service) for service in SERVICES)
 
 
-def checked_run(scenario: Scenario) -> Simulation:
-    """Run with every core's invariants checked after every step."""
+def hold(running: Simulation) -> None:
+    """Every core's invariants."""
+    for replica in running.replicas.values():
+        replica.check()
+
+
+def checked_run(scenario: Scenario, look: Callable[[Simulation], object] = hold) -> Simulation:
+    """Run with every core's invariants checked after every step, or what `look` looks at."""
     simulation = scenario.build(WATCHED)
     try:
-        simulation.run(lambda running: [replica.check() for replica in running.replicas.values()])
+        simulation.run(look)
     finally:
         for offset, envelope in enumerate(simulation.log.control):
             about, text = envelope.event.subject, sentence(envelope.event)

@@ -191,7 +191,8 @@ class Job(msgspec.Struct, kw_only=True):
     requeues: int = 0
     """Times that it was queued again because it had stalled, diverged or left its GPUs idle."""
     returns_to_quota: bool = False
-    """What it has borrowed was reclaimed: when it has left its GPUs, it waits for quota."""
+    """What it has borrowed was reclaimed: when it has left its GPUs, it waits for quota; one that is suspended for that
+    stands still until then."""
     arrived_s: float = 0.0
     queued_since_s: float = 0.0
     """When it first waited for GPUs since it last ran, or since its user resumed it; counts for relaxation and
@@ -304,6 +305,11 @@ class Job(msgspec.Struct, kw_only=True):
     def stays(self) -> bool:
         """Whether it holds GPUs and nothing is taking it off them."""
         return self.lasts and not self.suspended
+
+    @property
+    def awaits_quota(self) -> bool:
+        """Whether it stands still until quota grants its attempt again, and takes no turns meanwhile."""
+        return self.returns_to_quota and self.suspended and self.lasts
 
     def live_nodes(self) -> list[str]:
         """Nodes where the task has not ended."""

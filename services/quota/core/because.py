@@ -63,6 +63,18 @@ def short(claim: Claim, backing: Backing, *, is_coming: bool) -> Reason:
     return Reason(code=PendingReason.INSUFFICIENT_GPUS, message=message, numbers={"gpus": claim.gpus})
 
 
+def beyond(claim: Claim, usable_gpus: int) -> Reason:
+    """A guarantee would be enough for it, and all that can be used is not."""
+    return Reason(
+        code=PendingReason.HEALTHY_GPUS_MISSING,
+        message=(
+            f"{counted(claim.gpus, 'GPU')} of one type; the cell has {usable_gpus} that are healthy, not cordoned, and "
+            "on nodes that take new jobs"
+        ),
+        numbers={"gpus": claim.gpus, "usable_gpus": usable_gpus},
+    )
+
+
 def lent_out(state: State, claim: Claim) -> Reason:
     """Its tenant's guarantee is in use, and so is the rest."""
     tenant = state.tenant(claim.tenant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
+from libs.contracts.placement import NodeCordoned, NodeReturned
 from services.quota.core.nouns import Node
 from services.quota.core.state import State
 from services.quota.core.table import machine
@@ -12,12 +13,13 @@ from services.quota.core.table import machine
 
 @machine.evolves(NodeJoined)
 def joined(state: State, event: NodeJoined, now_s: float) -> None:
-    """A drain survives a restart of the agent, as its tasks do."""
+    """A drain and a cordon survive a restart of the agent, as its tasks do."""
     known = state.nodes.get(event.node_id)
     state.nodes[event.node_id] = Node(
         incarnation=event.incarnation,
         gpu_types=[gpu.gpu_type for gpu in event.gpus],
         draining=known is not None and known.draining,
+        cordoned=known.cordoned if known is not None else {},
     )
     state.nodes_changed()
 
@@ -47,6 +49,20 @@ def health_changed(state: State, event: GpuUnhealthy | GpuRecovered, now_s: floa
         node.sick[event.index] = None
     else:
         node.sick.pop(event.index, None)
+    state.nodes_changed()
+
+
+@machine.evolves(NodeCordoned, NodeReturned)
+def cordoned(state: State, event: NodeCordoned | NodeReturned, now_s: float) -> None:
+    """The GPUs are suspected, or may be used again; jobs that hold them go on in either case."""
+    node = state.nodes.get(event.node_id)
+    if node is None:
+        return
+    for index in event.gpu_indices:
+        if isinstance(event, NodeCordoned):
+            node.cordoned[index] = None
+        else:
+            node.cordoned.pop(index, None)
     state.nodes_changed()
 
 

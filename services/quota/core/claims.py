@@ -16,12 +16,13 @@ from libs.contracts.gateway import (
     TenantConfigured,
 )
 from libs.contracts.introspection import NodeLost
-from libs.contracts.placement import AttemptFailed, JobCancelled, JobQueued, JobSucceeded
+from libs.contracts.placement import AttemptFailed, JobCancelled, JobQueued, JobSucceeded, NodeCordoned, NodeReturned
 from libs.contracts.quota import OWNER, QuotaDeferred
 from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
 from libs.contracts.settings import names
 from libs.kernel.machine import Turn
+from libs.policies.table import POLICIES
 from services.quota.core import shares
 from services.quota.core.granting import grant_or_defer
 from services.quota.core.lending import share_out
@@ -48,6 +49,8 @@ def tenant_configured(state: State, event: TenantConfigured, now_s: float) -> No
 @machine.evolves(PolicyChanged)
 def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
     state.guests = event.takes_guests
+    policy = POLICIES.get(event.policy)
+    state.ways = list(policy.ways) if policy is not None else state.ways
 
 
 @machine.evolves(SettingChanged)
@@ -81,6 +84,8 @@ def give_what_fits_now(state: State, event: Event, turn: Turn[State]) -> None:
     NodeUndrainRequested,
     GpuUnhealthy,
     GpuRecovered,
+    NodeCordoned,
+    NodeReturned,
 )
 def give_what_the_cell_has(state: State, event: Event, turn: Turn[State]) -> None:
     """The cell has become larger or smaller, which matters to guarantees alone."""
@@ -132,6 +137,7 @@ def priority_changed(state: State, event: JobPriorityChanged, now_s: float) -> N
 def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     if event.job_id in state.claims:
         state.end_attempt(event.job_id, now_s)
+        state.stop_waiting(event.job_id)  # one that failed where it stood still
         shares.back_what_can_be(state)
 
 

@@ -95,7 +95,7 @@ def look_ahead(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, E
     line, found = Line(state, tenant, turn.now_s), {}
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]
-        if claim.job_class is JobClass.OPPORTUNISTIC:
+        if claim.job_class is JobClass.OPPORTUNISTIC or claim.gang:  # it goes on where it stands still, with quota
             continue
         since_s = state.undecided.get(job_id)
         if tenant.is_too_large(claim.gpus):

@@ -59,8 +59,8 @@ class Holdings:
     nodes: Mapping[str, Node]
     claims: Mapping[str, Claim]
     capacity: dict[str, int] = field(init=False)
-    """{GPU type: GPUs that jobs may have}: healthy, on nodes that are there and take new jobs. In order of first sight,
-    also types of nodes that are away."""
+    """{GPU type: GPUs that jobs may have}: healthy and not cordoned, on nodes that are there and take new jobs. In
+    order of first sight, also types of nodes that are away."""
 
     def __post_init__(self) -> None:
         self.capacity = _capacity(self.nodes)
@@ -123,7 +123,8 @@ class Holdings:
 def held(nodes: Mapping[str, Node], claim: Claim) -> int:
     """How many of the GPUs that `Holdings.capacity` counts the granted job has, or may have.
 
-    GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy.
+    GPUs that it still has on a node which has gone or is drained are none of them, nor are those that are not healthy
+    or cordoned: a cordon takes as much from what there is as from what is granted, and so nothing from any other job.
     An elastic job that has shrunk, or grown, counts with what it was granted: it may have that back, and keeps no more
     when others need it.
     """
@@ -133,13 +134,12 @@ def held(nodes: Mapping[str, Node], claim: Claim) -> int:
 
 def _is_usable(nodes: Mapping[str, Node], node_id: str, index: int) -> bool:
     node = nodes.get(node_id)
-    return node is not None and node.present and not node.draining and index not in node.sick
+    return node is not None and node.can_use(index)
 
 
 def _capacity(nodes: Mapping[str, Node]) -> dict[str, int]:
     found = {gpu_type: 0 for node in nodes.values() for gpu_type in node.gpu_types}
     for node in nodes.values():
-        if node.present and not node.draining:
-            for index, gpu_type in enumerate(node.gpu_types):
-                found[gpu_type] += index not in node.sick
+        for index, gpu_type in enumerate(node.gpu_types if node.takes_jobs else ()):
+            found[gpu_type] += node.can_use(index)
     return found

@@ -1,12 +1,14 @@
 """Which jobs get the GPUs of the cell where tenants have guarantees (Philly study, ATC'19, section 2.3).
 
-1. Jobs within a guarantee, in order of arrival over all tenants. The first for which too few GPUs are left keeps those
-   that there are, and what was lent is reclaimed for it (`reclaiming.py`).
+1. Jobs within a guarantee, in order of arrival over all tenants, or by weight where too little is left for all
+   guarantees (`precedence.py`). The first for which too few GPUs are left keeps those that there are, and what was lent
+   is reclaimed for it (`reclaiming.py`). One that is larger than all that can be used keeps none: it waits for that.
 2. What is left is lent at once: to the tenant that has borrowed least for its weight, in the tenant's own order.
 
 Granted jobs never ask for more GPUs than the cell has, so that what one has borrowed is a GPU that it has to give back.
-A job passes no other of its tenant, but for one that no guarantee could ever back. A borrower passes another tenant's
-gang only while that would not fit even if nothing was lent: a gang that waits for borrowers alone is passed by none.
+A job passes no other of its tenant, but for one that no guarantee could ever back, and one that is larger than all
+that can be used. A borrower passes another tenant's gang only while that would not fit even if nothing was lent: a gang
+that waits for borrowers alone is passed by none.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from libs.kernel.machine import Turn
 from services.quota.core import because, shares
 from services.quota.core.cell import Cell
 from services.quota.core.nouns import Claim
+from services.quota.core.precedence import Place, in_order
 from services.quota.core.reclaiming import Wanting, reclaim
 from services.quota.core.shares import Backing, Blocked, Drafted
 from services.quota.core.state import State
@@ -32,11 +35,13 @@ class Verdict(NamedTuple):
     """From which share it would be; empty: a limit holds it up."""
     blocked: Blocked | None = None
     backing: Backing | None = None
+    is_too_large: bool = False
+    """For all that can be used of the cell, as things are."""
 
     @property
     def may_be_passed(self) -> bool:
         """Whether it waits for something that others of its tenant do not wait for."""
-        return self.blocked is not None and (bool(self.blocked.user) or self.blocked.is_for_good)
+        return self.is_too_large or (self.blocked is not None and (bool(self.blocked.user) or self.blocked.is_for_good))
 
 
 class Round:
@@ -47,17 +52,17 @@ class Round:
         self._cell, self._drafted = Cell(state), Drafted()
         self._verdicts: dict[str, Verdict] = {}
 
-    def run(self, asking: Sequence[str]) -> None:
-        """Grant what can be granted now, reclaim what is owed, and say why the others wait, where that has changed.
+    def gives(self) -> bool:
+        """Grant what can be granted now, and reclaim what is owed.
 
-        Args:
-            asking: jobs that were not told anything yet.
+        Returns:
+            Whether all were looked at; else a guarantee backs one that was behind a job that has borrowed now, and
+            another round is to see to that before more is lent.
         """
         before = dict(self._cell.free)
         wanting = self._serve_guarantees()
         reclaim(self._state, self._cell.total, before, wanting, self._turn)
-        self._lend()
-        self._tell(asking)
+        return self._lend()
 
     def _serve_guarantees(self) -> list[Wanting]:
         """Grant to jobs within guarantees.
@@ -66,9 +71,9 @@ class Round:
             All of them in order, those that were granted too.
         """
         state, cell, wanting = self._state, self._cell, list[Wanting]()
-        for _, job_id in sorted(place for name in list(state.tenants) for place in self._backed_of(name)):
-            claim, found = state.claims[job_id], self._verdicts[job_id].backing
-            assert found is not None
+        lines = [list(self._backed_of(name)) for name in list(state.tenants)]
+        for _, job_id, found in in_order(state, lines, cell.total):
+            claim = state.claims[job_id]
             cell.take(found.gpu_type, claim.gpus, guaranteed=True)
             wanting.append(Wanting(job_id, found.gpu_type, claim.gpus))
             if cell.free[found.gpu_type] >= 0:
@@ -77,8 +82,8 @@ class Round:
                 del self._verdicts[job_id]
         return wanting
 
-    def _backed_of(self, name: str) -> Iterator[tuple[int, str]]:
-        """(order of arrival, job id) of the tenant's jobs that are within a guarantee; ascending in its order."""
+    def _backed_of(self, name: str) -> Iterator[Place]:
+        """The tenant's jobs that are within a guarantee, in its order."""
         state, latest = self._state, 0
         for _, seq, job_id in list(state.tenant(name).waiting):
             claim, latest = state.claims[job_id], max(latest, seq)
@@ -88,13 +93,16 @@ class Round:
                 if not verdict.may_be_passed:
                     return
                 continue
-            backing = shares.backing(state, claim, types, self._drafted)
+            large_enough = [gpu_type for gpu_type in types if self._cell.total.get(gpu_type, 0) >= claim.gpus]
+            backing = shares.backing(state, claim, large_enough, self._drafted)
             if backing is not None:
                 self._drafted.add(claim, backing)
                 self._verdicts[job_id] = Verdict(GUARANTEED, backing=backing)
-                yield latest, job_id
+                yield Place(latest, job_id, backing)
             elif shares.can_be_backed(state, claim):
-                return
+                if large_enough:
+                    return
+                self._verdicts[job_id] = Verdict(GUARANTEED, is_too_large=True)
 
     def _open_types(self, claim: Claim) -> tuple[list[str], Blocked | None]:
         """The GPU types of which no limit keeps the claim, most free ones first; if there is none, such a limit."""
@@ -106,16 +114,25 @@ class Round:
         stops = {gpu_type: shares.blocked(state, claim, gpu_type, self._drafted) for gpu_type in types}
         return [gpu_type for gpu_type in types if stops[gpu_type] is None], stops[types[0]]
 
-    def _lend(self) -> None:
-        """Lend what guarantees leave, until no tenant that waits may have any of it."""
+    def _lend(self) -> bool:
+        """Lend what guarantees leave, until no tenant that waits may have any of it; whether it came to that."""
         state = self._state
         self._cell.keep_what_is_not_lent(state)
         lines = {name: self._borrowers(name) for name in state.tenants}
         heads = {name: job_id for name, line in lines.items() if (job_id := next(line, None)) is not None}
         while heads:
             name = min(heads, key=lambda name: self._has_borrowed(name, heads[name]))
-            if self._borrows(name, heads.pop(name)) and (following := next(lines[name], None)) is not None:
+            job_id = heads.pop(name)
+            if self._borrows(name, job_id) and (following := next(lines[name], None)) is not None:
+                if state.claims[job_id].granted and self._is_owed(following):
+                    return False
                 heads[name] = following
+        return True
+
+    def _is_owed(self, job_id: str) -> bool:
+        """Whether a guarantee backs the job; while its tenant's job before it waited, that was not looked at."""
+        claim = self._state.claims[job_id]
+        return shares.backing(self._state, claim, self._open_types(claim)[0], self._drafted) is not None
 
     def _borrows(self, name: str, job_id: str) -> bool:
         """Lend to the job if it can be.
@@ -168,8 +185,12 @@ class Round:
             )
         )
 
-    def _tell(self, asking: Sequence[str]) -> None:
-        """Jobs that were looked at and wait hear why; one that asks and was not reached hears what is ahead of it."""
+    def tell(self, asking: Sequence[str]) -> None:
+        """Jobs that were looked at and wait hear why, where that has changed.
+
+        Args:
+            asking: jobs that were not told anything yet. One that was not reached hears what is ahead of it.
+        """
         leaving = [gpu_type for gpu_type, held in self._state.holdings.by_type().items() if held.victims]
         for job_id in dict.fromkeys([*self._verdicts, *asking]):
             claim = self._state.claims[job_id]
@@ -190,6 +211,9 @@ class Round:
     def _why(self, claim: Claim, verdict: Verdict, leaving: Sequence[str]) -> Reason:
         if verdict.blocked is not None:
             return because.exceeds(claim, verdict.blocked)
+        if verdict.is_too_large:
+            usable = (self._cell.total.get(gpu_type, 0) for gpu_type in shares.types_for(self._state, claim))
+            return because.beyond(claim, max(usable))
         if verdict.backing is not None:
             return because.short(claim, verdict.backing, is_coming=verdict.backing.gpu_type in leaving)
         return because.lent_out(self._state, claim)
@@ -197,4 +221,7 @@ class Round:
 
 def share_out(state: State, turn: Turn[State], asking: Sequence[str] = ()) -> None:
     """Grant, reclaim and lend as the cell is now; `asking`: jobs that were not told anything yet."""
-    Round(state, turn).run(asking)
+    look = Round(state, turn)
+    while not look.gives():
+        look = Round(state, turn)
+    look.tell(asking)

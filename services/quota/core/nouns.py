@@ -55,7 +55,7 @@ class Claim(msgspec.Struct, kw_only=True):
     restartable: bool = False
     """It saves what it has done when it is told to stop."""
     gang: dict[str, list[int]] = {}
-    """{node id: indices of its GPUs there}; empty while its attempt has none."""
+    """{node id: indices of its GPUs there}; empty while its attempt has none. One that is suspended goes on there."""
     placed_s: float | None = None
     """When its attempt was placed; None while it has no GPUs."""
     gpu_type: str = ""
@@ -70,6 +70,11 @@ class Claim(msgspec.Struct, kw_only=True):
     """When it was told so last; None: never."""
     told: str = ""
     """The cause for which it waits, as was said last; empty: nothing was said of this wait."""
+
+    @property
+    def as_granted(self) -> bool:
+        """Whether it has as many GPUs as it was granted; only an elastic job may have others."""
+        return sum(map(len, self.gang.values())) == self.gpus
 
     def turnstile(self, job_id: str) -> Turnstile:
         """Its place among the tenant's waiting jobs."""
@@ -86,6 +91,17 @@ class Node(msgspec.Struct, kw_only=True):
     draining: bool = False
     sick: dict[int, None] = {}
     """Indices of GPUs that are not healthy."""
+    cordoned: dict[int, None] = {}
+    """Indices of GPUs that get nothing new, because they are suspected to be broken; healthy or not."""
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it is there, and not drained."""
+        return self.present and not self.draining
+
+    def can_use(self, index: int) -> bool:
+        """Whether a job may be placed on the GPU."""
+        return self.takes_jobs and index not in self.sick and index not in self.cordoned
 
 
 class Tenant(msgspec.Struct, kw_only=True):

@@ -1,7 +1,13 @@
 """What was lent comes back (Philly study, ATC'19, section 2.3): which jobs give GPUs up for one within a guarantee.
 
-Victims are borrowers alone, whole gangs, those that lose least first, then the youngest; of the same tenant only those
-that stand behind the job. Jobs are taken off their GPUs
+Victims are borrowers alone, whole gangs, of the same tenant only those that stand behind the job. They are chosen in
+this order:
+
+1. those that have no GPUs yet, and those that are suspended where the policy suspends: they go on where they were,
+2. those that are stopped and go on from what they have saved (`restartable`),
+3. the others, which begin anew.
+
+Of each the one that loses least first (GPU seconds), then the youngest. Jobs are taken off their GPUs
 only while more than `reclaim_above` of them are in use; else, and where all borrowers together have too little, the
 job waits until some end. A borrower that has no GPUs yet gives its turn back at any time. A job that was a victim is
 none again for `reclaim_rest_s`.
@@ -17,6 +23,7 @@ from libs.contracts.quota import QuotaReclaimed, Victim
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from libs.kernel.words import counted
+from libs.policies.policy import Way
 from services.quota.core.holdings import held
 from services.quota.core.nouns import Claim
 from services.quota.core.shares import back_what_can_be
@@ -98,7 +105,7 @@ def _candidates(state: State, wants: Wanting, now_s: float, *, running: bool) ->
         and (running or not claim.gang)
         and not _goes_first(job_id, claim, wants.job_id, owner)
     ]
-    return sorted(found, key=lambda place: _order(place[1], now_s))
+    return sorted(found, key=lambda place: _order(state, place[1], now_s))
 
 
 def _may_be_victim(state: State, claim: Claim, gpu_type: str, now_s: float) -> bool:
@@ -116,15 +123,28 @@ def rests_until(state: State, claim: Claim) -> float:
     return float("-inf") if claim.victim_s is None else claim.victim_s + state.reclaim_rest_s
 
 
-def _order(claim: Claim, now_s: float) -> tuple[float, float, int]:
-    """Least loss first, then youngest."""
+def _order(state: State, claim: Claim, now_s: float) -> tuple[int, float, float, int]:
+    """Those to which least happens first, then least loss, then youngest."""
     age_s = now_s - claim.placed_s if claim.placed_s is not None else -1.0
-    return _loss(claim, now_s), age_s, -claim.seq
+    return _FIRST.index(_way(state, claim)), _loss(state, claim, now_s), age_s, -claim.seq
 
 
-def _loss(claim: Claim, now_s: float) -> float:
+_FIRST: tuple[Way | None, ...] = (None, Way.SUSPEND, Way.RESTART, Way.PREEMPT)
+
+
+def _way(state: State, claim: Claim) -> Way | None:
+    """How the job is expected to leave its GPUs; None: it has none. What becomes of it placement decides."""
+    if claim.placed_s is None:
+        return None
+    stopped = Way.RESTART if claim.restartable else Way.PREEMPT
+    if Way.SUSPEND not in state.ways or not claim.as_granted:
+        return stopped
+    return Way.RESTART if claim.restartable and Way.RESTART in state.ways else Way.SUSPEND
+
+
+def _loss(state: State, claim: Claim, now_s: float) -> float:
     """GPU seconds of work that it would have to do again."""
-    if claim.placed_s is None or claim.restartable:
+    if claim.placed_s is None or _way(state, claim) is not Way.PREEMPT:
         return 0.0
     return claim.gpus * max(0.0, now_s - claim.placed_s)
 
@@ -135,7 +155,8 @@ def _victim(state: State, job_id: str, claim: Claim, now_s: float) -> Victim:
         attempt=claim.attempt,
         tenant=claim.tenant,
         gpus=claim.gpus,
-        lost_gpu_s=round(_loss(claim, now_s), 3),
+        lost_gpu_s=round(_loss(state, claim, now_s), 3),
+        way=_way(state, claim) or "",
         placed_s=claim.placed_s,
     )
 
@@ -173,22 +194,35 @@ def reclaimed(state: State, event: QuotaReclaimed, now_s: float) -> None:
 
 @machine.evolves(JobQueued)
 def lost_its_gpus(state: State, event: JobQueued, now_s: float) -> bool:
-    """A higher attempt number says that the job has left its GPUs. A victim's claim has ended with that.
+    """A higher attempt number says that the job has left its GPUs. A victim's claim has ended with that, or, where it
+    was suspended, with the word that it stands still.
 
     Returns:
         Whether that is so.
     """
     claim = state.claims.get(event.job_id)
-    if claim is None or event.attempt <= claim.attempt:
+    if claim is None or not (event.suspended or event.attempt > claim.attempt):
         return False
-    state.put(claim, {})
-    claim.placed_s = None
-    if event.returns_to_quota and claim.granted:
-        state.end_attempt(event.job_id, now_s)
-        claim.attempt = event.attempt
-        state.wait(event.job_id, now_s)
-        back_what_can_be(state)
+    if not event.suspended:
+        state.put(claim, {})
+        claim.placed_s = None
+    if event.returns_to_quota:
+        _gives_back(state, event, claim, now_s)
     return True
+
+
+def _gives_back(state: State, event: JobQueued, claim: Claim, now_s: float) -> None:
+    """It waits for quota from now on; one that stood still and has lost its place since goes on waiting."""
+    if not claim.granted:
+        claim.attempt, claim.run, claim.gpu_type = event.attempt, None, ""
+        return
+    if event.suspended:
+        state.stand_still(event.job_id)
+    else:
+        state.end_attempt(event.job_id, now_s)
+    claim.attempt = event.attempt
+    state.wait(event.job_id, now_s)
+    back_what_can_be(state)
 
 
 def next_rest_s(state: State) -> float | None:

@@ -79,6 +79,8 @@ def types_for(state: State, claim: Claim) -> list[str]:
     """The GPU types that may be the claim's, one that names no type of its own if types do not count."""
     if not counts_types(state):
         return [""]
+    if claim.gang:
+        return [claim.gpu_type]
     known = gpu_types(state)
     return [gpu_type for gpu_type in known if claim.request is None or claim.request.accepts(gpu_type)] or [""]
 

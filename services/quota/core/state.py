@@ -28,6 +28,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """{job id: time in s} of retries that are not due yet."""
     undecided: dict[str, float] = {}
     """{job id: since when its attempt waits for room} of the automatic jobs among those that do."""
+    ways: list[str] = []
+    """How the policy in force makes jobs give GPUs up, the first that is open to one counts."""
     guests: bool = False
     """Whether there may be guests: an automatic job is one where quota would be long in coming."""
     opportunistic_after_s: float = settings.default(OWNER, "opportunistic_after_s")
@@ -86,7 +88,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         claim.told = ""
         insort(self.tenant(claim.tenant).waiting, claim.turnstile(job_id))
         self._count_told("", 1)
-        if claim.job_class is JobClass.AUTOMATIC:
+        if claim.job_class is JobClass.AUTOMATIC and not claim.gang:
             self.undecided[job_id] = now_s
 
     def stop_waiting(self, job_id: str) -> None:
@@ -208,6 +210,11 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             ran_s.append(now_s - claim.run.since_s)
             del ran_s[:-REMEMBERED_RUNS]
             claim.run = None
+
+    def stand_still(self, job_id: str) -> None:
+        """What the job's attempt was granted is given back, and the attempt lasts: it is suspended where it is."""
+        self.discharge(job_id)
+        self.withdraw(job_id)
 
     def offer(self, job_id: str) -> None:
         """The guest could be guaranteed where it is."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.gateway import TenantConfigured
-from libs.contracts.placement import JobPlaced, JobQueued
+from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
+from libs.contracts.placement import JobPlaced, JobQueued, NodeCordoned, NodeReturned
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed, Victim
 from libs.contracts.reasons import Reason
 from libs.inspect.granted import Granted
@@ -58,7 +58,7 @@ def wrongs(*events: Event) -> list[str]:
 def test_more_than_the_cell_has():
     events = [node("n1", 2), *arrivals("x", "y"), granted("x", 2)]
     assert wrongs(*events) == []
-    assert wrongs(*events, granted("y")) == ["3 GPUs are granted with that to job y, and the cell has 2 GPUs"]
+    assert wrongs(*events, granted("y")) == ["3 GPUs of type v100 are granted with that to job y, and 2 can be used"]
     assert wrongs(*events, granted("y", share="")) == [], "without guarantees more may be granted"
 
 
@@ -89,3 +89,25 @@ def test_a_victim_is_placed_after_quota_has_granted_it_something():
         "job x is placed, and quota has not granted it anything since it gave GPUs back"
     ]
     assert wrongs(*events[:3], returned("x")) == ["job x gives GPUs back that were not reclaimed"]
+
+
+def test_what_cannot_be_used_counts_neither_for_the_cell_nor_for_the_job_that_holds_it():
+    sick = NodeCordoned(node_id="n1", gpu_indices=[0], reason=SAID)
+    first = [node("n1", 3), *arrivals("x", "y", "z"), granted("x")]
+    assert wrongs(*first, sick, granted("y", 2)) == [
+        "3 GPUs of type v100 are granted with that to job y, and 2 can be used"
+    ]
+    assert wrongs(*first, placed("x"), sick, granted("y", 2)) == [], "its GPU is not among the two"
+    back = NodeReturned(node_id="n1", gpu_indices=[0], reason=SAID)
+    assert wrongs(*first, sick, back, granted("y", 2)) == []
+    drained = NodeDrainRequested(node_id="n1", note="", requested_by="op")
+    assert len(wrongs(*first, drained, granted("y"))) == 1
+
+
+def test_a_decision_is_held_against_what_was_known_when_it_was_made():
+    events = [node("n1", 1), *arrivals("x"), granted("x"), NodeCordoned(node_id="n1", gpu_indices=[0], reason=SAID)]
+    found: list[str] = []
+    books = Granted(found.append)
+    for offset, event in enumerate([events[0], events[1], events[3], events[2]]):
+        books.take(event, offset, 1)
+    assert found == []

@@ -347,3 +347,29 @@ def test_an_earlier_job_of_the_same_tenant_is_no_victim():
     case.run("lent", 4, "a")
     assert only(case.submit("small", 1, "a"), QuotaDeferred).reason.code == PendingReason.INSUFFICIENT_GPUS
     assert case.victims() == [], "it would stand before the other one again"
+
+
+def test_a_job_behind_one_that_borrows_at_last_is_within_the_guarantee_all_the_same():
+    case = Clusters(8, a=4, b=0)
+    case.submit("own", 1, "a")
+    case.submit("lent", 5, "b")
+    case.submit("head", 4, "a")
+    case.submit("next", 2, "a")
+    assert case.succeed("lent") == case.decided(QuotaGranted)[-2:]
+    assert [(event.job_id, event.share) for event in case.decided(QuotaGranted)[-2:]] == [
+        ("head", "borrowed"),
+        ("next", "guaranteed"),
+    ]
+
+
+def test_a_job_behind_one_that_borrows_at_last_has_victims():
+    case = Clusters(8, a=4, b=0)
+    case.give(SettingChanged(service="quota", name="reclaim_above", value=0.1, requested_by="op"))
+    case.submit("own", 1, "a")
+    case.run("small", 3, "b")
+    case.submit("large", 4, "b")
+    case.submit("head", 4, "a")
+    case.submit("next", 2, "a")
+    case.succeed("large")
+    assert case.decided(QuotaGranted)[-1].job_id == "head"
+    assert [(event.job_id, event.victims[0].job_id) for event in case.decided(QuotaReclaimed)] == [("next", "small")]

@@ -58,6 +58,9 @@ def cancel_if_asked(cell: Cell, event: JobAdmitted | RetryScheduled, turn: Turn[
 @machine.evolves(QuotaGranted, OpportunityGranted)
 def granted(cell: Cell, event: QuotaGranted | OpportunityGranted, now_s: float) -> None:
     job = cell.jobs.get(event.job_id)
+    if job is not None and job.phase is Phase.ACTIVE and event.attempt == job.attempt:
+        goes_on_with_quota(cell, job, now_s)
+        return
     if job is None or job.phase is not Phase.WAITING or event.attempt <= job.attempt:
         return
     job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
@@ -67,10 +70,17 @@ def granted(cell: Cell, event: QuotaGranted | OpportunityGranted, now_s: float) 
         enqueue(cell, job)
 
 
+def goes_on_with_quota(cell: Cell, job: Job, now_s: float) -> None:
+    """A victim that was suspended has quota again; one that is being stopped meanwhile is queued with it."""
+    job.returns_to_quota = False
+    job.wait_code, job.queued_since_s = "", now_s
+    cell.affects(job)
+
+
 @reacts(QuotaGranted, OpportunityGranted)
 def place_or_queue(cell: Cell, event: QuotaGranted | OpportunityGranted, turn: Turn[Cell]) -> Look | None:
     job = cell.jobs.get(event.job_id)
-    if job is None or job.phase is not Phase.QUEUED or event.attempt != job.attempt:
+    if job is None or not (job.phase is Phase.QUEUED or job.suspended) or event.attempt != job.attempt:
         return None
     if job.held:
         turn.emit(JobQueued(job_id=job.job_id, attempt=job.attempt, reason=on_hold()))

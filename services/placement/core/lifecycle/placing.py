@@ -148,10 +148,14 @@ def stop_all(cell: Cell, job: Job, grace_s: float, reason: Reason, turn: Turn[Ce
 def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
     """A higher attempt number says that the job has left its GPUs and waits again; a victim waits for quota first.
 
-    That attempt of a victim is one of quota's to grant: it counts as not had here, as a retry's does.
+    One that is suspended waits for it where it stands. Else that attempt of a victim is one of quota's to grant: it
+    counts as not had here, as a retry's does.
     """
     job = cell.jobs[event.job_id]
-    if event.returns_to_quota:
+    if event.suspended:
+        withdraw(cell, job)
+        cell.affects(job)
+    elif event.returns_to_quota:
         dequeue(cell, job)
         withdraw(cell, job)
         clear_attempt(cell, job, now_s)

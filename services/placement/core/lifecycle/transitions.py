@@ -154,6 +154,18 @@ TABLE = (
         because="it was cancelled while quota decided",
     ),
     Row(
+        events=(QuotaGranted,),
+        at=(Standing.SUSPENDED,),
+        of=(Attempt.THIS,),
+        because="it was suspended when what it had was reclaimed, and may go on",
+    ),
+    Row(
+        events=(QuotaGranted,),
+        at=(Standing.STOPPING, Standing.WAITING, Standing.FAILED, Standing.TRIED),
+        of=(Attempt.THIS,),
+        because="the attempt, which was suspended when what it had was reclaimed, is ending or over",
+    ),
+    Row(
         events=(JobUpgraded, UpgradeDeclined),
         at=ACTIVE,
         of=(Attempt.THIS,),

@@ -52,6 +52,9 @@ def _waiting_job(cell: Cell, job: Job) -> str:
     suspended = (
         other.job_id
         for other in cell.without_guests()
-        if other.suspended and other.lasts and not other.held and other.gang[0].node_id == server
+        if other.suspended
+        and other.lasts
+        and not (other.held or other.awaits_quota)
+        and other.gang[0].node_id == server
     )
     return next(suspended, "")

@@ -50,6 +50,8 @@ def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
         return Reason(code="Guest", message="a guest is not moved: it has no GPUs of its own")
     if job.move is not None:
         return Reason(code="BeingResized", message=f"it is about to have {counted(job.move.width, 'GPU')}")
+    if job.awaits_quota:
+        return Reason(code="AwaitsQuota", message="what it had was reclaimed, and it has no quota for GPUs elsewhere")
     if not POLICIES[cell.policy].moves_live:
         return Reason(code="RoundsMoveJobs", message=f"under {cell.policy} jobs change places between rounds")
     companion = cell.book.packed(job.job_id)

@@ -68,8 +68,8 @@ class Domain:
 
 
 def takes_part(job: Job) -> bool:
-    """Whether the job takes turns: it is not being stopped, paused or moved."""
-    return job.lasts and not job.held and job.move is None
+    """Whether the job takes turns: it is not being stopped, paused or moved, and does not wait for quota."""
+    return job.lasts and not job.held and job.move is None and not job.awaits_quota
 
 
 class View(Protocol):
