@@ -218,6 +218,18 @@ class Replica(Generic[S]):
             timers=self.timers,
         )
 
+    def branched(self) -> Replica[S]:
+        """Another core with the same state, which goes on without this one; its decisions are numbered from here on.
+
+        It remembers no inputs: what it is given is new to it.
+        """
+        branch = Replica(self.service, self.on_impossible)
+        state = msgspec.msgpack.encode(self.state)
+        branch.state = msgspec.msgpack.decode(state, type=self.service.state_type)
+        branch.next_offset, branch.now_s = self.next_offset, self.now_s
+        branch.decided, branch.timers = self.decided, self.timers
+        return branch
+
     @classmethod
     def restore(cls, service: Service[S], snapshot: Snapshot, rules: str = "") -> Replica[S]:
         """A replica as it was when the snapshot was taken.

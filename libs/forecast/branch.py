@@ -1,0 +1,108 @@
+"""A branch of the state: copies of the cores that go on by themselves, and append to no log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from libs.contracts.base import Event
+from libs.contracts.envelope import Envelope
+from libs.contracts.placement import JobPlaced, TimeSliceStarted
+from libs.kernel.ids import request_id
+from libs.kernel.present import Present
+from libs.kernel.replica import Replica, pass_over
+from libs.sim.dispatch import InOrder
+from libs.sim.log import Log
+
+CORES = ("admission", "quota", "placement")
+"""Those that decide whether a job starts, in the order in which it meets them."""
+SOURCE = "forecast"
+
+
+class Branch:
+    """Cores that have been copied, at one moment.
+
+    Args:
+        replicas: {service: its core}; those of `cores` are copied.
+        now_s: the present, in seconds since the epoch.
+        unhandled: {service: records that it has not handled yet}, in order: the branch begins by handling them.
+        cores: names of the services that take part.
+    """
+
+    def __init__(
+        self,
+        replicas: Mapping[str, Replica[Any]],
+        now_s: float,
+        unhandled: Mapping[str, Sequence[Envelope]] | None = None,
+        cores: Iterable[str] = CORES,
+    ) -> None:
+        self.now_s = now_s
+        self.started: dict[str, float] = {}
+        """{job: when it was given GPUs on this branch}."""
+        self.on_order: Callable[[Event], None] = _forget
+        """Is told of orders to nodes."""
+        self._inputs = 0
+        self._log = Log(self._appended, lambda order: self.on_order(order), keep=False)
+        own = {name: replicas[name] for name in cores}
+        self._dispatcher = InOrder([replica.service for replica in own.values()], self._log)
+        for name, replica in own.items():
+            self._dispatcher.replace(name, replica.branched())
+            self._dispatcher.replicas[name].on_impossible = pass_over
+        for name, envelopes in (unhandled or {}).items():
+            self._catch_up(name, envelopes)
+
+    def _catch_up(self, name: str, envelopes: Sequence[Envelope]) -> None:
+        replica = self._dispatcher.replicas.get(name)
+        for envelope in envelopes if replica is not None else ():
+            for output in replica.take(envelope) if replica is not None else ():
+                self._dispatcher.append(output)
+        self._dispatcher.settle()
+
+    def feed(self, source: str, event: Event) -> None:
+        """Something happens now; the cores decide what follows."""
+        self._inputs += 1
+        envelope = Envelope(id=request_id(SOURCE, str(self._inputs)), source=source, time_s=self.now_s, event=event)
+        self._dispatcher.append(envelope)
+        self._dispatcher.settle()
+
+    @property
+    def next_timer(self) -> tuple[float, str] | None:
+        """When a core next wants to be woken, and which."""
+        return self._dispatcher.next_timer()
+
+    def fire(self, due_s: float, name: str) -> None:
+        """Time goes on until the core is woken."""
+        self.advance_to(due_s)
+        self._dispatcher.fire(name, due_s, self.now_s)
+        self._dispatcher.settle()
+
+    def advance_to(self, time_s: float) -> None:
+        """Time goes on, never back."""
+        self.now_s = max(self.now_s, time_s)
+
+    def present(self, job_id: str) -> Present:
+        """What the cores know now, in one."""
+        return merged(self._dispatcher.replicas, job_id, self.now_s)
+
+    def _appended(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, JobPlaced):
+            self.started.setdefault(event.job_id, self.now_s)
+        elif isinstance(event, TimeSliceStarted):
+            for job in event.resumed:
+                self.started.setdefault(job.job_id, self.now_s)
+
+
+def merged(replicas: Mapping[str, Replica[Any]], job_id: str, now_s: float) -> Present:
+    """What cores know, in one: each field is filled in by one of them."""
+    found = Present()
+    for replica in replicas.values():
+        said = replica.service.present(replica.state, job_id, now_s)
+        for name in Present.__struct_fields__:
+            if value := getattr(said, name):
+                setattr(found, name, value)
+    return found
+
+
+def _forget(order: Event) -> None:
+    """Nothing carries orders out where only the next decision is asked for."""
