@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from libs.contracts.base import Event
@@ -17,6 +19,19 @@ from libs.sim.log import Log
 CORES = ("admission", "quota", "placement")
 """Those that decide whether a job starts, in the order in which it meets them."""
 SOURCE = "forecast"
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No collection of cycles meanwhile: a branch is made of some hundred thousand objects, which would be walked over
+    and over; that takes several times as long as to make them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Branch:
@@ -66,12 +81,18 @@ class Branch:
         self._dispatcher.settle()
 
     @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has happened on it yet."""
+        return not self._inputs
+
+    @property
     def next_timer(self) -> tuple[float, str] | None:
         """When a core next wants to be woken, and which."""
         return self._dispatcher.next_timer()
 
     def fire(self, due_s: float, name: str) -> None:
         """Time goes on until the core is woken."""
+        self._inputs += 1
         self.advance_to(due_s)
         self._dispatcher.fire(name, due_s, self.now_s)
         self._dispatcher.settle()

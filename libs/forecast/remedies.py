@@ -18,6 +18,8 @@ from libs.forecast import changes
 from libs.forecast.changes import Change, Kind
 from libs.kernel.present import Present, PresentJob, PresentNode
 
+MOST_AHEAD = 64
+"""Behind more jobs than that, the ends of a few others start jobs that come before it."""
 TOO_MANY_SERVERS = 64
 """A job that so many more servers would not help is not helped by servers."""
 
@@ -37,16 +39,23 @@ class Way(StrEnum):
     """The same, and servers join instead."""
 
 
+BY_CHANGES_ALONE = (
+    PendingReason.HEALTHY_GPUS_MISSING,
+    PendingReason.FEATURE_MISSING,
+    PendingReason.INSUFFICIENT_CPUS,
+    PendingReason.INSUFFICIENT_MEMORY,
+)
+"""Causes that no passing of time takes away."""
 NEVER_BY_GPUS = (PendingReason.HEALTHY_GPUS_MISSING, PendingReason.FEATURE_MISSING)
 
 
-def remedy(way: Way, now: Present, job_id: str, made: list[Change], now_s: float) -> Change | None:
-    """The next change on this way; None: there is none.
+def remedy(way: Way, now: Present, job_id: str, made: list[Change]) -> Change | None:
+    """The next change on this way, which is not that of waiting; None: there is none.
 
     Args:
         made: the changes so far, which `now` has seen.
     """
-    if way is Way.WAIT:
+    if way is Way.END and max(now.ahead_for_gpus, now.ahead_for_quota) > MOST_AHEAD:
         return None
     first = _lets_through(way, now, job_id, made)
     if first is not None:
@@ -59,6 +68,21 @@ def remedy(way: Way, now: Present, job_id: str, made: list[Change], now_s: float
     if not job.queued and not job.gang:
         return _for_quota(way, now, job, made)
     return _for_gpus(way, now, job, made)
+
+
+def waits_for_time(now: Present, job_id: str) -> bool:
+    """Whether time alone may start the job, by what it was told."""
+    job = now.jobs.get(job_id)
+    if job is None or job.held or now.limits.get(job_id) or not _is_let_through(now, job_id):
+        return False
+    needed = job.spec.gpus.count
+    if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and now.keeps_gpus:
+        return _all_free(now, job.spec) >= needed
+    return job.cause not in BY_CHANGES_ALONE
+
+
+def _all_free(now: Present, spec: JobSpec) -> int:
+    return sum(_free(node, spec) for node in now.nodes.values() if node.present and not node.draining)
 
 
 def _is_let_through(now: Present, job_id: str) -> bool:
@@ -89,7 +113,7 @@ def _for_quota(way: Way, now: Present, job: PresentJob, made: list[Change]) -> C
         borrowers = [now.jobs[each] for each in now.borrowers if each in now.jobs and now.jobs[each].may_end]
         found = ending or _least(each for each in borrowers if _serves(each, now, job.spec)) or _to_end(now, job)
         return changes.ended(found) if found is not None else None
-    if (better := _preferred(now, job, made)) is not None:
+    if now.ahead_for_quota and (better := _preferred(now, job, made)) is not None:
         return better
     for limit in now.limits.get(job.job_id, []):
         if limit.tenant in now.tenants:
@@ -116,7 +140,7 @@ def _for_gpus(way: Way, now: Present, job: PresentJob, made: list[Change]) -> Ch
         return _accepted(job, made)
     if job.cause in NEVER_BY_GPUS:
         return _usable_again(now, job) or _one_more_server(now, job, made)
-    if way is not Way.END and (better := _preferred(now, job, made)) is not None:
+    if way is not Way.END and now.ahead_for_gpus and (better := _preferred(now, job, made)) is not None:
         return better
     return _more_gpus(way, now, job, made)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from libs.forecast.branch import Branch
+from libs.forecast.branch import Branch, without_collection
 from libs.forecast.changes import Change, Kind, later
-from libs.forecast.remedies import Way, remedy
+from libs.forecast.remedies import Way, remedy, waits_for_time
 
 MOST_CHANGES = 12
 """A longer list helps nothing that reads it."""
@@ -40,12 +40,34 @@ def options(branched: Callable[[], Branch], job_id: str, ways: Iterable[Way] = W
         branched: makes a branch of the present.
         ways: which kinds of changes are looked for.
     """
-    found: dict[tuple[str, ...], Option] = {}
+    with without_collection():
+        found = _found(branched, job_id, ways)
+    return sorted(_no_more_than_needed(found), key=lambda option: option.size)
+
+
+def _found(branched: Callable[[], Branch], job_id: str, ways: Iterable[Way]) -> list[Option]:
+    """On each way what starts the job."""
+    found: list[Option] = []
+    branch = branched()
     for way in ways:
-        changes = _tried(way, branched(), job_id)
+        # A branch on which no change was made serves the next way.
+        branch = branch if branch.is_untouched else branched()
+        changes = _tried(way, branch, job_id)
         if changes is not None:
-            found.setdefault(tuple(change.message for change in changes), Option(way=way, changes=tuple(changes)))
-    return sorted(found.values(), key=lambda option: option.size)
+            found.append(Option(way=way, changes=tuple(changes)))
+    return found
+
+
+def _no_more_than_needed(found: list[Option]) -> list[Option]:
+    """Without those that are others and more, or the same."""
+    said = [frozenset(change.message for change in option.changes) for option in found]
+    return [
+        option
+        for number, option in enumerate(found)
+        if not any(
+            other < said[number] or (other == said[number] and before < number) for before, other in enumerate(said)
+        )
+    ]
 
 
 def _tried(way: Way, branch: Branch, job_id: str) -> list[Change] | None:
@@ -65,7 +87,9 @@ def _tried(way: Way, branch: Branch, job_id: str) -> list[Change] | None:
 
 def _next(way: Way, branch: Branch, job_id: str, made: Sequence[Change]) -> Change | None:
     if way is not Way.WAIT:
-        return remedy(way, branch.present(job_id), job_id, list(made), branch.now_s)
+        return remedy(way, branch.present(job_id), job_id, list(made))
+    if not made and not waits_for_time(branch.present(job_id), job_id):
+        return None
     due = branch.next_timer
     return later(due[0], max(0.0, due[0] - branch.now_s)) if due is not None else None
 

@@ -41,6 +41,9 @@ class PresentJob(msgspec.Struct, kw_only=True, gc=False):
     """Paused by its user."""
     queued: bool
     """It has quota, and waits for GPUs."""
+    stated_s: float | None
+    """How long the rest of its steps takes where it is, or on the type where it is fastest, by the rate that its user, an
+    operator or a measurement has given; None: that is not known."""
     since_s: float
     """When it was given its GPUs, or began to wait for some."""
 
@@ -86,12 +89,18 @@ class Present(msgspec.Struct, kw_only=True):
     """What one core knows; what is another's is empty."""
 
     jobs: dict[str, PresentJob] = {}
-    """Those that have a place, and the one that is asked about."""
+    """Those that have a place, and the one that is asked about; all, where none is."""
     top_priority: int = 0
     """Of all jobs that wait."""
+    ahead_for_gpus: int = 0
+    """Jobs with quota that come before it in the queue."""
+    ahead_for_quota: int = 0
+    """Jobs that are granted quota before it, as far as they may want the same."""
     nodes: dict[str, PresentNode] = {}
     settings: dict[str, float] = {}
     policy: str = ""
+    keeps_gpus: bool = False
+    """A job that has GPUs keeps them to its end, under the policy in force."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}

@@ -52,7 +52,7 @@ class Service(Generic[S]):
     check: Callable[[S], None] = unchecked
     """Raises InvariantViolated when the state contradicts itself."""
     present: Callable[[S, str, float], Present] = says_nothing
-    """What the core knows at a time (seconds since the epoch), and of a job that waits."""
+    """What the core knows at a time (seconds since the epoch), and of the job that is asked about; empty: of all."""
     silent: bool = False
     """It only listens, and decides nothing."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from libs.contracts.gateway import ANY_TYPE, TenantConfigured
@@ -23,6 +24,7 @@ def present(state: State, job_id: str, now_s: float) -> Present:
         tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
         lengths={each: _length(state, of_each, now_s) for each, of_each in state.claims.items()},
         limits={job_id: list(_limits(state, job_id, claim))} if claim is not None and waits else {},
+        ahead_for_quota=_ahead(state, job_id, claim) if claim is not None and waits else 0,
         borrowers=_borrowers(state),
         retries_s=dict(state.backing_off),
     )
@@ -60,12 +62,8 @@ def _whole(claim: Claim, tenant: Tenant) -> Expected:
 
 def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:
     """The limits of its tenant and of those above it that leave no room for the job behind those that go before it."""
-    place = claim.turnstile(job_id)
-    ahead = [
-        state.claims[each]
-        for *_, each in state.tenant(claim.tenant).waiting
-        if state.claims[each].turnstile(each) < place
-    ]
+    place, waiting = claim.turnstile(job_id), state.tenant(claim.tenant).waiting
+    ahead = [state.claims[each] for *_, each in waiting[: bisect_left(waiting, place)]]
     for name in shares.chain(state, claim.tenant):
         tenant, names = state.tenant(name), shares.below(state, name)
         limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
@@ -77,10 +75,14 @@ def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:
                     yield PresentLimit(tenant=name, of=key, user=user, needed_gpus=needed)
 
 
+def _ahead(state: State, job_id: str, claim: Claim) -> int:
+    """Of its own tenant; where guarantees are in force, of all tenants."""
+    tenants = state.tenants.values() if state.has_guarantees else [state.tenant(claim.tenant)]
+    return sum(bisect_left(tenant.waiting, claim.turnstile(job_id)) for tenant in tenants)
+
+
 def _borrowers(state: State) -> list[str]:
-    found = [
-        (claim.placed_s or 0.0, job_id)
-        for job_id, claim in state.claims.items()
-        if claim.granted and not claim.guarantee_of
-    ]
+    """The latest first."""
+    borrowing = ((job_id, claim) for job_id, claim in state.claims.items() if claim.granted and not claim.guarantee_of)
+    found = [(claim.placed_s or 0.0, job_id) for job_id, claim in borrowing]
     return [job_id for _, job_id in sorted(found, reverse=True)]
