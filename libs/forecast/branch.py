@@ -10,6 +10,7 @@ from typing import Any
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobPlaced, TimeSliceStarted
+from libs.inspect.refolding import Handled
 from libs.kernel.ids import request_id
 from libs.kernel.present import Present
 from libs.kernel.replica import Replica, pass_over
@@ -40,7 +41,7 @@ class Branch:
     Args:
         replicas: {service: its core}; those of `cores` are copied.
         now_s: the present, in seconds since the epoch.
-        unhandled: {service: records that it has not handled yet}, in order: the branch begins by handling them.
+        unhandled: {service: records that it may not have handled yet}, in order: the branch begins with them.
         cores: names of the services that take part.
     """
 
@@ -48,7 +49,7 @@ class Branch:
         self,
         replicas: Mapping[str, Replica[Any]],
         now_s: float,
-        unhandled: Mapping[str, Sequence[Envelope]] | None = None,
+        unhandled: Mapping[str, Sequence[Handled]] | None = None,
         cores: Iterable[str] = CORES,
     ) -> None:
         self.now_s = now_s
@@ -63,13 +64,17 @@ class Branch:
         for name, replica in own.items():
             self._dispatcher.replace(name, replica.branched())
             self._dispatcher.replicas[name].on_impossible = pass_over
-        for name, envelopes in (unhandled or {}).items():
-            self._catch_up(name, envelopes)
+        for name in own:
+            self._catch_up(name, (unhandled or {}).get(name, ()))
 
-    def _catch_up(self, name: str, envelopes: Sequence[Envelope]) -> None:
-        replica = self._dispatcher.replicas.get(name)
-        for envelope in envelopes if replica is not None else ():
-            for output in replica.take(envelope) if replica is not None else ():
+    def _catch_up(self, name: str, unhandled: Sequence[Handled]) -> None:
+        """What the service has decided on a record already stands; on others it decides here."""
+        replica = self._dispatcher.replicas[name]
+        for handled in unhandled:
+            if handled.outputs:
+                replica.refold(handled.input, handled.outputs)
+                continue
+            for output in replica.handle(handled.input):
                 self._dispatcher.append(output)
         self._dispatcher.settle()
 
@@ -79,6 +84,11 @@ class Branch:
         envelope = Envelope(id=request_id(SOURCE, str(self._inputs)), source=source, time_s=self.now_s, event=event)
         self._dispatcher.append(envelope)
         self._dispatcher.settle()
+
+    @property
+    def replicas(self) -> Mapping[str, Replica[Any]]:
+        """{service: its copied core}."""
+        return self._dispatcher.replicas
 
     @property
     def is_untouched(self) -> bool:

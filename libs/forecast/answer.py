@@ -1,0 +1,56 @@
+"""The answer about a job that waits: what would start it, and when it is expected to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from libs.forecast.branch import Branch
+from libs.forecast.errors import Errors
+from libs.forecast.expected import Expectation, expected_start
+from libs.forecast.search import Option, options
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of one job that waits."""
+
+    job_id: str
+    now_s: float
+    """The present of the branch."""
+    options: list[Option]
+    """Each starts the job at the next decision; the smallest change first."""
+    expected: Expectation
+    errors: Errors = Errors()
+    """Of such expectations so far."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "job_id": self.job_id,
+            "now_s": self.now_s,
+            "options": [_document(option) for option in self.options],
+            "expected": msgspec.to_builtins(self.expected),
+            "errors": msgspec.to_builtins(self.errors),
+        }
+
+
+def forecast(branched: Callable[[], Branch], job_id: str, *, steps: int, errors: Errors | None = None) -> Forecast:
+    """What would start the job, and when it is expected to start.
+
+    Args:
+        branched: makes a branch of the present.
+        steps: of the forward run, before the rest is estimated.
+        errors: of earlier expectations.
+    """
+    found = options(branched, job_id)
+    branch = branched()
+    now_s = branch.now_s
+    expected = expected_start(branch, job_id, steps)
+    return Forecast(job_id=job_id, now_s=now_s, options=found, expected=expected, errors=errors or Errors())
+
+
+def _document(option: Option) -> dict[str, Any]:
+    changes = [{"kind": change.kind, "message": change.message, "numbers": change.numbers} for change in option.changes]
+    return {"message": option.message, "changes": changes}
+
