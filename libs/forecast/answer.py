@@ -12,6 +12,7 @@ from libs.forecast.errors import Errors
 from libs.forecast.expected import Expectation, expected_start
 from libs.forecast.search import Option, options
 
+
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of one job that waits."""
 

@@ -42,8 +42,8 @@ class PresentJob(msgspec.Struct, kw_only=True, gc=False):
     queued: bool
     """It has quota, and waits for GPUs."""
     stated_s: float | None
-    """How long the rest of its steps takes where it is, or on the type where it is fastest, by the rate that its user, an
-    operator or a measurement has given; None: that is not known."""
+    """How long the rest of its steps takes where it is, or on the type where it is fastest, by the rate that its user,
+    an operator or a measurement has given; None: that is not known."""
     since_s: float
     """When it was given its GPUs, or began to wait for some."""
 

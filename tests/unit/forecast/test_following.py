@@ -7,26 +7,8 @@ import msgspec
 from libs.forecast.branch import CORES
 from libs.forecast.following import Followed
 from libs.kernel.replica import Replica, pass_over
-from libs.sim.simulation import Simulation
-from libs.testing.builders import Scenario
 from services.roster import SERVICES
-
-
-def crowded() -> Simulation:
-    """Four GPUs, for which jobs of two tenants wait."""
-    scenario = Scenario().servers(4, v100=4).tenant("research", 4).tenant("product", 2)
-    for number in range(8):
-        scenario.job(f"job-{number}", 1 + number % 3, at=number, runs_s=50.0 + number, tenant="research")
-    scenario.job("other", 2, at=3.0, runs_s=70.0, tenant="product").pause("job-5", at=20.0, until=90.0)
-    return scenario.build(SERVICES)
-
-
-def stopped_at(time_s: float) -> Simulation:
-    simulation = crowded()
-    while simulation.now_s < time_s and simulation.advance():
-        pass
-    simulation.dispatcher.settle()
-    return simulation
+from tests.unit.forecast.crowded_cell import stopped_at
 
 
 def followed() -> tuple[Followed, dict[str, Replica[object]]]:
