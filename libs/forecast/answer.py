@@ -54,4 +54,3 @@ def forecast(branched: Callable[[], Branch], job_id: str, *, steps: int, errors:
 def _document(option: Option) -> dict[str, Any]:
     changes = [{"kind": change.kind, "message": change.message, "numbers": change.numbers} for change in option.changes]
     return {"message": option.message, "changes": changes}
-

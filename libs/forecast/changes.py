@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -104,8 +104,8 @@ def _span(indices: list[int]) -> str:
 def preferred(job_id: str, priority: int) -> Change:
     """The job goes before others."""
     event = JobPriorityChanged(job_id=job_id, priority=priority, requested_by=ASKED_BY)
-    message, numbers = f"its priority is {priority}", {"priority": priority}
-    return Change(kind=Kind.PRIORITY, message=message, numbers=numbers, events=(event,))
+    message = f"its priority is {priority}"
+    return Change(kind=Kind.PRIORITY, message=message, numbers={"priority": priority}, events=(event,))
 
 
 def raised(tenant: TenantConfigured, limit: PresentLimit) -> Change:
@@ -133,11 +133,11 @@ def guaranteed(tenant: TenantConfigured, key: str, gpus: int) -> Change:
     return Change(kind=Kind.GUARANTEE, message=message, numbers=numbers, events=(event,))
 
 
-def relaxed(nodes: int | None) -> Change:
+def relaxed() -> Change:
     """Gangs wait no longer for fewer servers."""
     event = SettingChanged(service="placement", name="locality_relax_s", value=0.0, requested_by=ASKED_BY)
-    at_once = f"it accepts {counted(nodes, 'server')} at once" if nodes else "it accepts any servers at once"
-    return Change(kind=Kind.SERVERS, message=f"{at_once} (locality_relax_s = 0)", events=(event,))
+    message = "gangs accept more servers at once (locality_relax_s = 0)"
+    return Change(kind=Kind.SERVERS, message=message, events=(event,))
 
 
 def joined(like: PresentNode, number: int, needs: Iterable[str], cpus: int, memory_bytes: int) -> Change:
@@ -185,16 +185,11 @@ def released(inputs: Iterable[str]) -> Change:
     return Change(kind=Kind.RELEASE, message=f"{', '.join(names)} is released from quarantine", events=events)
 
 
-def resubmitted(spec: JobSpec, message: str, changed: Mapping[str, Number]) -> Change:
+def resubmitted(spec: JobSpec, message: str) -> Change:
     """A job of this kind arrives, which waits for no other."""
     event = JobArrived(job_id=NEW_JOB, spec=spec, submitted_by=ASKED_BY)
-    return Change(
-        kind=Kind.RESUBMIT,
-        message=f"it is submitted anew {message}",
-        numbers=dict(changed),
-        events=(event,),
-        starts=NEW_JOB,
-    )
+    said = f"it is submitted anew {message}"
+    return Change(kind=Kind.RESUBMIT, message=said, events=(event,), starts=NEW_JOB)
 
 
 def later(until_s: float, after_s: float) -> Change:

@@ -93,7 +93,7 @@ def _lets_through(way: Way, now: Present, job_id: str, made: list[Change]) -> Ch
     """Of a job that admission holds back."""
     job, awaited = now.jobs.get(job_id), now.waits_for.get(job_id)
     if awaited and way is Way.ACCEPT and job is not None and not made:
-        return changes.resubmitted(job.spec, "without waiting for other jobs", {})
+        return changes.resubmitted(job.spec, "without waiting for other jobs")
     if awaited and way is Way.END:
         running = (now.jobs[each] for each in awaited if each in now.jobs and now.jobs[each].may_end)
         return next((changes.ended(each) for each in running), None)
@@ -160,14 +160,14 @@ def _preferred(now: Present, job: PresentJob, made: list[Change]) -> Change | No
 
 
 def _accepted(job: PresentJob, made: list[Change]) -> Change | None:
-    if made:
-        return None
-    if job.cause == PendingReason.LOCALITY_RELAXING:
-        return changes.relaxed(None)
+    """More servers will do: for gangs that wait for fewer, and for one that is limited to fewer."""
     most = job.spec.gpus.max_nodes
-    if job.cause == PendingReason.GANG_FRAGMENTED and most is not None and most < job.spec.gpus.count:
+    limited = job.cause == PendingReason.GANG_FRAGMENTED and most is not None and most < job.spec.gpus.count
+    if not made and (limited or job.cause == PendingReason.LOCALITY_RELAXING):
+        return changes.relaxed()
+    if len(made) == 1 and limited:
         gpus = replace(job.spec.gpus, max_nodes=None)
-        return changes.resubmitted(replace(job.spec, gpus=gpus), "and accepts any number of servers", {})
+        return changes.resubmitted(replace(job.spec, gpus=gpus), "and accepts any number of servers")
     return None
 
 

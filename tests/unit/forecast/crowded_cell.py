@@ -17,9 +17,16 @@ def crowded() -> Scenario:
 
 
 def stopped_at(time_s: float, scenario: Scenario | None = None) -> Simulation:
-    """The simulation at that time; all services have read everything."""
+    """The simulation after the last event up to that time; all services have read everything."""
     simulation = (scenario or crowded()).build(SERVICES)
-    while simulation.now_s < time_s and simulation.advance():
+    while _next_s(simulation) <= time_s and simulation.advance():
         pass
-    simulation.dispatcher.settle()
     return simulation
+
+
+def _next_s(simulation: Simulation) -> float:
+    """When something happens next."""
+    simulation.dispatcher.settle()
+    timer, due_s = simulation.dispatcher.next_timer(), simulation.agenda.next_s
+    times = [] if timer is None else [timer[0]]
+    return min([*times, *([] if due_s is None else [due_s])], default=float("inf"))
