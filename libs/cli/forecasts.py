@@ -66,7 +66,6 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
 
     from libs.forecast.answer import forecast
     from libs.forecast.branch import CORES, Branch
-    from libs.forecast.expected import STEPS
     from libs.inspect.replay import refold
     from libs.inspect.why import why
     from libs.runtime.roster import roster
@@ -80,7 +79,7 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
         if explanation.waits_for:
             services = [service for service in roster().SERVICES if service.name in CORES]
             replicas = refold(log.control(), services, until_offset=end, positions=log.header.positions)
-            foreseen = forecast(lambda: Branch(replicas, explanation.now_s), job_id, steps=STEPS).document()
+            foreseen = forecast(lambda: Branch(replicas, explanation.now_s), job_id).document()
     if as_json:
         show_document(msgspec.to_builtins(explanation) | {"forecast": foreseen}, Form.JSON)
         return

@@ -9,8 +9,11 @@ import msgspec
 
 from libs.forecast.branch import Branch
 from libs.forecast.errors import Errors
-from libs.forecast.expected import Expectation, expected_start
+from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, options
+
+FOR_OPTIONS = 0.6
+"""Part of the time in which options are looked for; the forward run has the rest."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,18 +39,26 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def forecast(branched: Callable[[], Branch], job_id: str, *, steps: int, errors: Errors | None = None) -> Forecast:
+def forecast(
+    branched: Callable[[], Branch],
+    job_id: str,
+    *,
+    steps: int = STEPS,
+    errors: Errors | None = None,
+    is_over: Callable[[float], bool] = lambda part: False,
+) -> Forecast:
     """What would start the job, and when it is expected to start.
 
     Args:
         branched: makes a branch of the present.
         steps: of the forward run, before the rest is estimated.
         errors: of earlier expectations.
+        is_over: whether this part of the time that there is has passed.
     """
-    found = options(branched, job_id)
+    found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
     branch = branched()
     now_s = branch.now_s
-    expected = expected_start(branch, job_id, steps)
+    expected = expected_start(branch, job_id, steps, lambda: is_over(1.0))
     return Forecast(job_id=job_id, now_s=now_s, options=found, expected=expected, errors=errors or Errors())
 
 

@@ -7,7 +7,7 @@ some; from there on the jobs that still wait take GPUs out of one pool, in their
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from libs.forecast.branch import Branch, without_collection
 from libs.forecast.lengths import lengths_of
 from libs.forecast.playing import Nodes
+from libs.forecast.search import endless
 from libs.kernel.present import Present, PresentJob, PresentLength
 
 FORWARD, POOL = "forward_run", "pool"
@@ -37,28 +38,33 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
 
 
-def expected_start(branch: Branch, job_id: str, steps: int = STEPS) -> Expectation:
+def expected_start(
+    branch: Branch, job_id: str, steps: int = STEPS, is_over: Callable[[], bool] = endless
+) -> Expectation:
     """When the job starts on the branch.
 
     Args:
         branch: of the present; it is used up.
         steps: so many are played before the rest is estimated.
+        is_over: asked before each step; when it is, the rest is estimated, too.
     """
     with without_collection():
-        return _played(branch, job_id, steps)
+        return _played(branch, job_id, steps, is_over)
 
 
-def _played(branch: Branch, job_id: str, steps: int) -> Expectation:
+def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
     lengths = lengths_of(now)
     rests_on: dict[str, int] = {}
     for length in lengths.values():
         rests_on[length.basis] = rests_on.get(length.basis, 0) + 1
     nodes, taken = Nodes(branch, now, lengths), 0
-    while job_id not in branch.started and taken < steps and _step(branch, nodes):
-        taken += 1
+    ends = False
+    while job_id not in branch.started and not ends and taken < steps and not is_over():
+        ends = not _step(branch, nodes)
+        taken += not ends
     how, at_s = FORWARD, branch.started.get(job_id, NEVER)
-    if at_s == NEVER and taken == steps:
+    if at_s == NEVER and not ends:
         how, at_s = POOL, _from_pool(branch.present(""), lengths, begin_s, branch.now_s, job_id)
     known = at_s < NEVER
     return Expectation(

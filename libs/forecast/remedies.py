@@ -31,12 +31,12 @@ class Way(StrEnum):
     """Time alone."""
     ACCEPT = "accept"
     """The job asks for less: more servers will do, or it waits for no other job."""
-    END = "end"
-    """Jobs that run end."""
     FIRST = "first"
     """Limits are raised and the job goes first; then jobs end."""
     GROW = "grow"
     """The same, and servers join instead."""
+    END = "end"
+    """Jobs that run end."""
 
 
 BY_CHANGES_ALONE = (

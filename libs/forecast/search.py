@@ -33,26 +33,38 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(change.message for change in self.changes)
 
 
-def options(branched: Callable[[], Branch], job_id: str, ways: Iterable[Way] = WAYS) -> list[Option]:
+def endless() -> bool:
+    """For a search that takes the time that it takes."""
+    return False
+
+
+def options(
+    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way] = WAYS, is_over: Callable[[], bool] = endless
+) -> list[Option]:
     """What would start the job, the smallest change first.
 
     Args:
         branched: makes a branch of the present.
-        ways: which kinds of changes are looked for.
+        ways: which kinds of changes are looked for, in this order.
+        is_over: asked before each change; when it is, what was found so far is all.
     """
     with without_collection():
-        found = _found(branched, job_id, ways)
+        found = _found(branched, job_id, ways, is_over)
     return sorted(_no_more_than_needed(found), key=lambda option: option.size)
 
 
-def _found(branched: Callable[[], Branch], job_id: str, ways: Iterable[Way]) -> list[Option]:
+def _found(
+    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way], is_over: Callable[[], bool]
+) -> list[Option]:
     """On each way what starts the job."""
     found: list[Option] = []
     branch = branched()
     for way in ways:
+        if is_over():
+            break
         # A branch on which no change was made serves the next way.
         branch = branch if branch.is_untouched else branched()
-        changes = _tried(way, branch, job_id)
+        changes = _tried(way, branch, job_id, is_over)
         if changes is not None:
             found.append(Option(way=way, changes=tuple(changes)))
     return found
@@ -70,11 +82,11 @@ def _no_more_than_needed(found: list[Option]) -> list[Option]:
     ]
 
 
-def _tried(way: Way, branch: Branch, job_id: str) -> list[Change] | None:
+def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -> list[Change] | None:
     """The changes on one way, as far as they start the job; None: they do not."""
     made: list[Change] = []
     now_s = branch.now_s
-    while len(made) < MOST_CHANGES:
+    while len(made) < MOST_CHANGES and not is_over():
         change = _next(way, branch, job_id, made)
         if change is None:
             return None

@@ -9,7 +9,6 @@ from libs.bus import codec
 from libs.forecast.answer import forecast
 from libs.forecast.branch import Branch
 from libs.sim.simulation import Simulation
-from services.gateway.adapters.cores import STEPS
 from tests.integration.gateway_cell import CONTROL, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
@@ -31,14 +30,14 @@ async def foreseen(cell: Cell, job_id: str) -> dict[str, Any]:
 
 def expected(simulation: Simulation, job_id: str) -> dict[str, Any]:
     """What the services' own cores say."""
-    branched = forecast(lambda: Branch(simulation.replicas, simulation.now_s), job_id, steps=STEPS)
+    branched = forecast(lambda: Branch(simulation.replicas, simulation.now_s), job_id)
     return branched.document()
 
 
 async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
     simulation, bus = stopped_at(60.0), await memory_bus()
     await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
-    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s) as cell:
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
         found = await foreseen(cell, "job-6")
         assert found == expected(simulation, "job-6")
         assert found["options"][0]["changes"][-1]["numbers"] == {"tenant": "research", "gpus": 5}
@@ -58,7 +57,7 @@ async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
 async def test_a_job_that_does_not_wait_has_no_forecast(tmp_path: Path) -> None:
     simulation, bus = stopped_at(60.0), await memory_bus()
     await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
-    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s) as cell:
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
         await cell.get("/v1/jobs")
         answer = await cell.client.get("/v1/jobs/job-3/forecast")
         assert (answer.status_code, answer.json()["detail"]) == (409, "job-3 does not wait: it is RUNNING")

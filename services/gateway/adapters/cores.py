@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -36,8 +37,6 @@ from services.gateway.adapters.feed import Entry, Feed
 
 log = logging.getLogger(__name__)
 
-STEPS = 60
-"""Of the forward run of an answer: the most that leave it under 200 ms behind 2,000 waiting jobs."""
 SAMPLE_S = 60.0
 """How often a start is foreseen unasked."""
 HEARTBEAT_S = 5.0
@@ -56,9 +55,11 @@ class Cores:
         feed: its live end.
         database: where snapshots of the cores are; SQLAlchemy URL.
         now: seconds since the epoch.
+        limit_s: an answer is given by then, with what was found so far.
     """
 
-    def __init__(self, bus: Bus, feed: Feed, database: str, now: Callable[[], float]) -> None:
+    def __init__(self, bus: Bus, feed: Feed, database: str, now: Callable[[], float], limit_s: float) -> None:
+        self._limit_s = limit_s
         self._bus, self._feed, self._database, self._now = bus, feed, database, now
         self._asked, self._moved = asyncio.Event(), asyncio.Condition()
         self._lock = asyncio.Lock()
@@ -164,7 +165,13 @@ class Cores:
             self._extent = None
 
     def _foresee(self, followed: Followed, job_id: str) -> Forecast:
-        found = forecast(partial(followed.branch, self._now()), job_id, steps=STEPS, errors=self._track.errors)
+        began_s = time.perf_counter()
+        found = forecast(
+            partial(followed.branch, self._now()),
+            job_id,
+            errors=self._track.errors,
+            is_over=lambda part: time.perf_counter() - began_s > part * self._limit_s,
+        )
         if found.expected.at_s is not None:
             self._track.said(job_id, found.now_s, found.expected.at_s)
         return found
@@ -176,6 +183,7 @@ class Cores:
         if waiting:
             job_id, now_s = waiting[self._samples % len(waiting)], branch.now_s
             self._samples += 1
-            expected = expected_start(branch, job_id, STEPS)
+            began_s = time.perf_counter()
+            expected = expected_start(branch, job_id, is_over=lambda: time.perf_counter() - began_s > self._limit_s)
             if expected.at_s is not None:
                 self._track.said(job_id, now_s, expected.at_s)
