@@ -16,7 +16,7 @@ from libs.client.errors import ClientError
 
 if TYPE_CHECKING:
     from libs.client import Client
-    from libs.client.client import Json
+    from libs.client.connection import Json
 
 BASES = {
     "remaining_work": "measured rates",
@@ -33,7 +33,8 @@ def lines_of_forecast(said: Mapping[str, Any]) -> list[str]:
     """Of the answer at `GET /v1/jobs/{job}/forecast`."""
     shown = [f"  would start at the next decision if {option['message']}" for option in said["options"]]
     if not shown:
-        shown = ["  nothing that was tried would start it at the next decision"]
+        within = "" if said["is_complete"] else " in the time that there was"
+        shown = [f"  nothing that was tried{within} would start it at the next decision"]
     expected = said["expected"]
     if expected["in_s"] is None:
         return [*shown, "  not expected to start as long as nothing changes"]
@@ -65,7 +66,7 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
     import msgspec
 
     from libs.forecast.answer import forecast
-    from libs.forecast.branch import CORES, Branch
+    from libs.forecast.branch import CORES, branches
     from libs.inspect.replay import refold
     from libs.inspect.why import why
     from libs.runtime.roster import roster
@@ -79,7 +80,7 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
         if explanation.waits_for:
             services = [service for service in roster().SERVICES if service.name in CORES]
             replicas = refold(log.control(), services, until_offset=end, positions=log.header.positions)
-            foreseen = forecast(lambda: Branch(replicas, explanation.now_s), job_id).document()
+            foreseen = forecast(branches(replicas, explanation.now_s), job_id).document()
     if as_json:
         show_document(msgspec.to_builtins(explanation) | {"forecast": foreseen}, Form.JSON)
         return

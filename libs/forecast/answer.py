@@ -12,7 +12,7 @@ from libs.forecast.errors import Errors
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, options
 
-FOR_OPTIONS = 0.6
+FOR_OPTIONS = 0.7
 """Part of the time in which options are looked for; the forward run has the rest."""
 
 
@@ -25,6 +25,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     options: list[Option]
     """Each starts the job at the next decision; the smallest change first."""
     expected: Expectation
+    is_complete: bool = True
+    """All ways were tried to their end in the time that there was."""
     errors: Errors = Errors()
     """Of such expectations so far."""
 
@@ -33,6 +35,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "job_id": self.job_id,
             "now_s": self.now_s,
+            "is_complete": self.is_complete,
             "options": [_document(option) for option in self.options],
             "expected": msgspec.to_builtins(self.expected),
             "errors": msgspec.to_builtins(self.errors),
@@ -56,10 +59,16 @@ def forecast(
         is_over: whether this part of the time that there is has passed.
     """
     found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
+    is_complete = not is_over(FOR_OPTIONS)
     branch = branched()
-    now_s = branch.now_s
-    expected = expected_start(branch, job_id, steps, lambda: is_over(1.0))
-    return Forecast(job_id=job_id, now_s=now_s, options=found, expected=expected, errors=errors or Errors())
+    return Forecast(
+        job_id=job_id,
+        now_s=branch.now_s,
+        options=found,
+        is_complete=is_complete,
+        expected=expected_start(branch, job_id, steps, lambda: is_over(1.0)),
+        errors=errors or Errors(),
+    )
 
 
 def _document(option: Option) -> dict[str, Any]:

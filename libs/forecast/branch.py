@@ -43,6 +43,7 @@ class Branch:
         now_s: the present, in seconds since the epoch.
         unhandled: {service: records that it may not have handled yet}, in order: the branch begins with them.
         cores: names of the services that take part.
+        states: {service: its packed state}, where that is at hand.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Branch:
         now_s: float,
         unhandled: Mapping[str, Sequence[Handled]] | None = None,
         cores: Iterable[str] = CORES,
+        states: Mapping[str, bytes] | None = None,
     ) -> None:
         self.now_s = now_s
         self.started: dict[str, float] = {}
@@ -62,7 +64,8 @@ class Branch:
         own = {name: replicas[name] for name in cores}
         self._dispatcher = InOrder([replica.service for replica in own.values()], self._log)
         for name, replica in own.items():
-            self._dispatcher.replace(name, replica.branched())
+            copied = replica.branched(states[name] if states is not None else replica.packed())
+            self._dispatcher.replace(name, copied)
             self._dispatcher.replicas[name].on_impossible = pass_over
         for name in own:
             self._catch_up(name, (unhandled or {}).get(name, ()))
@@ -84,6 +87,11 @@ class Branch:
         envelope = Envelope(id=request_id(SOURCE, str(self._inputs)), source=source, time_s=self.now_s, event=event)
         self._dispatcher.append(envelope)
         self._dispatcher.settle()
+
+    def close(self) -> None:
+        """The copies are free at once, not when cycles are collected next."""
+        self._dispatcher.replicas.clear()
+        self.on_order = _forget
 
     @property
     def replicas(self) -> Mapping[str, Replica[Any]]:
@@ -122,6 +130,18 @@ class Branch:
         elif isinstance(event, TimeSliceStarted):
             for job in event.resumed:
                 self.started.setdefault(job.job_id, self.now_s)
+
+
+def branches(
+    replicas: Mapping[str, Replica[Any]],
+    now_s: float,
+    unhandled: Mapping[str, Sequence[Handled]] | None = None,
+    cores: Iterable[str] = CORES,
+) -> Callable[[], Branch]:
+    """Makes as many branches of one moment as are asked for; arguments as for `Branch`."""
+    names = tuple(cores)
+    states = {name: replicas[name].packed() for name in names}
+    return lambda: Branch(replicas, now_s, unhandled, names, states)
 
 
 def merged(replicas: Mapping[str, Replica[Any]], job_id: str, now_s: float) -> Present:

@@ -49,7 +49,9 @@ def expected_start(
         is_over: asked before each step; when it is, the rest is estimated, too.
     """
     with without_collection():
-        return _played(branch, job_id, steps, is_over)
+        expected = _played(branch, job_id, steps, is_over)
+        branch.close()
+    return expected
 
 
 def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]) -> Expectation:

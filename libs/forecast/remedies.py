@@ -27,8 +27,6 @@ TOO_MANY_SERVERS = 64
 class Way(StrEnum):
     """What kind of change is looked for where there is a choice."""
 
-    WAIT = "wait"
-    """Time alone."""
     ACCEPT = "accept"
     """The job asks for less: more servers will do, or it waits for no other job."""
     FIRST = "first"
@@ -37,6 +35,8 @@ class Way(StrEnum):
     """The same, and servers join instead."""
     END = "end"
     """Jobs that run end."""
+    WAIT = "wait"
+    """Time alone. Last, because a round of all jobs may be what it costs."""
 
 
 BY_CHANGES_ALONE = (
@@ -49,11 +49,12 @@ BY_CHANGES_ALONE = (
 NEVER_BY_GPUS = (PendingReason.HEALTHY_GPUS_MISSING, PendingReason.FEATURE_MISSING)
 
 
-def remedy(way: Way, now: Present, job_id: str, made: list[Change]) -> Change | None:
+def remedy(way: Way, now: Present, job_id: str, made: list[Change], now_s: float) -> Change | None:
     """The next change on this way, which is not that of waiting; None: there is none.
 
     Args:
         made: the changes so far, which `now` has seen.
+        now_s: the time by then, in seconds since the epoch.
     """
     if way is Way.END and max(now.ahead_for_gpus, now.ahead_for_quota) > MOST_AHEAD:
         return None
@@ -65,6 +66,8 @@ def remedy(way: Way, now: Present, job_id: str, made: list[Change]) -> Change | 
         return None
     if job.held:
         return changes.resumed(job_id)
+    if (retry_s := now.retries_s.get(job_id)) is not None:
+        return changes.later(retry_s, retry_s - now_s) if way is not Way.ACCEPT else None
     if not job.queued and not job.gang:
         return _for_quota(way, now, job, made)
     return _for_gpus(way, now, job, made)
@@ -73,6 +76,8 @@ def remedy(way: Way, now: Present, job_id: str, made: list[Change]) -> Change | 
 def waits_for_time(now: Present, job_id: str) -> bool:
     """Whether time alone may start the job, by what it was told."""
     job = now.jobs.get(job_id)
+    if job_id in now.retries_s:
+        return True
     if job is None or job.held or now.limits.get(job_id) or not _is_let_through(now, job_id):
         return False
     needed = job.spec.gpus.count

@@ -62,11 +62,13 @@ def _found(
     for way in ways:
         if is_over():
             break
-        # A branch on which no change was made serves the next way.
-        branch = branch if branch.is_untouched else branched()
+        if not branch.is_untouched:
+            branch.close()
+            branch = branched()
         changes = _tried(way, branch, job_id, is_over)
         if changes is not None:
             found.append(Option(way=way, changes=tuple(changes)))
+    branch.close()
     return found
 
 
@@ -99,7 +101,7 @@ def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -
 
 def _next(way: Way, branch: Branch, job_id: str, made: Sequence[Change]) -> Change | None:
     if way is not Way.WAIT:
-        return remedy(way, branch.present(job_id), job_id, list(made))
+        return remedy(way, branch.present(job_id), job_id, list(made), branch.now_s)
     if not made and not waits_for_time(branch.present(job_id), job_id):
         return None
     due = branch.next_timer

@@ -61,7 +61,7 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
     await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
     asked = waiting(simulation)
     took_ms: list[float] = []
-    found = 0
+    found, complete = 0, 0
     async with running_cell(folder, bus=bus, now=lambda: simulation.now_s) as cell:
         await cell.get("/v1/jobs")
         while (await cell.client.get(f"/v1/jobs/{asked[0]}/forecast")).status_code != 200:
@@ -72,10 +72,12 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
             took_ms.append((time.perf_counter() - began_s) * 1000)
             assert answer.status_code == 200, answer.text
             found += bool(answer.json()["options"])
+            complete += answer.json()["is_complete"]
     return {
         "waiting": len(asked),
         "questions": len(took_ms),
         "with_options": found,
+        "complete": complete,
         "median_ms": round(median(took_ms), 1),
         "p90_ms": round(quantiles(took_ms, n=10)[-1], 1),
         "within_limit": median(took_ms) < LIMIT_MS,

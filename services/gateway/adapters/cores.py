@@ -55,7 +55,7 @@ class Cores:
         feed: its live end.
         database: where snapshots of the cores are; SQLAlchemy URL.
         now: seconds since the epoch.
-        limit_s: an answer is given by then, with what was found so far.
+        limit_s: of CPU time: an answer is given by then, with what was found so far.
     """
 
     def __init__(self, bus: Bus, feed: Feed, database: str, now: Callable[[], float], limit_s: float) -> None:
@@ -165,12 +165,12 @@ class Cores:
             self._extent = None
 
     def _foresee(self, followed: Followed, job_id: str) -> Forecast:
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         found = forecast(
-            partial(followed.branch, self._now()),
+            followed.branches(self._now()),
             job_id,
             errors=self._track.errors,
-            is_over=lambda part: time.perf_counter() - began_s > part * self._limit_s,
+            is_over=lambda part: time.thread_time() - began_s > part * self._limit_s,
         )
         if found.expected.at_s is not None:
             self._track.said(job_id, found.now_s, found.expected.at_s)
@@ -178,12 +178,12 @@ class Cores:
 
     def _sample(self, followed: Followed) -> None:
         """Foresee the start of one waiting job after the other."""
-        branch = followed.branch(self._now())
+        branch = followed.branches(self._now())()
         waiting = [job.job_id for job in branch.present("").jobs.values() if job.queued and not job.held]
         if waiting:
             job_id, now_s = waiting[self._samples % len(waiting)], branch.now_s
             self._samples += 1
-            began_s = time.perf_counter()
-            expected = expected_start(branch, job_id, is_over=lambda: time.perf_counter() - began_s > self._limit_s)
+            began_s = time.thread_time()
+            expected = expected_start(branch, job_id, is_over=lambda: time.thread_time() - began_s > self._limit_s)
             if expected.at_s is not None:
                 self._track.said(job_id, now_s, expected.at_s)

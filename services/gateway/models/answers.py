@@ -302,6 +302,8 @@ class Forecast(Answer):
     job_id: str
     now_s: float
     """When it was found."""
+    is_complete: bool
+    """False: there was no time to try everything."""
     options: list[dict[str, Any]]
     """`message, changes`; each alone starts the job, the smallest first. A change has `kind, message, numbers`."""
     expected: dict[str, Any]

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from libs.contracts.gateway import ANY_TYPE, TenantConfigured
+from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
 from services.quota.core.estimating import RESIDUAL_LIFE, Expected, rest_of
@@ -19,7 +20,7 @@ UNKNOWN = Expected(float("inf"), "")
 def present(state: State, job_id: str, now_s: float) -> Present:
     """Tenants, how long jobs run, and which limits hold the job up."""
     claim = state.claims.get(job_id)
-    waits = claim is not None and not claim.granted and not claim.guest
+    waits = claim is not None and not (claim.granted or claim.guest or claim.job_class is JobClass.OPPORTUNISTIC)
     return Present(
         tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
         lengths={each: _length(state, of_each, now_s) for each, of_each in state.claims.items()},

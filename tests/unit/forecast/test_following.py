@@ -32,7 +32,7 @@ def test_what_is_not_known_to_be_handled_is_decided_on_the_branch_alone():
         cores.take(record)
     before = {name: replica.state_bytes for name, replica in replicas.items()}
     assert before["placement"] != simulation.replicas["placement"].state_bytes
-    branch = cores.branch(simulation.now_s)
+    branch = cores.branches(simulation.now_s)()
     for name in CORES:
         expected = msgspec.json.decode(simulation.replicas[name].state_bytes)
         assert msgspec.json.decode(branch.replicas[name].state_bytes) == expected, name

@@ -107,8 +107,8 @@ def spread() -> Scenario:
 
 def test_a_gang_that_fits_spread_waits_or_accepts_more_servers():
     found = found_for(spread().job("waits", 2, at=10.0), "waits")
-    assert kinds(found)[:2] == [[Kind.TIME], [Kind.SERVERS]]
-    assert found[0].changes[0].numbers == {"after_s": 300.0}
+    assert kinds(found)[:2] == [[Kind.SERVERS], [Kind.TIME]]
+    assert found[1].changes[0].numbers == {"after_s": 300.0}
 
 
 def test_a_gang_with_too_few_servers_is_submitted_anew_without_that_limit():
