@@ -75,7 +75,8 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
     with opened(source, None, None) as log:
         explanation = why((record for record in log.control() if record.offset < end), job_id)
         if explanation is None:
-            fail(f"{job_id} has not arrived before offset {end if at is not None else 'the end'}", NOT_FOUND)
+            before = "the end of the log" if at is None else f"offset {at}"
+            fail(f"{job_id} has not arrived before {before}", NOT_FOUND)
         foreseen = None
         if explanation.waits_for:
             services = [service for service in roster().SERVICES if service.name in CORES]
