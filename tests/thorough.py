@@ -25,6 +25,7 @@ RESTS_ON = (
     "libs/contracts",
     "libs/coordination",
     "libs/datasets",
+    "libs/forecast",
     "libs/inspect",
     "libs/kernel",
     "libs/lifecycle",

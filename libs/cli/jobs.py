@@ -9,15 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from libs.cli.context import FAILED, Gateway, client
+from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.described import description
 from libs.cli.following import seconds, tell
+from libs.cli.forecasts import foreseen_of, lines_of_forecast, why_on_log
 from libs.cli.group_views import as_row, counts_of, described, reasons
 from libs.cli.listing import AsJson, NoHeaders, Output, Selector, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, age, count, epoch, loss, pace, show, show_document, show_one
 from libs.cli.references import Job, either, resolve
 from libs.kernel.words import lines_of_wait
 
+WAITING = ("QUEUED", "SUSPENDED")
 MEMBERS_SHOWN = 50
 """Jobs of an array or a DAG that `show` lists."""
 COLUMNS = (
@@ -122,13 +124,28 @@ def show_job(job: Job, output: Output = Form.TABLE, as_json: AsJson = False, gat
     show_one(found, form, describe)
 
 
-def why(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:
-    """Why a job waits, or is where it is: the reasons that stand on the log."""
+def why(
+    job: Job,
+    log: Annotated[
+        str | None,
+        typer.Option("--log", metavar="LOG", help="A recorded log: exported file, archive or log.db."),
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="With --log: before the record at this offset.")] = None,
+    as_json: AsJson = False,
+    gateway: Gateway = None,
+) -> None:
+    """Why a job waits, or is where it is: the reasons on the log, and what would start one that waits."""
+    if log is not None:
+        why_on_log(log, job, at, as_json=as_json)
+        return
+    if at is not None:
+        fail("--at belongs to --log; a live cell is asked about the present", USAGE)
     with client(gateway) as cell:
         found = either(cell, job, cell.why, cell.group)
         members = list(cell.jobs(array=found["id"])) if "counts" in found else []
+        foreseen = foreseen_of(cell, found) if found["state"] in WAITING and "counts" not in found else None
     if as_json:
-        show_document(found, Form.JSON)
+        show_document(found if foreseen is None else found | {"forecast": foreseen}, Form.JSON)
         return
     if "counts" in found:
         typer.echo("\n".join([f"{found['state']}: {counts_of(found)}", *(f"  {line}" for line in reasons(members))]))
@@ -146,6 +163,8 @@ def why(job: Job, as_json: AsJson = False, gateway: Gateway = None) -> None:
         typer.echo(line)
     if found["queue_position"]:
         typer.echo(f"  place in the queue: {found['queue_position']}")
+    for line in lines_of_forecast(foreseen) if foreseen is not None else ():
+        typer.echo(line)
     typer.echo(f"decision {found['offset']} by {found['decided_by']} · sanjaya story {found['job_id']}")
 
 

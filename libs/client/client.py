@@ -119,6 +119,10 @@ class Client(Connection):
         """Why it waits, or is where it is."""
         return self._ask("GET", _job(job, "why"))
 
+    def forecast(self, job: str) -> Json:
+        """What would start a job that waits at the next decision, and when it is expected to start."""
+        return self._ask("GET", _job(job, "forecast"))
+
     def story(self, job: str) -> Json:
         """Its events in sentences, each under its cause."""
         return self._ask("GET", _job(job, "story"))

@@ -45,6 +45,10 @@ class Joined:
             yield self._waiting.pop(first)
         self._waiting[first].outputs.append(envelope)
 
+    def held(self) -> list[Handled]:
+        """The inputs that are not known to have been handled, in order; the first may have decisions already."""
+        return list(self._waiting.values())
+
     def complete(self, before: int) -> Iterator[Handled]:
         """Every input before this offset has all of its decisions, and so has one with decisions; yields them."""
         while self._waiting:

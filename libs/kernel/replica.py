@@ -218,6 +218,24 @@ class Replica(Generic[S]):
             timers=self.timers,
         )
 
+    def branched(self, state: bytes) -> Replica[S]:
+        """Another core, which goes on without this one; its decisions are numbered from here on.
+
+        It remembers no inputs: what it is given is new to it.
+
+        Args:
+            state: what `packed` has given.
+        """
+        branch = Replica(self.service, self.on_impossible)
+        branch.state = msgspec.msgpack.decode(state, type=self.service.state_type)
+        branch.next_offset, branch.now_s = self.next_offset, self.now_s
+        branch.decided, branch.timers = self.decided, self.timers
+        return branch
+
+    def packed(self) -> bytes:
+        """The state, to make branches of: faster than a snapshot, and read by this very version alone."""
+        return msgspec.msgpack.encode(self.state)
+
     @classmethod
     def restore(cls, service: Service[S], snapshot: Snapshot, rules: str = "") -> Replica[S]:
         """A replica as it was when the snapshot was taken.

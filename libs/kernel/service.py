@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from libs.contracts.base import Event
 from libs.contracts.catalogue import events_of
 from libs.kernel.machine import Machine
+from libs.kernel.present import Present
 
 S = TypeVar("S")
 
@@ -25,6 +26,11 @@ def never(state: object) -> float | None:
 
 def unchecked(state: object) -> None:
     """For cores with a state that cannot contradict itself."""
+
+
+def says_nothing(state: object, job_id: str, now_s: float) -> Present:
+    """For cores that know nothing of what jobs wait for."""
+    return Present()
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Service(Generic[S]):
     """When the core wants a TimerFired next (seconds since the epoch), None for not at all."""
     check: Callable[[S], None] = unchecked
     """Raises InvariantViolated when the state contradicts itself."""
+    present: Callable[[S, str, float], Present] = says_nothing
+    """What the core knows at a time (seconds since the epoch), and of the job that is asked about; empty: of all."""
     silent: bool = False
     """It only listens, and decides nothing."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts.admission import OWNER
 from libs.kernel.service import Service
 from services.admission.core.machine import machine, next_wakeup
+from services.admission.core.present import present
 from services.admission.core.state import State, check
 
 SERVICE = Service(
@@ -14,4 +15,5 @@ SERVICE = Service(
     state_type=State,
     next_wakeup=next_wakeup,
     check=check,
+    present=present,
 )

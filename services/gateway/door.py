@@ -20,6 +20,7 @@ from libs.runtime.exits import StopRequested
 from services.gateway.adapters.agents_bus import AgentsBus
 from services.gateway.adapters.browsers import Browsers
 from services.gateway.adapters.code_store import CodeStore
+from services.gateway.adapters.cores import Cores
 from services.gateway.adapters.database import Database
 from services.gateway.adapters.dead_letters import DeadLetters
 from services.gateway.adapters.disks import Disks
@@ -75,6 +76,7 @@ class Gateway:
             on_appended=on_appended,
         )
         self.feed = Feed(bus, self.stop)
+        self.cores = Cores(bus, self.feed, settings.database, now, settings.foresee_s)
         self.dead_letters = DeadLetters(bus, self.stop)
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
@@ -116,6 +118,7 @@ class Gateway:
             for name, work in (
                 ("disks", self.disks.run()),
                 ("feed", self.feed.run()),
+                ("cores", self.cores.run()),
                 ("dead letters", self.dead_letters.run()),
                 ("lamp", self.lamp.run(self.stop)),
                 ("index", self.intake.keep()),

@@ -9,6 +9,7 @@ from libs.kernel.service import Service
 from services.placement.core.cell import Cell
 from services.placement.core.check import check
 from services.placement.core.machine import machine
+from services.placement.core.present import present
 from services.placement.core.scheduler import next_wakeup
 from services.placement.core.state import State
 
@@ -19,4 +20,5 @@ SERVICE: Service[Cell] = Service(
     state_type=State,
     next_wakeup=next_wakeup,
     check=check,
+    present=present,
 )

@@ -6,6 +6,7 @@ from libs.contracts.quota import OWNER
 from libs.kernel.service import Service
 from services.quota.core.claims import next_wakeup
 from services.quota.core.machine import machine
+from services.quota.core.present import present
 from services.quota.core.state import State, check
 
 SERVICE = Service(
@@ -15,4 +16,5 @@ SERVICE = Service(
     state_type=State,
     next_wakeup=next_wakeup,
     check=check,
+    present=present,
 )

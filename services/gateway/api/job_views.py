@@ -12,14 +12,18 @@ from libs.contracts.read_models import EventRow, JobRow, ProfileRow, ReportRow
 from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
+from services.gateway.adapters.cores import NotFollowed
 from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, look, responses
 from services.gateway.api.finding import find_job
 from services.gateway.core import views
 from services.gateway.core.records import records_of
 from services.gateway.core.why import checks
-from services.gateway.models.answers import Check, JobMetrics, Point, ReportedPoint, Story, Why
+from services.gateway.models.answers import Check, Forecast, JobMetrics, Point, ReportedPoint, Story, Why
+from services.gateway.problems import Problem
 from services.gateway.strict import StrictRoute
 
+PATIENCE_S = 5.0
+"""How long the states of the cores are waited for; the first question has them read."""
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
 
 
@@ -63,6 +67,21 @@ async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
         behind=explanation.behind if explanation else "",
     )
     return answer(found, offset=offset)
+
+
+@router.get("/forecast", operation_id="foreseeJob", dependencies=[Fresh], responses=responses("Forecast", 404, 409))
+async def foresee(gateway: Door, caller: Reader, job: JobReference) -> Response:
+    """What would start a waiting job at the next decision, each found by running the cores forward from the present,
+    and when it is expected to start."""
+    row = await find_job(gateway, job)
+    if row.state not in job_queries.WAITING:
+        raise Problem("conflict", f"{row.id} does not wait: it is {row.state.value}")
+    _, offset = await look(gateway, lambda connection: None)
+    try:
+        found = await gateway.cores.forecast(row.id, offset + 1, PATIENCE_S)
+    except NotFollowed as error:
+        raise Problem("unavailable", str(error), headers={"Retry-After": "1"}) from None
+    return answer(Forecast(**found.document()), offset=gateway.cores.reached - 1)
 
 
 @router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))

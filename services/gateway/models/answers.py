@@ -296,6 +296,22 @@ class Why(Answer):
     """The job that it is behind; empty: none."""
 
 
+class Forecast(Answer):
+    """What would start a job that waits at the next decision, and when it is expected to start."""
+
+    job_id: str
+    now_s: float
+    """When it was found."""
+    is_complete: bool
+    """False: there was no time to try everything."""
+    options: list[dict[str, Any]]
+    """`message, changes`; each alone starts the job, the smallest first. A change has `kind, message, numbers`."""
+    expected: dict[str, Any]
+    """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `steps`."""
+    errors: dict[str, Any]
+    """Of such expectations since this gateway was asked first: `starts`, `median_ratio` and `p90_ratio` of the wait."""
+
+
 class Story(Answer):
     """The events about something, in sentences, each under its cause."""
 
@@ -699,6 +715,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     DryRun,
     EventList,
     FileList,
+    Forecast,
     GpuList,
     GroupList,
     Group,

@@ -118,9 +118,9 @@ def blocked(state: State, claim: Claim, gpu_type: str, drafted: Drafted) -> Bloc
             for key, limit_gpus in most.items():
                 if key not in (ANY_TYPE, gpu_type):
                     continue
-                used = _used(state, names, key, user) + drafted.gpus(names, key, user or None)
-                if used + claim.gpus > limit_gpus:
-                    return Blocked(name, key, user, used, limit_gpus)
+                in_use = used(state, names, key, user) + drafted.gpus(names, key, user or None)
+                if in_use + claim.gpus > limit_gpus:
+                    return Blocked(name, key, user, in_use, limit_gpus)
     return None
 
 
@@ -148,7 +148,8 @@ def _too_large_for(state: State, claim: Claim, gpu_type: str) -> Blocked | None:
     return None
 
 
-def _used(state: State, names: Sequence[str], key: str, user: str) -> int:
+def used(state: State, names: Sequence[str], key: str, user: str) -> int:
+    """GPUs of one type, or any, that these tenants use; `user`: of that user's jobs alone, where it is not empty."""
     tenants = [state.tenants[name] for name in names if name in state.tenants]
     if not user:
         return sum(t.used_gpus if key == ANY_TYPE else t.used_of_type.get(key, 0) for t in tenants)

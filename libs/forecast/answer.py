@@ -1,0 +1,76 @@
+"""The answer about a job that waits: what would start it, and when it is expected to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from libs.forecast.branch import Branch
+from libs.forecast.errors import Errors
+from libs.forecast.expected import STEPS, Expectation, expected_start
+from libs.forecast.search import Option, options
+
+FOR_OPTIONS = 0.7
+"""Part of the time in which options are looked for; the forward run has the rest."""
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of one job that waits."""
+
+    job_id: str
+    now_s: float
+    """The present of the branch."""
+    options: list[Option]
+    """Each starts the job at the next decision; the smallest change first."""
+    expected: Expectation
+    is_complete: bool = True
+    """All ways were tried to their end in the time that there was."""
+    errors: Errors = Errors()
+    """Of such expectations so far."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "job_id": self.job_id,
+            "now_s": self.now_s,
+            "is_complete": self.is_complete,
+            "options": [_document(option) for option in self.options],
+            "expected": msgspec.to_builtins(self.expected),
+            "errors": msgspec.to_builtins(self.errors),
+        }
+
+
+def forecast(
+    branched: Callable[[], Branch],
+    job_id: str,
+    *,
+    steps: int = STEPS,
+    errors: Errors | None = None,
+    is_over: Callable[[float], bool] = lambda part: False,
+) -> Forecast:
+    """What would start the job, and when it is expected to start.
+
+    Args:
+        branched: makes a branch of the present.
+        steps: of the forward run, before the rest is estimated.
+        errors: of earlier expectations.
+        is_over: whether this part of the time that there is has passed.
+    """
+    found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
+    is_complete = not is_over(FOR_OPTIONS)
+    branch = branched()
+    return Forecast(
+        job_id=job_id,
+        now_s=branch.now_s,
+        options=found,
+        is_complete=is_complete,
+        expected=expected_start(branch, job_id, steps, lambda: is_over(1.0)),
+        errors=errors or Errors(),
+    )
+
+
+def _document(option: Option) -> dict[str, Any]:
+    changes = [{"kind": change.kind, "message": change.message, "numbers": change.numbers} for change in option.changes]
+    return {"message": option.message, "changes": changes}

@@ -1,0 +1,128 @@
+"""What would start a waiting job at the next decision: changes that are tried on branches of the present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from libs.forecast.branch import Branch, without_collection
+from libs.forecast.changes import Change, Kind, later
+from libs.forecast.remedies import Way, remedy, waits_for_time
+
+MOST_CHANGES = 12
+"""A longer list helps nothing that reads it."""
+WAYS = tuple(Way)
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes after which the job starts at the next decision, in the order in which they happen."""
+
+    way: Way
+    changes: tuple[Change, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Smaller is less: the number of changes, and of the GPUs that jobs give back or servers bring."""
+        moved = (change.numbers.get("gpus", 0) for change in self.changes if change.kind in (Kind.END, Kind.SERVER))
+        return len(self.changes), sum(gpus for gpus in moved if isinstance(gpus, int))
+
+    @property
+    def message(self) -> str:
+        """In words: `job-1 ends, and frees 4 GPUs (n1:0-3); its priority is 6`."""
+        return "; ".join(change.message for change in self.changes)
+
+
+def endless() -> bool:
+    """For a search that takes the time that it takes."""
+    return False
+
+
+def options(
+    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way] = WAYS, is_over: Callable[[], bool] = endless
+) -> list[Option]:
+    """What would start the job, the smallest change first.
+
+    Args:
+        branched: makes a branch of the present.
+        ways: which kinds of changes are looked for, in this order.
+        is_over: asked before each change; when it is, what was found so far is all.
+    """
+    with without_collection():
+        found = _found(branched, job_id, ways, is_over)
+    return sorted(_no_more_than_needed(found), key=lambda option: option.size)
+
+
+def _found(
+    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way], is_over: Callable[[], bool]
+) -> list[Option]:
+    """On each way what starts the job."""
+    found: list[Option] = []
+    branch = branched()
+    for way in ways:
+        if is_over():
+            break
+        if not branch.is_untouched:
+            branch.close()
+            branch = branched()
+        changes = _tried(way, branch, job_id, is_over)
+        if changes is not None:
+            found.append(Option(way=way, changes=tuple(changes)))
+    branch.close()
+    return found
+
+
+def _no_more_than_needed(found: list[Option]) -> list[Option]:
+    """Without those that are others and more, or the same."""
+    said = [frozenset(change.message for change in option.changes) for option in found]
+    return [
+        option
+        for number, option in enumerate(found)
+        if not any(
+            other < said[number] or (other == said[number] and before < number) for before, other in enumerate(said)
+        )
+    ]
+
+
+def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -> list[Change] | None:
+    """The changes on one way, as far as they start the job; None: they do not."""
+    made: list[Change] = []
+    now_s = branch.now_s
+    while len(made) < MOST_CHANGES and not is_over():
+        change = _next(way, branch, job_id, made)
+        if change is None:
+            return None
+        made.append(change)
+        apply(branch, change)
+        if (change.starts or job_id) in branch.started:
+            return _joined(made, now_s)
+    return None
+
+
+def _next(way: Way, branch: Branch, job_id: str, made: Sequence[Change]) -> Change | None:
+    if way is not Way.WAIT:
+        return remedy(way, branch.present(job_id), job_id, list(made), branch.now_s)
+    if not made and not waits_for_time(branch.present(job_id), job_id):
+        return None
+    due = branch.next_timer
+    return later(due[0], max(0.0, due[0] - branch.now_s)) if due is not None else None
+
+
+def _joined(made: list[Change], now_s: float) -> list[Change]:
+    """Times that follow each other are one."""
+    return [
+        later(change.until_s, change.until_s - now_s) if change.until_s is not None else change
+        for change, after in zip(made, [*made[1:], None], strict=True)
+        if change.until_s is None or after is None or after.until_s is None
+    ]
+
+
+def apply(branch: Branch, change: Change) -> None:
+    """The change happens on the branch."""
+    if change.until_s is not None:
+        due = branch.next_timer
+        while due is not None and due[0] <= change.until_s:
+            branch.fire(*due)
+            due = branch.next_timer
+    for event in change.events:
+        branch.feed(change.said_by, event)

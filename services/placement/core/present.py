@@ -1,0 +1,89 @@
+"""What placement knows of the present, for readers that ask what would start a job (`libs/forecast/`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+
+from libs.kernel.present import Present, PresentJob, PresentNode
+from libs.policies.policy import Kind
+from libs.policies.table import POLICIES
+from services.placement.core.cell import Cell
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.jobs import ACTIVE, Job, Phase
+from services.placement.core.lifecycle.placing import behind_in
+from services.placement.core.sharing.rates import configuration_of
+
+
+def present(cell: Cell, job_id: str, now_s: float) -> Present:
+    """The job, those that have a place, the nodes and the settings."""
+    waiting = [job.priority for job in cell.jobs.values() if not job.gang]
+    return Present(
+        jobs={
+            each.job_id: _job(cell, each, now_s)
+            for each in cell.jobs.values()
+            if each.gang or not job_id or each.job_id == job_id
+        },
+        top_priority=max(waiting, default=0),
+        ahead_for_gpus=sum(bisect_left(orders, cell.jobs[job_id].order) for orders in cell.queue.values())
+        if job_id in cell.jobs
+        else 0,
+        nodes={node.node_id: _node(node) for node in cell.nodes.values()},
+        settings=msgspec.to_builtins(cell.settings),
+        policy=cell.policy,
+        keeps_gpus=POLICIES[cell.policy].kind == Kind.ORDER,
+    )
+
+
+def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
+    live = job.live_nodes() if job.gang else []
+    ends = job.phase is ACTIVE and (job.stopping or job.leaving is not None)
+    runs = bool(live) and job.stays and job.move is None and len(job.tasks.started) == len(job.gang)
+    return PresentJob(
+        job_id=job.job_id,
+        spec=job.spec,
+        order=job.order,
+        priority=job.priority,
+        attempt=job.attempt,
+        gang=job.gang,
+        is_placed=job.stays,
+        may_end=live if runs and not job.tasks.still else [],
+        leaving=live if ends else [],
+        cause=job.wait_code.partition(":")[0],
+        behind=behind_in(job.wait_code),
+        held=job.held,
+        queued=job.phase is Phase.QUEUED,
+        stated_s=_stated_s(cell, job, now_s),
+        since_s=job.since_s if job.gang else job.queued_since_s,
+    )
+
+
+def _stated_s(cell: Cell, job: Job, now_s: float) -> float | None:
+    """What is left of its steps, at the rate that is known of it."""
+    spec = job.spec
+    if spec.total_steps is None:
+        return None
+    known = spec.throughputs or cell.known.rates.get(configuration_of(job)) or job.profile.rates
+    here = known.get(job.gpu_type, 0.0) if job.gang else 0.0
+    rate = here or max((rate for gpu_type, rate in known.items() if spec.gpus.accepts(gpu_type)), default=0.0)
+    if rate <= 0:
+        return None
+    account = job.account
+    running_s = now_s - account.charged_s if job.stays and account.steps_per_s else 0.0
+    return max(0.0, spec.total_steps - account.steps_done - running_s * account.steps_per_s) / rate
+
+
+def _node(node: Node) -> PresentNode:
+    return PresentNode(
+        node_id=node.node_id,
+        rack=node.rack,
+        gpu_types=[gpu.gpu_type for gpu in node.gpus],
+        gpu_memory_bytes=max((gpu.memory_bytes for gpu in node.gpus), default=0),
+        cpus=node.cpus,
+        memory_bytes=node.memory_bytes,
+        features=node.features,
+        present=node.present,
+        draining=node.draining,
+        free={gpu_type: len(free) for gpu_type in node.healthy if (free := node.free(gpu_type))},
+    )

@@ -1,0 +1,89 @@
+"""What quota knows of the present, for readers that ask what would start a job (`libs/forecast/`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from libs.contracts.gateway import ANY_TYPE, TenantConfigured
+from libs.contracts.jobs import JobClass
+from libs.kernel.present import Present, PresentLength, PresentLimit
+from services.quota.core import shares
+from services.quota.core.estimating import RESIDUAL_LIFE, Expected, rest_of
+from services.quota.core.nouns import Claim, Tenant
+from services.quota.core.state import State
+
+TIME_LIMIT = "time_limit"
+UNKNOWN = Expected(float("inf"), "")
+
+
+def present(state: State, job_id: str, now_s: float) -> Present:
+    """Tenants, how long jobs run, and which limits hold the job up."""
+    claim = state.claims.get(job_id)
+    waits = claim is not None and not (claim.granted or claim.guest or claim.job_class is JobClass.OPPORTUNISTIC)
+    return Present(
+        tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
+        lengths={each: _length(state, of_each, now_s) for each, of_each in state.claims.items()},
+        limits={job_id: list(_limits(state, job_id, claim))} if claim is not None and waits else {},
+        ahead_for_quota=_ahead(state, job_id, claim) if claim is not None and waits else 0,
+        borrowers=_borrowers(state),
+        retries_s=dict(state.backing_off),
+    )
+
+
+def _configured(name: str, tenant: Tenant) -> TenantConfigured:
+    return TenantConfigured(
+        tenant=name,
+        gpu_limit=tenant.limit_gpus,
+        requested_by="",
+        weight=tenant.weight,
+        parent=tenant.parent,
+        guarantees=dict(tenant.guarantees),
+        limits=dict(tenant.limits),
+        per_user=dict(tenant.per_user),
+        lend=tenant.lends,
+        borrow=tenant.borrows,
+    )
+
+
+def _length(state: State, claim: Claim, now_s: float) -> PresentLength:
+    """Of an attempt with GPUs the rest, as the estimate of guests has it; of one that waits all of it."""
+    tenant = state.tenants[claim.tenant] if claim.tenant in state.tenants else Tenant()
+    found = rest_of(claim, tenant, now_s) if claim.run is not None else _whole(claim, tenant)
+    return PresentLength(in_s=found.in_s, basis=found.basis)
+
+
+def _whole(claim: Claim, tenant: Tenant) -> Expected:
+    if claim.time_limit_s is not None:
+        return Expected(claim.time_limit_s, TIME_LIMIT)
+    if tenant.ran_s:
+        return Expected(sum(tenant.ran_s) / len(tenant.ran_s), RESIDUAL_LIFE)
+    return UNKNOWN
+
+
+def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:
+    """The limits of its tenant and of those above it that leave no room for the job behind those that go before it."""
+    place, waiting = claim.turnstile(job_id), state.tenant(claim.tenant).waiting
+    ahead = [state.claims[each] for *_, each in waiting[: bisect_left(waiting, place)]]
+    for name in shares.chain(state, claim.tenant):
+        tenant, names = state.tenant(name), shares.below(state, name)
+        limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
+        for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
+            before = sum(each.gpus for each in ahead if not user or each.user == user)
+            for key, limit_gpus in most.items():
+                needed = shares.used(state, names, key, user) + before + claim.gpus
+                if needed > limit_gpus and (key == ANY_TYPE or key in shares.types_for(state, claim)):
+                    yield PresentLimit(tenant=name, of=key, user=user, needed_gpus=needed)
+
+
+def _ahead(state: State, job_id: str, claim: Claim) -> int:
+    """Of its own tenant; where guarantees are in force, of all tenants."""
+    tenants = state.tenants.values() if state.has_guarantees else [state.tenant(claim.tenant)]
+    return sum(bisect_left(tenant.waiting, claim.turnstile(job_id)) for tenant in tenants)
+
+
+def _borrowers(state: State) -> list[str]:
+    """The latest first."""
+    borrowing = ((job_id, claim) for job_id, claim in state.claims.items() if claim.granted and not claim.guarantee_of)
+    found = [(claim.placed_s or 0.0, job_id) for job_id, claim in borrowing]
+    return [job_id for _, job_id in sorted(found, reverse=True)]

@@ -1,0 +1,157 @@
+"""How long `why` takes to say what would start a job, and how far the starts that it expects are off.
+
+    python -m tests.bench.why [--jobs 2000] [--questions 12] [--arrivals 400]
+
+Answers are measured at a gateway that follows the log of a cell with so many waiting jobs, over HTTP without a socket.
+Starts are foreseen in a cell that is used at about its capacity, forty times while jobs arrive, for five waiting jobs
+each, and compared with the simulation's. What jobs arrive later is not known to an expectation, nor are lengths of jobs
+where the users do not state their steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from libs.bus import codec
+from libs.contracts.gateway import PolicyChanged
+from libs.contracts.read_models import JobState
+from libs.forecast.branch import Branch
+from libs.forecast.errors import Track
+from libs.forecast.expected import expected_start
+from libs.sim.simulation import Simulation
+from libs.testing.builders import OPERATOR, Scenario, Spec
+from services.roster import SERVICES
+from tests.bench.report import Report
+from tests.integration.gateway_cell import memory_bus, running_cell
+
+LIMIT_MS = 200.0
+WIDTHS = (1, 1, 1, 2, 4, 8, 16)
+POLICIES = ("backfill", "philly", "max_min_fairness", "gandiva")
+
+
+def full(policy: str, waiting: int) -> Simulation:
+    """512 GPUs in use, and so many jobs that wait."""
+    luck = random.Random(1)
+    scenario = Scenario().servers(8, v100=512).plan(0.0, PolicyChanged(policy=policy, requested_by=OPERATOR))
+    for number in range(waiting + 110):
+        spec = Spec("resnet").gpus(luck.choice(WIDTHS)).tenant(luck.choice("abcd")).runs(luck.uniform(1e3, 2e4))
+        scenario.job(f"job-{number:05}", at=1.0 + number * 0.01, spec=spec)
+    simulation = scenario.build(SERVICES)
+    while simulation.now_s < 60.0 and simulation.advance():
+        pass
+    simulation.dispatcher.settle()
+    return simulation
+
+
+def waiting(simulation: Simulation) -> list[str]:
+    lives = simulation.lives.jobs.values()
+    return [life.job_id for life in lives if life.state is JobState.QUEUED and not life.books.is_placed]
+
+
+async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[str, Any]:
+    """How long the gateway takes."""
+    simulation, bus = full(policy, jobs), await memory_bus()
+    await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
+    asked = waiting(simulation)
+    took_ms: list[float] = []
+    found, complete = 0, 0
+    async with running_cell(folder, bus=bus, now=lambda: simulation.now_s) as cell:
+        await cell.get("/v1/jobs")
+        while (await cell.client.get(f"/v1/jobs/{asked[0]}/forecast")).status_code != 200:
+            await asyncio.sleep(0.5)
+        for job_id in asked[:: max(1, len(asked) // questions)]:
+            began_s = time.perf_counter()
+            answer = await cell.client.get(f"/v1/jobs/{job_id}/forecast")
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+            assert answer.status_code == 200, answer.text
+            found += bool(answer.json()["options"])
+            complete += answer.json()["is_complete"]
+    return {
+        "waiting": len(asked),
+        "questions": len(took_ms),
+        "with_options": found,
+        "complete": complete,
+        "median_ms": round(median(took_ms), 1),
+        "p90_ms": round(quantiles(took_ms, n=10)[-1], 1),
+        "within_limit": median(took_ms) < LIMIT_MS,
+    }
+
+
+def busy(policy: str, arrivals: int, *, stated: bool) -> tuple[Simulation, float]:
+    """64 GPUs and about as much work as they can do; `stated`: users say how many steps their jobs have."""
+    luck = random.Random(2)
+    scenario = Scenario().servers(8, v100=64).options(profile_every_s=300.0)
+    scenario.plan(0.0, PolicyChanged(policy=policy, requested_by=OPERATOR))
+    at_s = 0.0
+    for number in range(arrivals):
+        runs_s = luck.lognormvariate(7.5, 1.0)
+        spec = Spec("resnet").gpus(luck.choice(WIDTHS)).tenant(luck.choice("abcd")).runs(runs_s)
+        at_s += luck.expovariate(1 / 150)
+        if stated:
+            spec.with_(total_steps=runs_s, throughputs={"v100": 1.0})
+        scenario.job(f"job-{number:05}", at=at_s, spec=spec)
+    return scenario.build(SERVICES), at_s
+
+
+def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
+    """How far expected starts are off, in parts of the wait that came."""
+    simulation, until_s = busy(policy, arrivals, stated=stated)
+    luck, track, next_s, took_ms = random.Random(3), Track(), 3600.0, list[float]()
+    foreseen, unknown = 0, 0
+    while simulation.advance():
+        if not next_s <= simulation.now_s < until_s:
+            continue
+        next_s = simulation.now_s + until_s / 40
+        simulation.dispatcher.settle()
+        asked = waiting(simulation)
+        for job_id in luck.sample(asked, min(5, len(asked))):
+            began_s = time.process_time()
+            expected = expected_start(Branch(simulation.replicas, simulation.now_s), job_id)
+            took_ms.append((time.process_time() - began_s) * 1000)
+            foreseen += 1
+            if expected.at_s is None:
+                unknown += 1
+            else:
+                track.said(job_id, simulation.now_s, expected.at_s)
+    for job_id, outcome in simulation.outcomes.items():
+        if outcome.first_start_s is not None:
+            track.started(job_id, outcome.first_start_s)
+    errors = track.errors
+    return {
+        "foreseen": foreseen,
+        "not_expected_to_start": unknown,
+        "median_error": None if errors.median_ratio is None else round(errors.median_ratio, 3),
+        "p90_error": None if errors.p90_ratio is None else round(errors.p90_ratio, 3),
+        "cpu_ms": round(median(took_ms), 1) if took_ms else None,
+        "within_limit": not stated or (errors.median_ratio or 0.0) < 0.2,
+    }
+
+
+def main() -> None:
+    """Measure and write the results."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--questions", type=int, default=12)
+    parser.add_argument("--arrivals", type=int, default=400)
+    arguments = parser.parse_args()
+    report = Report("why", "What would start a job, and when it is expected to start")
+    for policy in POLICIES:
+        with tempfile.TemporaryDirectory() as folder:
+            found = asyncio.run(answers(policy, arguments.jobs, arguments.questions, Path(folder)))
+        report.row(f"answer under {policy}", **found)
+    for stated in (True, False):
+        for policy in POLICIES:
+            known = "steps stated" if stated else "steps not stated"
+            report.row(f"expected start under {policy}, {known}", **starts(policy, arguments.arrivals, stated=stated))
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
