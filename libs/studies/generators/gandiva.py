@@ -2,7 +2,8 @@
 
 `mixed` is section 6.3's: the eight jobs of table 1, drawn in three groups by how busy they keep a GPU, 30 to 45 minutes
 of GPU time each, arriving evenly over two hours. `trace` stands for section 6.4's: the ten models of table 2 in the
-paper's parts, with run times distributed as in the public Philly trace; `trace-even` has exponential ones instead.
+paper's parts, with run times distributed as in the public Philly trace; `trace-even` has exponential ones instead,
+`trace-same` equal ones.
 
 What the paper does not print is an assumption: that P100 and P40 are equally fast, the rates of table 2's models, how
 wide the trace's jobs are, what gangs keep of their speed on several servers, and what two different models keep beside
@@ -103,8 +104,16 @@ def philly_s(part: float) -> float:
     return PHILLY_QUANTILES[-1][1]
 
 
+MEAN_S = 3600.0
+"""Of the run times that are not the public trace's."""
+
+
 def _even_work(model: Model, width: int, luck: random.Random) -> float:
-    return luck.expovariate(1 / 3600.0)
+    return luck.expovariate(1 / MEAN_S)
+
+
+def _same_work(model: Model, width: int, luck: random.Random) -> float:
+    return MEAN_S
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,7 @@ KINDS = {
     "mixed": Kind(TABLE_1, _table_1_work),
     "trace": Kind(TABLE_2, _philly_work),
     "trace-even": Kind(TABLE_2, _even_work),
+    "trace-same": Kind(TABLE_2, _same_work),
 }
 UTILISATIONS = {model.name: model.utilisation for model in TABLE_1}
 

@@ -90,7 +90,7 @@ class GandivaPlan:
                     "keep_intervals": True,
                     **packing,
                 }
-            case "trace" | "trace-even":
+            case "trace" | "trace-even" | "trace-same":
                 return {"workload": self._trace(arm.workload), "cluster": halves(self.size.trace_gpus)}
             case "figure9":
                 return {"workload": Figure9Workload(), "cluster": "p100=4"}
