@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from libs.contracts.gateway import ANY_TYPE
 from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.words import counted
@@ -47,7 +49,7 @@ def exceeds(claim: Claim, blocked: Blocked) -> Reason:
         code=PendingReason.EXCEEDS_QUOTA,
         message=(
             f"{limited} uses {blocked.used_gpus} of at most {counted(blocked.limit_gpus, 'GPU')}{_of(blocked.of)}; "
-            f"this job asks for {claim.gpus}"
+            f"the job asks for {claim.gpus}"
         ),
         numbers={"used_gpus": blocked.used_gpus, "limit_gpus": blocked.limit_gpus, "gpus": claim.gpus},
     )
@@ -79,21 +81,28 @@ def lent_out(state: State, claim: Claim) -> Reason:
     """Its tenant's guarantee is in use, and so is the rest."""
     tenant = state.tenant(claim.tenant)
     if not tenant.borrows:
-        message = f"the guarantee of tenant {claim.tenant} is in use, and it does not borrow; this job asks for"
+        message = (
+            f"the guarantee of tenant {claim.tenant} is in use, and it does not borrow; the job asks for {claim.gpus}"
+        )
     else:
         message = (
             f"tenant {claim.tenant} has {tenant.guaranteed_gpus} GPUs within guarantees and has borrowed "
-            f"{tenant.borrowed_gpus}; others use the rest; this job asks for"
+            f"{tenant.borrowed_gpus}; of the rest too few are free for the {claim.gpus} that the job asks for"
         )
     return Reason(
         code=PendingReason.FAIR_SHARE,
-        message=f"{message} {claim.gpus}",
+        message=message,
         numbers={
             "guaranteed_gpus": tenant.guaranteed_gpus,
             "borrowed_gpus": tenant.borrowed_gpus,
             "gpus": claim.gpus,
         },
     )
+
+
+def behind(first: str, reason: Reason) -> Reason:
+    """The job that goes first in its tenant waits for this reason."""
+    return msgspec.structs.replace(reason, message=f"behind {first} of its tenant: {reason.message}")
 
 
 def _of(gpu_type: str) -> str:

@@ -196,17 +196,26 @@ class Round:
             claim = self._state.claims[job_id]
             if claim.granted or claim.guest:
                 continue
-            verdict = self._verdicts.get(job_id) or self._ahead_of(claim)
-            reason = self._why(claim, verdict, leaving)
+            share, reason = self._told(job_id, claim, leaving)
             if reason.code != claim.told:
-                deferred = QuotaDeferred(job_id=job_id, attempt=claim.attempt, reason=reason, share=verdict.share)
-                self._turn.emit(deferred)
+                self._turn.emit(QuotaDeferred(job_id=job_id, attempt=claim.attempt, reason=reason, share=share))
 
-    def _ahead_of(self, claim: Claim) -> Verdict:
-        """Why the last job of the tenant that was looked at waits: it holds the others up."""
+    def _told(self, job_id: str, claim: Claim, leaving: Sequence[str]) -> tuple[str, Reason]:
+        """From which share the job would be, and why it waits: one that was not reached, as the one before it."""
+        state, verdict = self._state, self._verdicts.get(job_id)
+        if verdict is not None:
+            return verdict.share, self._why(claim, verdict, leaving)
+        first = self._ahead_of(claim)
+        if first is None:
+            return BORROWED, because.lent_out(state, claim)
+        verdict = self._verdicts[first]
+        return verdict.share, because.behind(first, self._why(state.claims[first], verdict, leaving))
+
+    def _ahead_of(self, claim: Claim) -> str | None:
+        """The last job of the tenant that was looked at and waits: it holds the others up."""
         waiting = self._state.tenant(claim.tenant).waiting
-        found = (self._verdicts[job_id] for _, _, job_id in reversed(waiting) if job_id in self._verdicts)
-        return next((verdict for verdict in found if not verdict.may_be_passed), Verdict(BORROWED))
+        found = (job_id for _, _, job_id in reversed(waiting) if job_id in self._verdicts)
+        return next((job_id for job_id in found if not self._verdicts[job_id].may_be_passed), None)
 
     def _why(self, claim: Claim, verdict: Verdict, leaving: Sequence[str]) -> Reason:
         if verdict.blocked is not None:

@@ -65,8 +65,8 @@ def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:
     """The limits of its tenant and of those above it that leave no room for the job behind those that go before it."""
     place, waiting = claim.turnstile(job_id), state.tenant(claim.tenant).waiting
     ahead = [state.claims[each] for *_, each in waiting[: bisect_left(waiting, place)]]
-    for name in shares.chain(state, claim.tenant):
-        tenant, names = state.tenant(name), shares.below(state, name)
+    for name in state.tree.chain(claim.tenant):
+        tenant, names = state.tenant(name), state.tree.below(name)
         limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
         for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
             before = sum(each.gpus for each in ahead if not user or each.user == user)

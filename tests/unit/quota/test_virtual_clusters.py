@@ -238,6 +238,15 @@ def test_a_gang_that_would_not_fit_anyway_is_passed():
     assert only(case.submit("small", 1, "a"), QuotaGranted).share == "borrowed"
 
 
+def test_a_job_that_waits_behind_another_of_its_tenant_names_it():
+    case = Clusters(8, a=4, b=2)
+    case.submit("own", 4, "a")
+    first = only(case.submit("gang", 5, "a"), QuotaDeferred).reason
+    assert first.message.endswith("of the rest too few are free for the 5 that the job asks for")
+    behind = only(case.submit("small", 1, "a"), QuotaDeferred).reason
+    assert (behind.code, behind.message) == (first.code, f"behind gang of its tenant: {first.message}")
+
+
 def test_what_is_not_lent_stays_free():
     case = Clusters(8, a=4, b=0)
     case.tenant("a", guarantees={"v100": 4}, lend=False)
