@@ -55,7 +55,9 @@ class Watch:
         self._limits: dict[str, dict[int, int]] = {}
         self._pages: dict[Path, GpuPage] = {}
         self._closed_since_s: dict[int, float] = {}
-        self.samples, self.most_allowed, self.worst = 0, 0, {}
+        self.samples = self.most_allowed = 0
+        self.worst: dict[str, Said] = {}
+        """What was said when most was allowed."""
         self.most_closed_s = 0.0
         """The longest time for which a process that had died kept gates closed."""
 
