@@ -76,6 +76,9 @@ bench: setup ## all benchmarks; results under tests/bench/results
 	$(BIN)/python -m tests.bench.starts
 	$(BIN)/python -m tests.bench.classifier
 	$(BIN)/python -m tests.bench.guests
+	$(BIN)/python -m tests.bench.antman pairs
+	$(BIN)/python -m tests.bench.antman table2
+	$(BIN)/python -m tests.bench.antman trading
 
 failures: setup ## run the corpus of failing programs (about 5 minutes) and judge what is said of them
 	mkdir -p $(dir $(FAILURES))

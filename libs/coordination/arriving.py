@@ -15,25 +15,27 @@ STABLE_SAMPLES = 5
 def look(state: Coordination, readings: Readings, now_s: float) -> None:
     """Take in what is seen: tasks that came and left, changes that they have applied, and their peaks."""
     state.readings, state.at_s = readings, now_s
-    seen = {reading.task: reading for reading in readings.tasks}
-    roles = {task: occupant.guest for task, occupant in state.occupants.items()}
+    roles = {task: occupant.seen.guest for task, occupant in state.occupants.items()}
     state.occupants = {
-        task: _looked_at(state.occupants.get(task), reading, now_s, state.settings.peak_s)
-        for task, reading in seen.items()
+        (task := reading.task): _looked_at(state.occupants.get(task), reading, now_s, state.settings.peak_s)
+        for reading in readings.tasks
     }
-    if {task: occupant.guest for task, occupant in state.occupants.items()} != roles:
+    if {task: occupant.seen.guest for task, occupant in state.occupants.items()} != roles:
         _begin_anew(state, roles, now_s)
     _settle(state, now_s)
 
 
 def owner_of(state: Coordination) -> Occupant | None:
     """The owner; of several, one of which leaves, the first one."""
-    return next((each for each in state.occupants.values() if not each.guest), None)
+    for each in state.occupants.values():
+        if not each.seen.guest:
+            return each
+    return None
 
 
 def guests_of(state: Coordination) -> list[Occupant]:
     """The guests, in the order of their coming."""
-    return [each for each in state.occupants.values() if each.guest]
+    return [each for each in state.occupants.values() if each.seen.guest]
 
 
 def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, peak_s: float) -> Occupant:

@@ -35,7 +35,7 @@ def begun(owner: TaskReading) -> Ledger:
 def scatter(samples: Sequence[float]) -> float:
     """Median absolute deviation by median; samples of zero seconds do not scatter."""
     middle = median(samples)
-    return median(abs(each - middle) for each in samples) / middle if middle > 0 else 0.0
+    return median([abs(each - middle) for each in samples]) / middle if middle > 0 else 0.0
 
 
 def is_stable(ledger: Ledger, numbers: Settings) -> bool:

@@ -21,8 +21,10 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
         return 0
     if not occupant.seen.limited:
         return max(occupant.seen.peak_bytes, occupant.seen.device_bytes)
-    limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
-    return max(in_bytes(limit, capacity_bytes) for limit in limits)
+    most = in_bytes(occupant.confirmed_bytes, capacity_bytes)
+    for told in occupant.unconfirmed:
+        most = max(most, in_bytes(told.limit_bytes, capacity_bytes))
+    return most
 
 
 def has_to_shrink(occupant: Occupant) -> bool:
@@ -30,8 +32,10 @@ def has_to_shrink(occupant: Occupant) -> bool:
     if not occupant.seen.limited:
         return False
     newest = occupant.limit_bytes
-    limits = [occupant.confirmed_bytes, *(told.limit_bytes for told in occupant.unconfirmed)]
-    return newest is not None and any(limit is None or limit > newest for limit in limits)
+    if newest is None:
+        return False
+    limits = [occupant.confirmed_bytes, *[told.limit_bytes for told in occupant.unconfirmed]]
+    return any(limit is None or limit > newest for limit in limits)
 
 
 def in_bytes(limit_bytes: int | None, capacity_bytes: int) -> int:
@@ -56,10 +60,13 @@ def _shrinks(state: Coordination, occupant: Occupant, target: Target) -> bool:
 
 def _grow(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
     actions: list[AnyAction] = []
-    for occupant in _owner_first(state):
+    changing = [
+        occupant
+        for task, occupant in state.occupants.items()
+        if occupant.admitted and targets[task].limit_bytes != occupant.limit_bytes
+    ]
+    for occupant in _owner_first(changing):
         target = targets[occupant.task]
-        if not occupant.admitted or target.limit_bytes == occupant.limit_bytes:
-            continue
         limit = _within(state, occupant, target.limit_bytes)
         if _is_worth_it(state, occupant, target, limit):
             actions.append(_tell(occupant, target, limit, now_s))
@@ -68,9 +75,10 @@ def _grow(state: Coordination, targets: Mapping[str, Target], now_s: float) -> l
 
 def _admit(state: Coordination, targets: Mapping[str, Target], now_s: float) -> list[AnyAction]:
     actions: list[AnyAction] = []
-    for occupant in _owner_first(state):
+    waiting = [each for each in state.occupants.values() if not (each.admitted or each.seen.begun)]
+    for occupant in _owner_first(waiting):
         target = targets[occupant.task]
-        if occupant.admitted or occupant.seen.begun or not _may_begin(state, occupant, target):
+        if not _may_begin(state, occupant, target):
             continue
         limit = _within(state, occupant, target.limit_bytes)
         actions.append(_tell(occupant, target, limit, now_s))
@@ -116,8 +124,8 @@ def _tell(occupant: Occupant, target: Target, limit_bytes: int | None, now_s: fl
     return SetLimit(task=occupant.task, limit_bytes=limit_bytes, change=occupant.change)
 
 
-def _owner_first(state: Coordination) -> list[Occupant]:
-    return sorted(state.occupants.values(), key=lambda occupant: occupant.guest)
+def _owner_first(occupants: list[Occupant]) -> list[Occupant]:
+    return sorted(occupants, key=lambda occupant: occupant.guest)
 
 
 def _room(state: Coordination) -> int:

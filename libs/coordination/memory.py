@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from libs.coordination.arriving import guests_of, owner_of
 from libs.coordination.readings import Readings
@@ -25,8 +26,7 @@ class Cause:
     BOUNDED = "BoundedByOperator"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a task's limit is to be."""
 
     limit_bytes: int | None

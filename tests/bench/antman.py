@@ -1,6 +1,8 @@
 """The paper's experiments that are run live (AntMan, OSDI'20, section 5).
 
 python -m tests.bench.antman pairs [--pairs N] [--blocks N] [--block-s S] [--seed N]
+python -m tests.bench.antman table2 [--runs N] [--minute-s S] [--ways WAY ...]
+python -m tests.bench.antman trading [--trials N] [--alike-trials N] [--window-s S]
 """
 
 from __future__ import annotations
@@ -8,9 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.bench import _pairs
+from tests.bench import _pairs, _table2, _trading
 
-EXPERIMENTS = {"pairs": _pairs}
+EXPERIMENTS = {"pairs": _pairs, "table2": _table2, "trading": _trading}
 """{name: a module with `add_options` and `run`}; `run` returns whether all is within its limits."""
 
 

@@ -16,7 +16,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +41,27 @@ SETTLED = 25
 EXAMPLES, EXAMPLE_S, SPACING_MOST_S = ("mlp", "cnn", "autoencoder", "lstm", "transformer"), 5.0, 0.010
 
 
+@dataclass
+class Alone:
+    """What the owner does while the guest stands still; what its process waits for the CPU is none of its time."""
+
+    run_s: float = 0.0
+    """CPU time of its thread: of its computing, its loader and its harness."""
+    on_gpu_s: float = 0.0
+    """Time without what other processes have kept it from the CPU."""
+    minibatches: int = 0
+
+    @asynccontextmanager
+    async def measured(self, gpu: SharedCpu) -> AsyncIterator[None]:
+        """Add what it does meanwhile."""
+        before, began_s, done = CpuTime.of(gpu.pids[OWNER]), time.monotonic(), gpu.done(OWNER)
+        yield
+        had = CpuTime.of(gpu.pids[OWNER]).since(before)
+        self.run_s += had.run_s
+        self.on_gpu_s += time.monotonic() - began_s - had.ready_s
+        self.minibatches += gpu.done(OWNER) - done
+
+
 async def block(gpu: SharedCpu, seconds: float) -> tuple[list[Minibatch], float]:
     """The owner's mini-batches of so long from now on, and the guest's rate."""
     began_s = time.monotonic()
@@ -57,7 +80,7 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
     if not rounds:
         return
     alone_rates: list[float] = []
-    alone_all: list[Minibatch] = []
+    alone_all = Alone()
     ratios: dict[str, list[float]] = {"free": [], "in gaps": [], "coordinated": []}
     taken: dict[str, list[float]] = {mode: [] for mode in ratios}
     rates: dict[str, list[float]] = {mode: [] for mode in ratios}
@@ -67,8 +90,8 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
             await gpu.be(GUEST, "owner" if mode == "free" else "guest")
             await gpu.minibatches(OWNER, SETTLED)
             with gpu.stopped(GUEST):
-                alone, _ = await block(gpu, block_s)
-            alone_all += alone
+                async with alone_all.measured(gpu):
+                    alone, _ = await block(gpu, block_s)
             await gpu.bound(GUEST, None if mode == "coordinated" else 0.0)
             found, rate = await block(gpu, block_s)
             ratios[mode].append(length_s(found) / length_s(alone) - 1.0)
@@ -93,16 +116,19 @@ async def tell_interference(gpu: SharedCpu, say: Report, rounds: int, block_s: f
     tell_simulated(say, alone_all, guest_alone, live_owner=1.0 / (1.0 + by), live_guest=at)
 
 
-def tell_simulated(
-    say: Report, alone: Sequence[Minibatch], guest_per_s: float, *, live_owner: float, live_guest: float
-) -> None:
-    """What simulated coordination makes of such a pair: speeds, each a part of the speed alone."""
-    busy = sum(each.own_s for each in alone) / sum(each.took_s for each in alone)
-    owner = Demand(minibatch_s=length_s(alone), busy_ratio=min(1.0, busy), memory_bytes=GIB)
+def tell_simulated(say: Report, alone: Alone, guest_per_s: float, *, live_owner: float, live_guest: float) -> None:
+    """What simulated coordination makes of such a pair: speeds, each a part of the speed alone.
+
+    The owner is as busy as its thread is: its loader and its harness take a millisecond of each gap. Live speeds are of
+    wall time, and where other processes use the CPU a guest has less of the gaps than that: the row says nothing then.
+    """
+    minibatch_s, busy = alone.on_gpu_s / alone.minibatches, alone.run_s / alone.on_gpu_s
+    owner = Demand(minibatch_s=minibatch_s, busy_ratio=min(1.0, busy), memory_bytes=GIB)
     guest = Demand(minibatch_s=1.0 / guest_per_s, busy_ratio=1.0, memory_bytes=GIB)
     settled = coordinated(CAPACITY_BYTES, owner, (guest,), News.GUEST)[-1]
     say.row(
         "the coordinated pair, live and simulated",
+        owner_busy=round(busy, 3),
         owner_live=round(live_owner, 3),
         owner_simulated=round(settled.owner, 3),
         guest_live=round(live_guest, 3),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from torch_agent.harness.control import current_allowance
 from torch_agent.harness.page import PageReading
@@ -46,9 +46,9 @@ class Minibatch:
 class SharedCpu:
     """One virtual GPU with a CPU. Use as an async context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpu_memory_bytes: int = 0) -> None:
         environment = {"SANJAYA_PIN_VIRTUAL_GPUS": "1"}
-        self.case = AgentCase(folder, virtual_gpus=1, environment=environment)
+        self.case = AgentCase(folder, virtual_gpus=1, gpu_memory_bytes=gpu_memory_bytes, environment=environment)
         self.folder = folder / "lines"
         self.pids: dict[str, int] = {}
 
@@ -69,10 +69,14 @@ class SharedCpu:
 
     async def run(self, name: str, command: Sequence[str], *, role: str, packed_with: Sequence[str] = ()) -> None:
         """Start any script that trains, and wait until it does."""
-        await self.case.order(launch(name, *command, role=role, packed_with=list(packed_with)))
+        await self.launched(name, command, role=role, packed_with=list(packed_with))
+        await self.minibatches(name, WARM)
+
+    async def launched(self, name: str, command: Sequence[str], **fields: Any) -> None:
+        """Start any script, and wait until its process is there; the fields are those of LaunchTask."""
+        await self.case.order(launch(name, *command, **fields))
         started = await self.case.until(JobStarted, lambda fact: fact.job_id == name)
         self.pids[name] = started.pid
-        await self.minibatches(name, WARM)
 
     async def be(self, name: str, role: str) -> None:
         """The running task has this role from now on."""

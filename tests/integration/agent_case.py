@@ -137,10 +137,10 @@ class AgentCase:
             if isinstance(fact, cls) and holds(fact):
                 return fact
 
-    async def next(self) -> Event | None:
+    async def next(self, within_s: float = FACT_WITHIN_S) -> Event | None:
         """The next fact; None when there is none in time."""
         if not self._unread:
-            messages = await self._reader.next_batch(100, FACT_WITHIN_S)
+            messages = await self._reader.next_batch(100, within_s)
             self._unread = [codec.record(message).envelope.event for message in messages]
         return self._unread.pop(0) if self._unread else None
 

@@ -173,6 +173,8 @@ class _Episode:
         self._owner = Task("owner", guest=False, demand=before or owner, begun=news is not News.OWNER)
         self._guests = [Task(f"g{place}", guest=True, demand=demand) for place, demand in enumerate(guests)]
         self._tasks = [*self._guests, self._owner]
+        self._known: dict[tuple[float, bool, tuple[str, ...]], tuple[Contended, list[float]]] = {}
+        """Of `_speeds`, while the owner asks for the same."""
 
     def stages(self) -> tuple[Stage, ...]:
         """What follows, up to where limits are settled."""
@@ -186,6 +188,7 @@ class _Episode:
         elif self._news is News.PHASE:
             self._settle()
             self._owner.change_to(self._later)
+            self._known.clear()
         return (self._settle(),)
 
     def contended(self) -> Contended:
@@ -229,11 +232,8 @@ class _Episode:
         self._quiet_s = 0.0 if changed else self._quiet_s + PERIOD_S
         present = [task for task in self._tasks if task.guest and task.begun]
         share = max((task.share for task in present if task.demand.computes), default=0.0)
-        demands = [task.demand for task in present]
-        found, speeds = Contended(0.0, 0.0), packed(demands) if not self._owner_runs else []
+        found, speeds = self._speeds(present, share)
         if self._owner_runs:
-            found = contended(self._owner.demand, competition(self._owner.demand, demands), share)
-            speeds = of_guests(self._owner.demand, demands, found.taken)
             speed = found.owner_speed * self._owner.speed_of_memory
             self._owner.advance(PERIOD_S, speed, gates_open=share > 0)
         for task, speed in zip(present, speeds, strict=True):
@@ -241,6 +241,18 @@ class _Episode:
         self._number += 1
         return found
 
+    def _speeds(self, present: Sequence[Task], share: float) -> tuple[Contended, list[float]]:
+        """What the owner and its guests have: the same as long as the same tasks run with the same share."""
+        key = (share, self._owner_runs, tuple(task.name for task in present))
+        if key not in self._known:
+            demands, owner = [task.demand for task in present], self._owner.demand
+            if self._owner_runs:
+                found = contended(owner, competition(owner, demands), share)
+                self._known[key] = found, of_guests(owner, demands, found.taken)
+            else:
+                self._known[key] = Contended(0.0, 0.0), packed(demands)
+        return self._known[key]
+
     @property
     def _owner_runs(self) -> bool:
-        return self._owner in self._tasks and self._owner.begun
+        return self._owner.begun and self._tasks is not self._guests

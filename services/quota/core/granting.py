@@ -89,9 +89,9 @@ def look_ahead(state: State, tenant_name: str, turn: Turn[State]) -> dict[str, E
     Returns:
         {job that waits on: when there is room for it}, where there may be guests.
     """
-    if not state.guests:
-        return {}
     tenant = state.tenant(tenant_name)
+    if not state.guests or not tenant.waiting:
+        return {}
     line, found = Line(state, tenant, turn.now_s), {}
     for _, _, job_id in list(tenant.waiting):
         claim = state.claims[job_id]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from libs.contracts.cluster import TaskPlacement
@@ -64,7 +64,7 @@ class Seats:
 
     def why_not(self, job: Job, node: Node, index: int) -> str | None:
         """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there."""
-        return self._closed(node, index) or self._closed_to(job, node, index)
+        return self._closed(node, index) or self._closed_to(job, node, index, _Spill(self._cell, node, job))
 
     def _closed(self, node: Node, index: int) -> str | None:
         """The same, whichever the job is: candidates have been less than M busy, and nothing is to be their owner."""
@@ -78,13 +78,13 @@ class Seats:
             return "IsBeingOffered"
         return "HasOwner" if owners and not (cell.takes_guests and node.scales_compute) else None
 
-    def _closed_to(self, job: Job, node: Node, index: int) -> str | None:
+    def _closed_to(self, job: Job, node: Node, index: int, spill: _Spill) -> str | None:
         """The same of this job: it needs a seat, and memory of the host for what guests may have to leave the GPUs."""
         cell, owners = self._cell, owners_on(self._cell, node, index)
         guests = [cell.jobs[other] for other in node.gpus[index].guests if other != job.job_id]
         if not may_share(cell, node, index, [*guests, job], owners):
             return "NoSeat"
-        return "NoHostMemory" if (owners or guests) and not _has_spill(cell, node, job) else None
+        return "NoHostMemory" if (owners or guests) and not spill.fits else None
 
     def open_on(self, job: Job, node: Node, gpu_type: str) -> list[Seat]:
         """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for."""
@@ -93,10 +93,11 @@ class Seats:
             loads = self.loads(node)
             seats = (Seat(load, i) for i, load in enumerate(loads) if self._closed(node, i) is None)
             idle = self._idle[node.node_id] = sorted(seats)
+        spill = _Spill(self._cell, node, job)
         found = [
             seat
             for seat in idle
-            if node.gpus[seat.gpu].gpu_type == gpu_type and self._closed_to(job, node, seat.gpu) is None
+            if node.gpus[seat.gpu].gpu_type == gpu_type and self._closed_to(job, node, seat.gpu, spill) is None
         ]
         return found[: rooms_for(self._cell, job).now(node, len(found))] if found else found
 
@@ -152,17 +153,23 @@ def _order(missing: int, server: Open) -> tuple[int, float, str]:
     return -len(seats), sum(seat.load for seat in seats), tie(node.node_id)
 
 
-def _has_spill(cell: Cell, node: Node, job: Job) -> bool:
-    """Whether the host has room for what its guests may have to take off the GPUs, as far as that has been measured."""
-    if not node.scales_memory:
-        return True
-    guests = dict.fromkeys(other for gpu in node.gpus for other in gpu.guests if other != job.job_id)
-    needed = sum(_spill(other, node) for other in _jobs(cell, guests)) + job.profile.memory_peak_bytes
-    return needed <= node.spill_bytes
+@dataclass(frozen=True)
+class _Spill:
+    """What guests may have to take off the GPUs of a server, with one more job among them."""
 
+    cell: Cell
+    node: Node
+    job: Job
 
-def _jobs(cell: Cell, job_ids: Iterable[str]) -> Iterator[Job]:
-    return (cell.jobs[job_id] for job_id in job_ids)
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the host has room for it, as far as it has been measured; the same on each of the server's GPUs."""
+        if not self.node.scales_memory:
+            return True
+        there = (self.cell.jobs[other] for gpu in self.node.gpus for other in gpu.guests if other != self.job.job_id)
+        guests = {guest.job_id: guest for guest in there}
+        needed = sum(_spill(guest, self.node) for guest in guests.values()) + self.job.profile.memory_peak_bytes
+        return needed <= self.node.spill_bytes
 
 
 def _spill(guest: Job, node: Node) -> int:
