@@ -104,10 +104,11 @@ class Present(msgspec.Struct, kw_only=True):
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}
+    """Of all jobs, where none is asked about."""
     limits: dict[str, list[PresentLimit]] = {}
     """{waiting job: limits that hold it up}, of the job that is asked about."""
     borrowers: list[str] = []
-    """Jobs that have borrowed their GPUs, the latest first."""
+    """Jobs that have borrowed their GPUs, the latest first; none where no tenant has a guarantee."""
     waits_for: dict[str, list[str]] = {}
     """{job that was not let through: jobs of which one must end first}."""
     quarantined: dict[str, list[str]] = {}

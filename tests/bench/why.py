@@ -152,6 +152,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = asyncio.run(answers(policy, arguments.jobs, arguments.questions, Path(folder)))
         report.row(f"answer under {policy}", **found)
+        report.write()
     for stated in (True, False):
         for policy in policies:
             known = "steps stated" if stated else "steps not stated"
