@@ -98,7 +98,6 @@ class Present(msgspec.Struct, kw_only=True):
     """Jobs that are granted quota before it, as far as they may want the same."""
     nodes: dict[str, PresentNode] = {}
     settings: dict[str, float] = {}
-    policy: str = ""
     keeps_gpus: bool = False
     """A job that has GPUs keeps them to its end, under the policy in force."""
     tenants: dict[str, TenantConfigured] = {}
