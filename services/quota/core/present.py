@@ -9,11 +9,10 @@ from libs.contracts.gateway import ANY_TYPE, TenantConfigured
 from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
-from services.quota.core.estimating import RESIDUAL_LIFE, Expected, rest_of
+from services.quota.core.estimating import RESIDUAL_LIFE, TIME_LIMIT, Expected, rest_of
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
-TIME_LIMIT = "time_limit"
 UNKNOWN = Expected(float("inf"), "")
 
 
