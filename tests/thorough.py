@@ -25,7 +25,6 @@ RESTS_ON = (
     "libs/contracts",
     "libs/coordination",
     "libs/datasets",
-    "libs/forecast",
     "libs/inspect",
     "libs/kernel",
     "libs/lifecycle",

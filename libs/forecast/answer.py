@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from libs.forecast.branch import Branch
+from libs.forecast.branch import Branch, without_collection
 from libs.forecast.errors import Errors
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, options
@@ -58,15 +58,18 @@ def forecast(
         errors: of earlier expectations.
         is_over: whether this part of the time that there is has passed.
     """
-    found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
-    is_complete = not is_over(FOR_OPTIONS)
-    branch = branched()
+    with without_collection():
+        found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
+        is_complete = not is_over(FOR_OPTIONS)
+        branch = branched()
+        now_s = branch.now_s
+        expected = expected_start(branch, job_id, steps, lambda: is_over(1.0))
     return Forecast(
         job_id=job_id,
-        now_s=branch.now_s,
+        now_s=now_s,
         options=found,
         is_complete=is_complete,
-        expected=expected_start(branch, job_id, steps, lambda: is_over(1.0)),
+        expected=expected,
         errors=errors or Errors(),
     )
 

@@ -62,6 +62,8 @@ def _found(
     for way in ways:
         if is_over():
             break
+        if way is Way.END and any(_is_by_ends_alone(option) for option in found):
+            continue
         if not branch.is_untouched:
             branch.close()
             branch = branched()
@@ -70,6 +72,11 @@ def _found(
             found.append(Option(way=way, changes=tuple(changes)))
     branch.close()
     return found
+
+
+def _is_by_ends_alone(option: Option) -> bool:
+    """Nothing goes before the job, and the way of ends would find the same."""
+    return all(change.kind is Kind.END for change in option.changes)
 
 
 def _no_more_than_needed(found: list[Option]) -> list[Option]:

@@ -98,16 +98,16 @@ class Present(msgspec.Struct, kw_only=True):
     """Jobs that are granted quota before it, as far as they may want the same."""
     nodes: dict[str, PresentNode] = {}
     settings: dict[str, float] = {}
-    policy: str = ""
     keeps_gpus: bool = False
     """A job that has GPUs keeps them to its end, under the policy in force."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}
+    """Of all jobs, where none is asked about."""
     limits: dict[str, list[PresentLimit]] = {}
     """{waiting job: limits that hold it up}, of the job that is asked about."""
     borrowers: list[str] = []
-    """Jobs that have borrowed their GPUs, the latest first."""
+    """Jobs that have borrowed their GPUs, the latest first; none where no tenant has a guarantee."""
     waits_for: dict[str, list[str]] = {}
     """{job that was not let through: jobs of which one must end first}."""
     quarantined: dict[str, list[str]] = {}

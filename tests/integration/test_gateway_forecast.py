@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from libs.bus import codec
 from libs.forecast.answer import forecast
 from libs.forecast.branch import Branch
 from libs.sim.simulation import Simulation
+from services.gateway.adapters.cores import Cores, NotFollowed
+from services.gateway.adapters.feed import Feed
 from tests.integration.gateway_cell import CONTROL, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
@@ -61,3 +66,19 @@ async def test_a_job_that_does_not_wait_has_no_forecast(tmp_path: Path) -> None:
         await cell.get("/v1/jobs")
         answer = await cell.client.get("/v1/jobs/job-3/forecast")
         assert (answer.status_code, answer.json()["detail"]) == (409, "job-3 does not wait: it is RUNNING")
+
+
+async def test_an_answer_is_given_within_its_time(tmp_path: Path) -> None:
+    simulation, bus = stopped_at(60.0), await memory_bus()
+    await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=1e-9) as cell:
+        found = await foreseen(cell, "job-6")
+    assert (found["is_complete"], found["options"]) == (False, [])
+    assert (found["expected"]["how"], found["expected"]["steps"]) == ("pool", 0)
+
+
+async def test_as_long_as_the_states_are_not_read_there_is_no_answer() -> None:
+    bus = await memory_bus()
+    cores = Cores(bus, Feed(bus, asyncio.Event()), "sqlite://", lambda: 0.0, 1.0)
+    with pytest.raises(NotFollowed, match="up to offset 0 of 5"):
+        await cores.forecast("job-6", 5, patience_s=0.01)

@@ -31,7 +31,6 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         else 0,
         nodes={node.node_id: _node(node) for node in cell.nodes.values()},
         settings=msgspec.to_builtins(cell.settings),
-        policy=cell.policy,
         keeps_gpus=POLICIES[cell.policy].kind == Kind.ORDER,
     )
 

@@ -9,24 +9,23 @@ from libs.contracts.gateway import ANY_TYPE, TenantConfigured
 from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
-from services.quota.core.estimating import RESIDUAL_LIFE, Expected, rest_of
+from services.quota.core.estimating import RESIDUAL_LIFE, TIME_LIMIT, Expected, rest_of
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
-TIME_LIMIT = "time_limit"
 UNKNOWN = Expected(float("inf"), "")
 
 
 def present(state: State, job_id: str, now_s: float) -> Present:
-    """Tenants, how long jobs run, and which limits hold the job up."""
+    """Tenants, and which limits hold the job up; or how long all jobs run."""
     claim = state.claims.get(job_id)
     waits = claim is not None and not (claim.granted or claim.guest or claim.job_class is JobClass.OPPORTUNISTIC)
     return Present(
         tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
-        lengths={each: _length(state, of_each, now_s) for each, of_each in state.claims.items()},
+        lengths={} if job_id else {each: _length(state, of, now_s) for each, of in state.claims.items()},
         limits={job_id: list(_limits(state, job_id, claim))} if claim is not None and waits else {},
         ahead_for_quota=_ahead(state, job_id, claim) if claim is not None and waits else 0,
-        borrowers=_borrowers(state),
+        borrowers=_borrowers(state) if state.has_guarantees else [],
         retries_s=dict(state.backing_off),
     )
 
