@@ -20,7 +20,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -110,10 +110,11 @@ def _alone(run: Callable[[Path], dict[str, Any]], data: Path) -> dict[str, Any]:
         return pool.apply(run, (data,))
 
 
-def _side_by_side(runs: Sequence[tuple[str, int]], data: Path) -> list[dict[str, Any]]:
+def _side_by_side(runs: Sequence[tuple[str, int]], data: Path) -> Iterator[dict[str, Any]]:
     """The same of several (policy, GPUs); CPU time is that of each alone, however many cores there are."""
     with multiprocessing.get_context("spawn").Pool(len(runs), maxtasksperchild=1) as pool:
-        return pool.starmap(shared, [(policy, gpus, data) for policy, gpus in runs], chunksize=1)
+        for run in [pool.apply_async(shared, (policy, gpus, data)) for policy, gpus in runs]:
+            yield run.get()
 
 
 def measure_speed(data: Path) -> Report:

@@ -7,6 +7,7 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.port import Bus, Outgoing
+from libs.contracts import agent
 from libs.contracts.agent import JobLogged, LogLine
 from libs.contracts.base import Event, Topic
 from libs.contracts.cluster import TaskPlacement
@@ -37,9 +38,14 @@ BROKEN = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0
 CAUSES = {"oom": "gpu_memory_full", "gang": "json_broken", "silent": "no_signature", "killed": "segmentation_fault"}
 
 
+def source_of(fact: Event) -> str:
+    """The signature of the one that may say it."""
+    return agent.source_of(getattr(fact, "node_id", "")) if fact.owner == agent.OWNER else fact.owner
+
+
 async def give(bus: Bus, *facts: Event) -> None:
     envelopes = [
-        Envelope(id=request_id("test", f"{n}/{fact.subject}"), source="test", time_s=float(n), event=fact)
+        Envelope(id=request_id("test", f"{n}/{fact.subject}"), source=source_of(fact), time_s=float(n), event=fact)
         for n, fact in enumerate(facts)
     ]
     await bus.append([codec.outgoing(envelope) for envelope in envelopes])

@@ -209,7 +209,7 @@ def _deferred(state: State, job_id: str, claim: Claim, expected: Expected | None
 
 def _limit_reached(state: State, claim: Claim) -> Reason:
     tenant = state.tenant(claim.tenant)
-    if shares.counts_types(state) or tenant.parent:
+    if state.tree.counts_types or tenant.parent:
         stop = _stop(state, claim)
         if stop is not None and (stop.user or stop.tenant != claim.tenant or stop.of != ANY_TYPE):
             return because.exceeds(claim, stop)

@@ -70,14 +70,9 @@ class Drafted:
         )
 
 
-def counts_types(state: State) -> bool:
-    """Whether any tenant has a share or a limit that goes by GPU type or by user."""
-    return any(tenant.guarantees or tenant.limits or tenant.per_user for tenant in state.tenants.values())
-
-
 def types_for(state: State, claim: Claim) -> list[str]:
     """The GPU types that may be the claim's, one that names no type of its own if types do not count."""
-    if not counts_types(state):
+    if not state.tree.counts_types:
         return [""]
     if claim.gang:
         return [claim.gpu_type]
@@ -201,7 +196,7 @@ def _back(state: State, claims: Sequence[Claim]) -> None:
 
 def assign_types(state: State) -> None:
     """Granted jobs of no known GPU type, because types did not count yet, count for that with most GPUs left."""
-    if not counts_types(state):
+    if not state.tree.counts_types:
         return
     left = dict(state.holdings.capacity)
     granted = [claim for claim in state.claims.values() if claim.granted]

@@ -73,7 +73,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     @property
     def has_guarantees(self) -> bool:
         """Whether shares are in force: else each tenant has its limit alone, and the cell's size does not matter."""
-        return any(tenant.guarantees for tenant in self.tenants.values())
+        return self.tree.has_guarantees
 
     def tenant(self, name: str) -> Tenant:
         """The tenant, made on first sight."""

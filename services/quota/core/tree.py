@@ -1,8 +1,9 @@
-"""The tree of tenants: what is above and below each, and what of its guarantee is its own."""
+"""The tree of tenants: what is above and below each, what of its guarantee is its own, and what counts at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from libs.contracts.gateway import ANY_TYPE
 from services.quota.core.nouns import Tenant
@@ -20,6 +21,16 @@ class Tree:
         self._above: dict[str, Sequence[str]] = {}
         self._below: dict[str, Sequence[str]] = {}
         self._net: dict[str, Mapping[str, int]] = {}
+
+    @cached_property
+    def has_guarantees(self) -> bool:
+        """Whether any tenant has a guarantee."""
+        return any(tenant.guarantees for tenant in self._tenants.values())
+
+    @cached_property
+    def counts_types(self) -> bool:
+        """Whether any tenant has a share or a limit that goes by GPU type or by user."""
+        return any(tenant.guarantees or tenant.limits or tenant.per_user for tenant in self._tenants.values())
 
     def chain(self, name: str) -> Sequence[str]:
         """The tenant and those above it, up to the root."""
@@ -41,9 +52,11 @@ class Tree:
 
     def agrees(self) -> bool:
         """Whether its answers are those of a new one."""
-        tenants = self._tenants
+        tenants, fresh = self._tenants, Tree(self._tenants)
         return (
-            all(known == _chain(tenants, name) for name, known in self._above.items())
+            self.has_guarantees == fresh.has_guarantees
+            and self.counts_types == fresh.counts_types
+            and all(known == _chain(tenants, name) for name, known in self._above.items())
             and all(known == _below(tenants, name) for name, known in self._below.items())
             and all(known == _net(tenants, name) for name, known in self._net.items())
         )

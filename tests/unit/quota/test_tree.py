@@ -36,5 +36,8 @@ def test_it_is_another_one_when_a_tenant_is_configured():
     case = CoreCase(SERVICE)
     case.give(TenantConfigured(tenant="a", gpu_limit=None, requested_by="op", guarantees={"v100": 8}))
     assert case.replica.state.tree.net("a") == {"v100": 8}
+    assert case.replica.state.has_guarantees
     case.give(TenantConfigured(tenant="a", gpu_limit=None, requested_by="op", guarantees={"v100": 4}))
     assert case.replica.state.tree.net("a") == {"v100": 4}
+    case.give(TenantConfigured(tenant="a", gpu_limit=8, requested_by="op"))
+    assert not case.replica.state.has_guarantees

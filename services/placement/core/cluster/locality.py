@@ -72,7 +72,7 @@ def collect_within(request: GpuRequest, servers: Servers, locality: Locality) ->
 
 def no_rack_holds(request: GpuRequest, servers: Servers) -> bool:
     """Whether the gang is larger than every rack, so that it cannot wait for one."""
-    if any(gangs.fewest_servers(request, servers) == fewest for fewest in (None, 1)):
+    if gangs.fewest_servers(request, servers) in (None, 1):
         return False
     return not any(gangs.can_hold(request, Listed(nodes)) for nodes in _by_rack(servers.nodes()).values())
 
