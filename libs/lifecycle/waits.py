@@ -119,5 +119,6 @@ class Lines:
 
 
 def cause_of(event: JobQueued) -> str:
-    """What the job waits for. One that is queued again is told first why it has left its GPUs."""
-    return event.reason.code if event.reason.code in CAUSES else PendingReason.NOT_YET_EVALUATED
+    """What the job waits for, or its trial. One that is queued again is told first why it has left its GPUs."""
+    cause = event.waits_for or event.reason.code
+    return cause if cause in CAUSES else PendingReason.NOT_YET_EVALUATED
