@@ -33,6 +33,8 @@ class JobQueued(Event, frozen=True, kw_only=True):
     """Where the cause is `Behind`: the job that goes first, at the time of the event."""
     line: str = ""
     """The line in which it stands; empty: it stands in none."""
+    waits_for: str = ""
+    """Where the cause is `TrialPending`: the cause for which its trial waits, and all that are behind it with it."""
     leads: bool = False
     """Whether it leads the line from now on. One that leads may be behind a job of another line."""
     returns_to_quota: bool = False

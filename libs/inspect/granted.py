@@ -7,6 +7,7 @@ smaller, never larger; limits and tenants are taken as they were then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from libs.contracts.base import Event
@@ -36,6 +37,9 @@ class Granted:
         """Jobs that are to give back what they have borrowed."""
         self._returned: dict[str, None] = {}
         """Those that have, and were not granted anything since."""
+        self._ended: dict[str, float] = {}
+        """{job id: latest attempt that is over; infinite: the job has ended}. A grant of one of those crosses with its
+        end on the log, and counts for nothing."""
         self._handlers: dict[type[Event], Callable[[Any, int, int], None]] = {
             JobArrived: self._arrived,
             TenantConfigured: self._configured,
@@ -45,9 +49,9 @@ class Granted:
             JobQueued: self._queued,
             JobPlaced: self._placed,
             TimeSliceStarted: self._resumed,
-            AttemptFailed: self._over,
+            AttemptFailed: self._failed,
             UpgradeWithdrawn: self._over,
-            **dict.fromkeys(TERMINAL, self._over),
+            **dict.fromkeys(TERMINAL, self._has_ended),
         }
 
     def take(self, event: Event, offset: int, cause: int) -> None:
@@ -64,6 +68,8 @@ class Granted:
         self._tenants.setdefault(event.tenant, []).append((offset, event))
 
     def _granted(self, event: QuotaGranted | JobUpgraded, offset: int, cause: int) -> None:
+        if event.attempt <= self._ended.get(event.job_id, 0):
+            return
         self._claims[event.job_id] = offset, event
         self._returned.pop(event.job_id, None)
         self._usable.up_to(cause)
@@ -133,6 +139,8 @@ class Granted:
         if event.job_id not in self._victims:
             self._wrong(f"job {event.job_id} gives GPUs back that were not reclaimed")
         self._returned[event.job_id] = None
+        if not event.suspended:
+            self._ended[event.job_id] = event.attempt - 1
         self._over(event, offset, cause)
 
     def _placed(self, event: JobPlaced, offset: int, cause: int) -> None:
@@ -143,6 +151,14 @@ class Granted:
         for resumed in event.resumed:
             if resumed.job_id in self._returned:
                 self._wrong(f"job {resumed.job_id} goes on, and quota has not granted it anything since its reclaim")
+
+    def _failed(self, event: AttemptFailed, offset: int, cause: int) -> None:
+        self._ended[event.job_id] = event.attempt
+        self._over(event, offset, cause)
+
+    def _has_ended(self, event: Event, offset: int, cause: int) -> None:
+        self._ended[event.subject] = inf
+        self._over(event, offset, cause)
 
     def _over(self, event: Event, offset: int, cause: int) -> None:
         self._claims.pop(event.subject, None)

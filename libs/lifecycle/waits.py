@@ -14,6 +14,8 @@ from libs.contracts.reasons import CAUSES, PendingReason
 
 Seconds = dict[str, float]
 """{cause: seconds}."""
+ROUNDED_S = 1e-6
+"""Events tell the time as exactly as this: less than that between two sums of seconds is the error of adding them."""
 
 
 class Wait(msgspec.Struct, kw_only=True, eq=False):
@@ -52,8 +54,8 @@ class Wait(msgspec.Struct, kw_only=True, eq=False):
         gained = {cause: sum_s - self.theirs_s.get(cause, 0.0) for cause, sum_s in theirs.items()}
         gained = {cause: gained_s for cause, gained_s in gained.items() if gained_s > 0}
         rest_s = passed_s - sum(gained.values())
-        if rest_s > 0:
-            cause = self.root.cause or self.cause
+        if rest_s > ROUNDED_S:
+            cause = self.root.cause or PendingReason.NOT_YET_EVALUATED
             gained[cause] = gained.get(cause, 0.0) + rest_s
         return gained
 
@@ -119,5 +121,6 @@ class Lines:
 
 
 def cause_of(event: JobQueued) -> str:
-    """What the job waits for. One that is queued again is told first why it has left its GPUs."""
-    return event.reason.code if event.reason.code in CAUSES else PendingReason.NOT_YET_EVALUATED
+    """What the job waits for, or its trial. One that is queued again is told first why it has left its GPUs."""
+    cause = event.waits_for or event.reason.code
+    return cause if cause in CAUSES else PendingReason.NOT_YET_EVALUATED

@@ -74,26 +74,33 @@ _AT_THE_END = Doom(at_ratio=1.0, exit_code=_EXIT_CODE, signal=_SIGNAL, stderr_ta
 
 FOUND_BEFORE = ("syntax_error", "import_error")
 """Reasons that are found before the script of a trial is run."""
+OF_ANY_WIDTH = ("incorrect_inputs", "model_ckpt_error", "cuda_ver_mismatch", "cannot_load_libs")
+"""Reasons that meet a program on one GPU as they meet it on many, also where the program is not the cause: stores that
+are away, versions of drivers and libraries."""
 EARLY_S = 300.0
 """A program that fails within this time has failed at its start, as far as a trial goes."""
 
 
 def shows_in_trial(doom: Doom, trial: Attempt) -> bool:
-    """Whether a failure that is drawn for a whole attempt happens in the job's trial: it comes early, and the program
-    is the cause, which no number of GPUs changes. What does not compile or cannot be imported is found in any case."""
+    """Whether a failure that is drawn for a whole attempt happens in the job's trial.
+
+    It does if it comes early and no number of GPUs changes it: the program is the cause, or a store, or versions. Early
+    is what would come early for the gang: none fails later than its work ends. What does not compile or cannot be
+    imported is found in any case.
+    """
     reason, category = _cause_of(doom.exit_code, doom.signal, doom.stderr_tail)
     if reason in FOUND_BEFORE:
         return True
-    after_s = doom.after_s
-    if after_s is None:
-        after_s = doom.at_ratio * trial.job.total / trial.rate_alone if trial.rate_alone > 0 else 0.0
-    return after_s < EARLY_S and category == "user"
+    whole_s = trial.job.total / trial.rate_alone if trial.rate_alone > 0 else 0.0
+    after_s = doom.at_ratio * whole_s if doom.after_s is None else min(doom.after_s, whole_s)
+    return after_s < EARLY_S and (category == "user" or reason in OF_ANY_WIDTH)
 
 
 @cache
 def _cause_of(exit_code: int | None, signal: int | None, stderr_tail: str) -> tuple[str, str]:
-    """The reason of such a failure, and its category; both empty where nothing is known."""
+    """The reason of such a failure, and its category: that of a program that ends without a word is `user`, as failure
+    analysis has it. Both are empty where nothing is known."""
     classifier = Classifier(package_rules())
     classifier.feed(stderr_tail)
     verdict = classifier.verdict(Ended(exit_code=exit_code, signal=signal))
-    return (verdict.reason, verdict.category) if verdict is not None else ("", "")
+    return (verdict.reason, verdict.category or "user") if verdict is not None else ("", "")

@@ -6,6 +6,7 @@ and do so `stop_delay_s` later.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -113,6 +114,8 @@ class Ledger:
         self.granted: dict[str, QuotaGranted] = {}
         self.specs: dict[str, JobArrived] = {}
         self.tenants: dict[str, TenantConfigured] = {}
+        self.ended: dict[str, float] = {}
+        """{job: latest attempt that is over}: a grant of it has crossed with its end."""
 
     def take(self, event: Event) -> None:
         if isinstance(event, JobArrived):
@@ -120,9 +123,14 @@ class Ledger:
         elif isinstance(event, TenantConfigured):
             self.tenants[event.tenant] = event
         elif isinstance(event, QuotaGranted):
-            self.granted[event.job_id] = event
-        elif isinstance(event, (*TERMINAL, AttemptFailed)) or getattr(event, "returns_to_quota", False):
+            if event.attempt > self.ended.get(event.job_id, 0):
+                self.granted[event.job_id] = event
+        elif isinstance(event, (*TERMINAL, AttemptFailed)):
             self.granted.pop(event.subject, None)
+            self.ended[event.subject] = event.attempt if isinstance(event, AttemptFailed) else math.inf
+        elif isinstance(event, JobQueued) and event.returns_to_quota:
+            self.granted.pop(event.job_id, None)
+            self.ended[event.job_id] = event.attempt - 1
 
     def used(self, tenant: str, user: str | None = None) -> int:
         return sum(
@@ -137,7 +145,7 @@ def check_limits(drawn: Drawn, control: list[Envelope]) -> None:
     ledger = Ledger()
     for envelope in control:
         ledger.take(envelope.event)
-        if not isinstance(envelope.event, QuotaGranted):
+        if not isinstance(envelope.event, QuotaGranted) or envelope.event.job_id not in ledger.granted:
             continue
         assert sum(event.gpus for event in ledger.granted.values()) <= drawn.gpus
         spec = ledger.specs[envelope.event.job_id].spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
-from libs.contracts.placement import JobPlaced, JobQueued, NodeCordoned, NodeReturned
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, JobSucceeded, NodeCordoned, NodeReturned
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed, Victim
 from libs.contracts.reasons import Reason
 from libs.inspect.granted import Granted
@@ -111,3 +111,12 @@ def test_a_decision_is_held_against_what_was_known_when_it_was_made():
     for offset, event in enumerate([events[0], events[1], events[3], events[2]]):
         books.take(event, offset, 1)
     assert found == []
+
+
+def test_a_grant_that_crosses_with_the_end_of_its_job_or_attempt_counts_for_nothing():
+    events = [node("n1", 2), *arrivals("x", "y"), granted("x", 2)]
+    done = JobSucceeded(job_id="x", attempt=1)
+    assert wrongs(*events, done, granted("x", 2), granted("y", 2)) == []
+    failed = AttemptFailed(job_id="x", attempt=1, node_id="n1", exit_code=1, signal=None, outcome="exited", reason=SAID)
+    assert wrongs(*events, failed, granted("x", 2), granted("y", 2)) == []
+    assert len(wrongs(*events, failed, granted("x", 2, attempt=2), granted("y", 2))) == 1

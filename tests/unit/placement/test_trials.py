@@ -67,7 +67,8 @@ def test_what_keeps_a_trial_waiting_is_told_as_the_trials():
     case = PlacementCase(n1=4)
     case.submit("b", 4)
     queued = only(with_trial(case), JobQueued)
-    assert (queued.reason.code, queued.tried) == (PendingReason.INSUFFICIENT_GPUS, False)
+    assert (queued.reason.code, queued.tried) == (PendingReason.TRIAL_PENDING, False)
+    assert queued.waits_for == PendingReason.INSUFFICIENT_GPUS
     assert queued.reason.message.startswith("its trial waits: needs 1 GPU")
 
 

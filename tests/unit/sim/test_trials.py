@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.admission import TrialFailed, TrialPassed
 from libs.contracts.cluster import width_of
-from libs.contracts.placement import JobPlaced
+from libs.contracts.placement import JobPlaced, JobQueued
 from libs.inspect.conservation import conservation
 from libs.lifecycle import Lives
 from libs.sim.options import Doom, Ending
@@ -60,6 +60,21 @@ def test_what_does_not_compile_is_found_in_the_trial_whatever_time_was_drawn():
     assert widths(ran(doom(broken, 3000.0))) == [1]
 
 
+def test_an_early_end_without_a_word_is_the_programs_own():
+    assert widths(ran(doom("", 120.0))) == [1]
+
+
+def test_what_fails_no_later_than_its_work_ends_fails_early_where_that_is_short():
+    assert widths(ran(doom(WRONG, 3000.0), runs_s=200.0)) == [1]
+    assert widths(ran(doom(WRONG, 3000.0), runs_s=400.0))[:2] == [1, 8]
+
+
+def test_a_store_that_is_away_at_the_start_is_away_for_the_trial_too():
+    away = doom("urllib.error.HTTPError: HTTP Error 503: Service Unavailable", 100.0)
+    assert widths(ran(away)) == [1, 1, 8], "it is no fault of the program: the trial is repeated"
+    assert widths(ran(away, doom(WRONG, 100.0))) == [1, 1]
+
+
 def test_a_job_that_is_no_wider_has_none():
     assert widths(ran(above=8)) == [8]
 
@@ -77,6 +92,24 @@ def test_the_time_until_its_trial_starts_is_booked_as_waiting_for_it():
             causes.append(books.counted(books.wait.present) if not books.is_placed else "")
     assert list(dict.fromkeys(filter(None, causes))) == ["NotYetEvaluated", "TrialPending", "InsufficientGpus"]
     assert books.waits_s == {"TrialPending": 40.0, "InsufficientGpus": 37.0}
+
+
+def test_a_job_behind_a_trial_waits_for_what_the_trial_waits_for():
+    scenario = Scenario().servers(8, v100=8).setting("admission", "trial_above_gpus", 4)
+    scenario.setting("admission", "trial_patience_s", 0)
+    scenario.job("first", 8, at=0.0, runs_s=50.0, trial=0)
+    scenario.job("wide", 8, at=10.0, runs_s=5.0).job("narrow", 1, at=10.0, runs_s=5.0)
+    simulation = scenario.run(SERVICES)
+    said = [(e.job_id, e.reason.code, e.waits_for, e.behind) for e in events(simulation, JobQueued)]
+    assert said[:2] == [
+        ("wide", "TrialPending", "InsufficientGpus", ""),
+        ("narrow", "Behind", "", "wide"),
+    ]
+    lives = Lives()
+    for envelope in simulation.log.control:
+        lives.take(envelope.event, envelope.time_s)
+    assert lives.jobs["narrow"].books.waits_s == {"InsufficientGpus": 40.0}
+    assert lives.jobs["wide"].books.waits_s["TrialPending"] == 40.0
 
 
 def test_the_books_tell_a_gang_that_starts_before_its_trial_is_over():

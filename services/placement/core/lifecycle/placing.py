@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
 from libs.contracts.placement import JobPlaced, JobPreempted, JobQueued, Role
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
@@ -85,8 +85,10 @@ def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
 
 def told(job: Job, reason: Reason, place: InLine = ALONE) -> Plan:
     """The decision to tell the job why it waits, and where it stands. Once per cause: the same is not repeated."""
+    waits_for = ""
     if job.trial is not None:
-        reason = replace(reason, message=f"its trial waits: {reason.message}")
+        waits_for = reason.code
+        reason = replace(reason, code=PendingReason.TRIAL_PENDING, message=f"its trial waits: {reason.message}")
     said = JobQueued(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -94,6 +96,7 @@ def told(job: Job, reason: Reason, place: InLine = ALONE) -> Plan:
         behind=place.behind,
         line=place.line,
         leads=place.leads,
+        waits_for=waits_for,
     )
     if cause_of(said) != job.wait_code:
         yield said
@@ -101,7 +104,9 @@ def told(job: Job, reason: Reason, place: InLine = ALONE) -> Plan:
 
 def cause_of(event: JobQueued) -> str:
     """What is remembered of it: `Job.wait_code`."""
-    return wait_code(event.reason.code, InLine(line=event.line, leads=event.leads, behind=event.behind))
+    return wait_code(
+        event.waits_for or event.reason.code, InLine(line=event.line, leads=event.leads, behind=event.behind)
+    )
 
 
 def wait_code(code: str, place: InLine) -> str:
