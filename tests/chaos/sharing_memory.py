@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -25,6 +26,7 @@ from tests.e2e.test_rounds import wait_until
 from tests.integration.test_memory_bursts import CAPACITY, GUEST_MB, LARGEST, MB, OWNER_MB, SCRIPT, SMALLEST
 
 SAMPLE_S = 0.001
+WITHIN_S = 400.0
 LONGEST_S = 0.1
 """The owner waits no longer for a mini-batch of a guest with closed gates: how many are broken says nothing here."""
 BURST_MB = int(0.8 * LARGEST * CAPACITY / MB) - OWNER_MB
@@ -71,10 +73,11 @@ class Watch:
 
     def _run(self) -> None:
         while not self._ended.wait(SAMPLE_S):
-            found = self._said()
-            if found is not None and found == self._said():
-                self._take(found)
-            self._look_at_gates()
+            with suppress(OSError):  # a folder or a link is being made, or removed
+                found = self._said()
+                if found is not None and found == self._said():
+                    self._take(found)
+                self._look_at_gates()
 
     def _said(self) -> dict[str, Said] | None:
         """{task: what it says}; None: a page is being written."""
@@ -120,7 +123,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the two tasks, when a burst begins."""
+    """Of the two tasks at one moment."""
 
     owner: int
     guest: int
@@ -166,10 +169,11 @@ class SharingCell(GuestsCell):
 
     def kill_at(self, moment: str, victim: str) -> None:
         """Kill something at a moment of a burst, and wait until the owner and the guest have what they need again."""
-        self._leaves_to_guest()
-        before = Limits(owner=self._limit(OWNER), guest=self._limit(GUEST))
-        self._wants(BURST_MB)
+        before, deadline_s = self._begins_a_burst(), time.monotonic() + WITHIN_S
         while not self._is_at(moment, before):
+            assert time.monotonic() < deadline_s, f"no {moment}"
+            if self._is_whole():  # it was over before its moment was seen: another one
+                before = self._begins_a_burst()
             time.sleep(SAMPLE_S)
         self._kill(victim)
         wait_until(self._is_whole)
@@ -177,6 +181,13 @@ class SharingCell(GuestsCell):
         self._leaves_to_guest()
         for name in (OWNER, GUEST):
             self.goes_on(name, 2)
+
+    def _begins_a_burst(self) -> Limits:
+        """Returns the limits before it."""
+        self._wants(0)
+        before = self._leaves_to_guest()
+        self._wants(BURST_MB)
+        return before
 
     def finish(self, name: str, job_id: str) -> None:
         """Have it end by itself, after some more mini-batches."""
@@ -201,17 +212,19 @@ class SharingCell(GuestsCell):
                     return page, pages
         return None
 
-    def _limit(self, name: str) -> int:
-        found = self._page(name)
-        limit = current_allowance(found[1])[1].memory_limit_bytes if found is not None else None
-        return CAPACITY if limit is None else limit
+    def _limits(self) -> Limits | None:
+        """None: a process is not there, or its page is being written."""
+        owner, guest = self._page(OWNER), self._page(GUEST)
+        if owner is None or guest is None:
+            return None
+        told = [current_allowance(pages)[1].memory_limit_bytes for _, pages in (owner, guest)]
+        return Limits(*(CAPACITY if limit is None else limit for limit in told))
 
     def _is_at(self, moment: str, before: Limits) -> bool:
         """Whether the owner's memory lies on the host, the guest was told to shrink, or the owner that it may grow."""
-        if moment == "shrink":
-            return self._limit(GUEST) < before.guest
-        if moment == "growth":
-            return self._limit(OWNER) > before.owner
+        if moment != "burst":
+            now = self._limits()
+            return now is not None and (now.guest < before.guest if moment == "shrink" else now.owner > before.owner)
         found = self._page(OWNER)
         memory = found[0].memory if found is not None else None
         return memory is not None and max(memory.host_bytes, memory.minibatch_host_bytes) > 0
@@ -222,20 +235,24 @@ class SharingCell(GuestsCell):
         wants = (OWNER_MB + BURST_MB) * MB
         return memory is not None and memory.demand_bytes >= wants and memory.minibatch_host_bytes == 0
 
-    def _leaves_to_guest(self) -> None:
-        """Until the owner has so little that a burst exceeds it, and the guest a part of the rest."""
+    def _leaves_to_guest(self) -> Limits:
+        """Until the owner has so little that a burst exceeds it, and the guest a part of the rest. Returns both."""
+        seen: list[Limits] = []
 
         def both() -> bool:
-            owner, guest = self._limit(OWNER), self._limit(GUEST)
-            return owner <= 0.9 * SMALLEST * CAPACITY and OWNER_MB * MB < guest < CAPACITY
+            now = self._limits()
+            if now is None or now.owner > 0.9 * SMALLEST * CAPACITY or not OWNER_MB * MB < now.guest < CAPACITY:
+                return False
+            seen.append(now)
+            return True
 
         wait_until(both)
+        return seen[-1]
 
     def _kill(self, victim: str) -> None:
         if victim in (OWNER, GUEST):
-            found = self._page(victim)
-            assert found is not None, f"no process of the {victim} is there"
-            os.kill(found[0].pid, signal.SIGKILL)
-            wait_until(lambda pid=found[0].pid: list(self.losses(victim))[-1] != pid)
+            [*_, pid] = self.losses(victim)
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: list(self.losses(victim))[-1] != pid)
         for name in [each for each in self._cell.children if each.startswith(victim)]:
             self._cell.kill(name)

@@ -216,14 +216,15 @@ def losses_of_an_undisturbed_burst(folder: Path, steps: int) -> list[str]:
     """Of the same script alone, without an agent."""
     alone = folder / "undisturbed"
     alone.mkdir()
-    with subprocess.Popen([sys.executable, str(SCRIPT), str(alone), "1", "0.0"]) as process:
+    with subprocess.Popen([sys.executable, str(SCRIPT), str(alone), "1", "0.0"]):
 
         def losses() -> list[str]:
             return [line for path in alone.glob("*.losses") for line in path.read_text().splitlines()]
 
-        wait_until(lambda: len(losses()) >= steps)
-        (alone / "end").touch()
-        process.wait()
+        try:
+            wait_until(lambda: len(losses()) >= steps)
+        finally:
+            (alone / "end").touch()
     return losses()
 
 

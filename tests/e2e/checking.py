@@ -26,6 +26,17 @@ def sanjaya(cell: Cell, *arguments: str, accepted: tuple[int, ...] = (0,)) -> st
     return done.stdout
 
 
+def replay(log: Path, seed: str = "0") -> subprocess.CompletedProcess[str]:
+    """`sanjaya replay --verify` in another process, with this PYTHONHASHSEED."""
+    return subprocess.run(
+        [SANJAYA, "replay", str(log), "--verify"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        check=False,
+    )
+
+
 def checked(path: Path) -> list[Envelope]:
     """The records of control: their books balance, and every decision can be derived again."""
     said = balanced(path)

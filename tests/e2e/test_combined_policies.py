@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.contracts.quota import JobUpgraded, QuotaGranted, QuotaReclaimed
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
-from tests.e2e.checking import SANJAYA
+from tests.e2e.checking import replay
 from tests.e2e.test_guests import TRAINS, WAITS, GuestsCell, plan_of
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +55,10 @@ def test_tenants_gangs_guests_trials_and_failures_share_a_cell(bus: str, tmp_pat
     assert states == {**dict.fromkeys(jobs, "SUCCEEDED"), "broken": "FAILED"}
     check_trial_and_failures(said, jobs)
     check_shares(said, jobs)
-    replay(tmp_path / "log.jsonl", hash_seed="4711")
+    replayed = replay(tmp_path / "log.jsonl", "4711")
+    assert replayed.returncode == 0 and re.search(r"\b0 differences", replayed.stdout), (
+        replayed.stdout + replayed.stderr
+    )
     assert nothing_left_of(tmp_path) == []
 
 
@@ -124,14 +125,6 @@ def check_shares(said: list[Any], jobs: dict[str, str]) -> None:
     assert roles == {(job, "guest" if job in guests else "owner"): times for job, times in expected.items()}
     assert [event.job_id for event in of(said, JobUpgraded)] == [jobs["automatic"]]
     assert {event.job_id for event in of(said, JobSucceeded)} == {*jobs.values()} - {jobs["broken"]}
-
-
-def replay(log: Path, hash_seed: str) -> None:
-    """In another process, without a difference."""
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    command = [SANJAYA, "replay", str(log), "--verify"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and re.search(r"\b0 differences", done.stdout), done.stdout + done.stderr
 
 
 def of(said: list[Any], kind: type) -> list[Any]:

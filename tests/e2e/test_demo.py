@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from libs.inspect.sources import open_log
 from libs.testing import quick_torch
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
+from tests.e2e.checking import SANJAYA, replay
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]  # on both logs in one run, to compare their ends
-
-SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 
 
 @pytest.fixture(scope="module", params=cases("embedded", thorough=("kafka",)))
@@ -63,16 +61,6 @@ def ends(log: Path) -> dict[str, str]:
             found[names[event.job_id]] = type(event).__name__
     assert set(found) == set(names.values())
     return found
-
-
-def replay(log: Path, seed: str = "0") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [SANJAYA, "replay", str(log), "--verify"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": seed},
-        check=False,
-    )
 
 
 def test_every_job_ends_once_and_as_on_the_other_log(demo: tuple[str, Path, str]):

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.envelope import Envelope
-from libs.contracts.failure_analysis import GpuSuspected
-from libs.contracts.gateway import ANY_TYPE, JobArrived, NodeUndrainRequested, PolicyChanged, TenantConfigured
-from libs.contracts.placement import AttemptFailed, JobPlaced, JobPreempted, JobQueued, NodeCordoned
+from libs.contracts.gateway import ANY_TYPE, JobArrived, PolicyChanged, TenantConfigured
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobPreempted, JobQueued
 from libs.contracts.quota import QuotaGranted, QuotaReclaimed
 from libs.contracts.reasons import Reason
 from libs.inspect.conservation import conservation
 from libs.inspect.verify import verify
-from libs.sim.options import FaultKind
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, events, log_of
 from libs.testing.effort import searching
@@ -197,7 +195,7 @@ def has(state: State, claim: Claim) -> int:
     return claim.gpus - sum(not works(state, node_id, i) for node_id, gpus in claim.gang.items() for i in gpus)
 
 
-def who_is_next(state: State, gpus: int) -> Claim | None:
+def next_owed(state: State, gpus: int) -> Claim | None:
     """The first job that a guarantee owes so many GPUs as can be used: by arrival, by weight where they are too few."""
     owed: list[tuple[float, int, Claim]] = []
     few = gpus < sum(sum(state.tree.net(name).values()) for name in state.tenants)
@@ -218,7 +216,7 @@ def reclaims_what_it_can(running: Simulation) -> None:
     state = running.replicas["quota"].state
     assert isinstance(state, State)
     gpus = sum(works(state, node_id, i) for node_id, node in state.nodes.items() for i in range(len(node.gpu_types)))
-    first = who_is_next(state, gpus) if state.has_guarantees else None
+    first = next_owed(state, gpus) if state.has_guarantees else None
     if first is None:
         return
     granted = [claim for claim in state.claims.values() if claim.granted]
@@ -279,46 +277,6 @@ def test_victims_are_suspended_where_the_policy_suspends(drawn: Drawn):
         assert not between, "what saves its work is stopped"
     result = verify(log_of(simulation), SERVICES)
     assert result.ok, "\n".join(result.first.lines() if result.first else [])
-
-
-@st.composite
-def shrinking_clusters(draw: st.DrawFn) -> Drawn:
-    """The same while GPUs are cordoned and returned, nodes drained, and GPUs out of order for a while."""
-    drawn = draw(clusters())
-    drawn.scenario.options(self_test_s=draw(st.sampled_from([1.0, 40.0, 150.0])))
-    nodes = [f"v100-{number:03}" for number in range(drawn.gpus // GPUS_PER_SERVER)]
-    for _ in range(draw(st.integers(1, 6))):
-        at, for_s = float(draw(st.integers(0, 300))), float(draw(st.integers(1, 150)))
-        node_id = draw(st.sampled_from(nodes))
-        what = draw(st.sampled_from(["cordon", "cordon", "drain", "sick"]))
-        if what == "drain":
-            drawn.scenario.drain(node_id, at=at, until=at + for_s, now=False)
-        elif what == "sick":
-            drawn.scenario.fault(FaultKind.GPU_UNHEALTHY, node_id, at=at, for_s=for_s)
-        else:
-            for index in sorted(draw(st.sets(st.integers(0, GPUS_PER_SERVER - 1), min_size=1))):
-                suspected = GpuSuspected(node_id=node_id, index=index, jobs=["x"], causes=["xid_79"], reason=SAID)
-                drawn.scenario.plan(at, suspected)
-    for node_id in nodes:  # what has failed its test is given back by an operator alone
-        drawn.scenario.plan(HORIZON_S, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
-    return drawn
-
-
-@ONE_CELL
-@given(shrinking_clusters())
-def test_what_cannot_be_used_is_neither_lent_nor_owed(drawn: Drawn):
-    """What is left goes to guarantees first, by weight; a cordon takes nothing from a job that runs."""
-    simulation = checked_run(drawn.scenario, reclaims_what_it_can)
-    control = simulation.log.control
-    check_books(simulation, drawn)
-    cordons = {envelope.id for envelope in control if isinstance(envelope.event, GpuSuspected | NodeCordoned)}
-    victims = {victim.job_id for event in events(simulation, QuotaReclaimed) for victim in event.victims}
-    for envelope in control:
-        if isinstance(envelope.event, JobPreempted) and envelope.event.job_id not in victims:
-            assert envelope.causation_id not in cordons
-    result = verify(log_of(simulation), SERVICES)
-    made_up = len(events(simulation, GpuSuspected))
-    assert result.differences == made_up, "failure analysis has suspected nothing, and all else follows"
 
 
 @ONE_CELL

@@ -55,18 +55,19 @@ def exceeds(claim: Claim, blocked: Blocked) -> Reason:
     )
 
 
-def short(claim: Claim, backing: Backing, *, is_coming: bool) -> Reason:
+def short(claim: Claim, backing: Backing, *, is_coming: bool, is_lent: bool) -> Reason:
     """It is within a guarantee, and too few GPUs are left."""
     wants = f"{counted(claim.gpus, 'GPU')}{_of(backing.gpu_type)} within the guarantee of tenant {backing.tenant}"
     if is_coming:
-        message = f"{wants}; jobs that have borrowed are being stopped"
+        message = f"{wants}; jobs that have borrowed are giving them back"
         return Reason(code=PendingReason.WAITING_FOR_VICTIMS, message=message, numbers={"gpus": claim.gpus})
-    message = f"{wants}; others have borrowed them, and the first that end give them back"
+    rest = "others have borrowed them, and the first that end give them back"
+    message = f"{wants}; {rest if is_lent else 'jobs within guarantees have what can be used, and it waits for ends'}"
     return Reason(code=PendingReason.INSUFFICIENT_GPUS, message=message, numbers={"gpus": claim.gpus})
 
 
 def beyond(claim: Claim, usable_gpus: int) -> Reason:
-    """A guarantee would be enough for it, and all that can be used is not."""
+    """All that can be used is not enough for it."""
     return Reason(
         code=PendingReason.HEALTHY_GPUS_MISSING,
         message=(

@@ -21,6 +21,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.quota.core import because, shares
 from services.quota.core.cell import Cell
+from services.quota.core.holdings import NOTHING
 from services.quota.core.nouns import Claim
 from services.quota.core.precedence import Place, in_order
 from services.quota.core.reclaiming import Wanting, reclaim
@@ -148,7 +149,9 @@ class Round:
             cell.take(fitting, claim.gpus)
             self._grant(job_id, claim, Backing(fitting, "", ""))
             return True
-        verdict = self._verdicts[job_id] = Verdict("", stop) if not types else Verdict(BORROWED)
+        is_too_large = all(cell.total.get(gpu_type, 0) < claim.gpus for gpu_type in types)
+        verdict = Verdict(BORROWED, is_too_large=is_too_large) if types else Verdict("", stop)
+        self._verdicts[job_id] = verdict
         if borrows and types:
             cell.hold_for(claim, types)
         return verdict.may_be_passed
@@ -224,7 +227,10 @@ class Round:
             usable = (self._cell.total.get(gpu_type, 0) for gpu_type in shares.types_for(self._state, claim))
             return because.beyond(claim, max(usable))
         if verdict.backing is not None:
-            return because.short(claim, verdict.backing, is_coming=verdict.backing.gpu_type in leaving)
+            gpu_type = verdict.backing.gpu_type
+            held = self._state.holdings.by_type().get(gpu_type, NOTHING)
+            is_lent = held.gpus > held.guaranteed_gpus
+            return because.short(claim, verdict.backing, is_coming=gpu_type in leaving, is_lent=is_lent)
         return because.lent_out(self._state, claim)
 
 

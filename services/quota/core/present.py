@@ -9,11 +9,9 @@ from libs.contracts.gateway import ANY_TYPE, TenantConfigured
 from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
-from services.quota.core.estimating import RESIDUAL_LIFE, TIME_LIMIT, Expected, rest_of
+from services.quota.core.estimating import NEVER, RESIDUAL_LIFE, TIME_LIMIT, Expected, rest_of
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
-
-UNKNOWN = Expected(float("inf"), "")
 
 
 def present(state: State, job_id: str, now_s: float) -> Present:
@@ -57,22 +55,18 @@ def _whole(claim: Claim, tenant: Tenant) -> Expected:
         return Expected(claim.time_limit_s, TIME_LIMIT)
     if tenant.ran_s:
         return Expected(sum(tenant.ran_s) / len(tenant.ran_s), RESIDUAL_LIFE)
-    return UNKNOWN
+    return NEVER
 
 
 def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:
     """The limits of its tenant and of those above it that leave no room for the job behind those that go before it."""
     place, waiting = claim.turnstile(job_id), state.tenant(claim.tenant).waiting
     ahead = [state.claims[each] for *_, each in waiting[: bisect_left(waiting, place)]]
-    for name in state.tree.chain(claim.tenant):
-        tenant, names = state.tenant(name), state.tree.below(name)
-        limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
-        for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
-            before = sum(each.gpus for each in ahead if not user or each.user == user)
-            for key, limit_gpus in most.items():
-                needed = shares.used(state, names, key, user) + before + claim.gpus
-                if needed > limit_gpus and (key == ANY_TYPE or key in shares.types_for(state, claim)):
-                    yield PresentLimit(tenant=name, of=key, user=user, needed_gpus=needed)
+    for name, key, user, limit_gpus in shares.limits_on(state, claim):
+        before = sum(each.gpus for each in ahead if not user or each.user == user)
+        needed = shares.used(state, state.tree.below(name), key, user) + before + claim.gpus
+        if needed > limit_gpus and (key == ANY_TYPE or key in shares.types_for(state, claim)):
+            yield PresentLimit(tenant=name, of=key, user=user, needed_gpus=needed)
 
 
 def _ahead(state: State, job_id: str, claim: Claim) -> int:

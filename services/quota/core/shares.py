@@ -7,7 +7,7 @@ Limits count a tenant and all below it together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from libs.contracts.gateway import ANY_TYPE
@@ -37,6 +37,17 @@ class Blocked(NamedTuple):
     limit_gpus: int
     is_for_good: bool = False
     """Whether the claim alone is larger than the limit."""
+
+
+class Limit(NamedTuple):
+    """A limit that counts a claim."""
+
+    tenant: str
+    of: str
+    """A GPU type, or any."""
+    user: str
+    """Empty: that of the whole tenant."""
+    gpus: int
 
 
 class Drafted:
@@ -104,18 +115,25 @@ def can_be_backed(state: State, claim: Claim) -> bool:
     return any(tree.net(name).get(key, 0) >= claim.gpus for name in tree.chain(claim.tenant) for key in keys)
 
 
-def blocked(state: State, claim: Claim, gpu_type: str, drafted: Drafted) -> Blocked | None:
-    """The limit that leaves no room for the claim as GPUs of this type: one of its tenant, else of those above."""
+def limits_on(state: State, claim: Claim) -> Iterator[Limit]:
+    """Those of the claim's tenant first, then of those above; of each those of its user last."""
     for name in state.tree.chain(claim.tenant):
-        tenant, names = state.tenant(name), state.tree.below(name)
+        tenant = state.tenant(name)
         limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
         for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
-            for key, limit_gpus in most.items():
-                if key not in (ANY_TYPE, gpu_type):
-                    continue
-                in_use = used(state, names, key, user) + drafted.gpus(names, key, user or None)
-                if in_use + claim.gpus > limit_gpus:
-                    return Blocked(name, key, user, in_use, limit_gpus)
+            for key, gpus in most.items():
+                yield Limit(name, key, user, gpus)
+
+
+def blocked(state: State, claim: Claim, gpu_type: str, drafted: Drafted) -> Blocked | None:
+    """The limit that leaves no room for the claim as GPUs of this type: one of its tenant, else of those above."""
+    for name, key, user, limit_gpus in limits_on(state, claim):
+        if key not in (ANY_TYPE, gpu_type):
+            continue
+        names = state.tree.below(name)
+        in_use = used(state, names, key, user) + drafted.gpus(names, key, user or None)
+        if in_use + claim.gpus > limit_gpus:
+            return Blocked(name, key, user, in_use, limit_gpus)
     return None
 
 
@@ -130,13 +148,9 @@ def too_large(state: State, claim: Claim) -> Blocked | None:
 
 
 def _too_large_for(state: State, claim: Claim, gpu_type: str) -> Blocked | None:
-    for name in state.tree.chain(claim.tenant):
-        tenant = state.tenant(name)
-        limits = {} if tenant.limit_gpus is None else {ANY_TYPE: tenant.limit_gpus}
-        for user, most in (("", limits | tenant.limits), (claim.user, tenant.per_user)):
-            for key, limit_gpus in most.items():
-                if key in (ANY_TYPE, gpu_type) and claim.gpus > limit_gpus:
-                    return Blocked(name, key, user, 0, limit_gpus, is_for_good=True)
+    for name, key, user, limit_gpus in limits_on(state, claim):
+        if key in (ANY_TYPE, gpu_type) and claim.gpus > limit_gpus:
+            return Blocked(name, key, user, 0, limit_gpus, is_for_good=True)
     if state.has_guarantees and not state.tenant(claim.tenant).borrows and not can_be_backed(state, claim):
         guaranteed = sum(state.tenant(claim.tenant).guarantees.values())
         return Blocked(claim.tenant, ANY_TYPE, "", 0, guaranteed, is_for_good=True)

@@ -105,10 +105,12 @@ def _has_room(state: State, claim: Claim) -> bool:
         return False
     if not state.has_guarantees or shares.backing(state, claim, [claim.gpu_type], NONE_DRAFTED) is not None:
         return True
+    usable = state.holdings.capacity.get(claim.gpu_type, 0)
     owed = any(
         shares.backing(state, state.claims[job_id], [claim.gpu_type], NONE_DRAFTED) is not None
         for tenant in state.tenants.values()
         for _, _, job_id in tenant.waiting
+        if state.claims[job_id].gpus <= usable
     )
     return not owed and state.tenant(claim.tenant).borrows and Cell(state).free.get(claim.gpu_type, 0) >= claim.gpus
 

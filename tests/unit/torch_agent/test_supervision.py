@@ -196,7 +196,10 @@ TOLD_TO_END = [
 
 
 @pytest.mark.parametrize("result", [None, *TOLD_TO_END], ids=["no result", "signal", "exit status"])
-async def test_a_task_that_ends_just_before_its_agent_does_is_interrupted(node: Node, result: dict[str, object] | None):
+async def test_a_task_that_ends_just_before_its_agent_does_is_interrupted(
+    node: Node, monkeypatch: pytest.MonkeyPatch, result: dict[str, object] | None
+):
+    monkeypatch.setattr(interruptions, "GRACE_S", float("inf"))
     await ends_before_the_eyes_of_the_agent(node, result)
     assert node.task.status is Status.RUNNING, "the agent may not have heard of its own end yet"
     node.kill_agent()

@@ -1,0 +1,66 @@
+"""What holds of shares where nodes are lost or drained and GPUs are cordoned, on the whole system in simulation."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.contracts.failure_analysis import GpuSuspected
+from libs.contracts.gateway import NodeUndrainRequested
+from libs.contracts.placement import JobPreempted, NodeCordoned
+from libs.contracts.quota import QuotaReclaimed
+from libs.inspect.verify import verify
+from libs.sim.options import FaultKind
+from libs.testing.builders import OPERATOR, events, log_of
+from libs.testing.strategies import HORIZON_S
+from services.roster import SERVICES
+from tests.properties.test_virtual_clusters import (
+    GPUS_PER_SERVER,
+    ONE_CELL,
+    SAID,
+    Drawn,
+    check_books,
+    clusters,
+    reclaims_what_it_can,
+)
+from tests.properties.test_whole_system import checked_run
+
+
+@st.composite
+def shrinking_clusters(draw: st.DrawFn) -> Drawn:
+    """The same while GPUs are cordoned and returned, nodes drained, and GPUs out of order for a while."""
+    drawn = draw(clusters())
+    drawn.scenario.options(self_test_s=draw(st.sampled_from([1.0, 40.0, 150.0])))
+    nodes = [f"v100-{number:03}" for number in range(drawn.gpus // GPUS_PER_SERVER)]
+    for _ in range(draw(st.integers(1, 6))):
+        at, for_s = float(draw(st.integers(0, 300))), float(draw(st.integers(1, 150)))
+        node_id = draw(st.sampled_from(nodes))
+        what = draw(st.sampled_from(["cordon", "cordon", "drain", "sick"]))
+        if what == "drain":
+            drawn.scenario.drain(node_id, at=at, until=at + for_s, now=False)
+        elif what == "sick":
+            drawn.scenario.fault(FaultKind.GPU_UNHEALTHY, node_id, at=at, for_s=for_s)
+        else:
+            for index in sorted(draw(st.sets(st.integers(0, GPUS_PER_SERVER - 1), min_size=1))):
+                suspected = GpuSuspected(node_id=node_id, index=index, jobs=["x"], causes=["xid_79"], reason=SAID)
+                drawn.scenario.plan(at, suspected)
+    for node_id in nodes:  # what has failed its test is given back by an operator alone
+        drawn.scenario.plan(HORIZON_S, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
+    return drawn
+
+
+@ONE_CELL
+@given(shrinking_clusters())
+def test_what_cannot_be_used_is_neither_lent_nor_owed(drawn: Drawn):
+    """What is left goes to guarantees first, by weight; a cordon takes nothing from a job that runs."""
+    simulation = checked_run(drawn.scenario, reclaims_what_it_can)
+    control = simulation.log.control
+    check_books(simulation, drawn)
+    cordons = {envelope.id for envelope in control if isinstance(envelope.event, GpuSuspected | NodeCordoned)}
+    victims = {victim.job_id for event in events(simulation, QuotaReclaimed) for victim in event.victims}
+    for envelope in control:
+        if isinstance(envelope.event, JobPreempted) and envelope.event.job_id not in victims:
+            assert envelope.causation_id not in cordons
+    result = verify(log_of(simulation), SERVICES)
+    made_up = len(events(simulation, GpuSuspected))
+    assert result.differences == made_up, "failure analysis has suspected nothing, and all else follows"
