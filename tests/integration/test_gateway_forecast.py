@@ -55,7 +55,7 @@ async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
         await bus.append([codec.outgoing(envelope) for envelope in behind])
         again = await foreseen(cell, "job-7")
         assert {**again, "errors": {}} == {**expected(simulation, "job-7"), "errors": {}}
-        assert again["errors"]["starts"] == 1, "job-6 has started"
+        assert again["errors"]["expectations"] == 1, "job-6 has started"
         assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
 
 
