@@ -78,10 +78,10 @@ async def foresee(gateway: Door, caller: Reader, job: JobReference) -> Response:
         raise Problem("conflict", f"{row.id} does not wait: it is {row.state.value}")
     _, offset = await look(gateway, lambda connection: None)
     try:
-        found = await gateway.cores.forecast(row.id, offset + 1, PATIENCE_S)
+        found, reached = await gateway.cores.forecast(row.id, offset + 1, PATIENCE_S)
     except NotFollowed as error:
         raise Problem("unavailable", str(error), headers={"Retry-After": "1"}) from None
-    return answer(Forecast(**found.document()), offset=gateway.cores.reached - 1)
+    return answer(Forecast(**found.document()), offset=reached)
 
 
 @router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))
