@@ -98,7 +98,7 @@ class Cell:
 
 
 TOLERATED = 100
-"""One situation of so many, and one more, may have no answer: a job that admission would reject as soon as it judges it."""
+"""One situation of so many, and one more, may have no answer: a job that admission would reject when it judges it."""
 
 
 def test_the_job_starts_after_what_is_said():
