@@ -47,8 +47,8 @@ def _off(errors: Mapping[str, Any]) -> str:
     if errors["median_ratio"] is None:
         return "how far such expectations are off is not known yet"
     return (
-        f"of {errors['starts']} expectations so far half were off by less than {errors['median_ratio']:.0%} of the "
-        f"wait, nine of ten by less than {errors['p90_ratio']:.0%}"
+        f"of {errors['expectations']} expectations so far half were off by less than {errors['median_ratio']:.0%} of "
+        f"the wait, nine of ten by less than {errors['p90_ratio']:.0%}"
     )
 
 

@@ -17,9 +17,9 @@ from libs.cli.group_views import as_row, counts_of, described, reasons
 from libs.cli.listing import AsJson, NoHeaders, Output, Selector, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, age, count, epoch, loss, pace, show, show_document, show_one
 from libs.cli.references import Job, either, resolve
+from libs.contracts.read_models import WAITING_STATES
 from libs.kernel.words import lines_of_wait
 
-WAITING = ("QUEUED", "SUSPENDED")
 MEMBERS_SHOWN = 50
 """Jobs of an array or a DAG that `show` lists."""
 COLUMNS = (
@@ -143,7 +143,7 @@ def why(
     with client(gateway) as cell:
         found = either(cell, job, cell.why, cell.group)
         members = list(cell.jobs(array=found["id"])) if "counts" in found else []
-        foreseen = foreseen_of(cell, found) if found["state"] in WAITING and "counts" not in found else None
+        foreseen = foreseen_of(cell, found) if found["state"] in WAITING_STATES and "counts" not in found else None
     if as_json:
         show_document(found if foreseen is None else found | {"forecast": foreseen}, Form.JSON)
         return

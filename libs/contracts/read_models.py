@@ -47,6 +47,8 @@ class JobState(StrEnum):
 
 FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
 """A job in one of these never changes again and holds nothing."""
+WAITING_STATES = (JobState.QUEUED, JobState.SUSPENDED)
+"""A job in one of these waits for GPUs, for quota, a verdict or its user."""
 
 
 STATUS_BY_STATE = {

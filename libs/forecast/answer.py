@@ -10,7 +10,7 @@ import msgspec
 from libs.forecast.branch import Branch, without_collection
 from libs.forecast.errors import Errors
 from libs.forecast.expected import STEPS, Expectation, expected_start
-from libs.forecast.search import Option, options
+from libs.forecast.search import Option, endless, options
 
 FOR_OPTIONS = 0.7
 """Part of the time in which options are looked for; the forward run has the rest."""
@@ -48,7 +48,7 @@ def forecast(
     *,
     steps: int = STEPS,
     errors: Errors | None = None,
-    is_over: Callable[[float], bool] = lambda part: False,
+    is_over: Callable[[float], bool] = endless,
 ) -> Forecast:
     """What would start the job, and when it is expected to start.
 

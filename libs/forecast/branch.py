@@ -124,12 +124,15 @@ class Branch:
         return merged(self._dispatcher.replicas, job_id, self.now_s)
 
     def _appended(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, JobPlaced):
-            self.started.setdefault(event.job_id, self.now_s)
-        elif isinstance(event, TimeSliceStarted):
-            for job in event.resumed:
-                self.started.setdefault(job.job_id, self.now_s)
+        for job_id in started_by(envelope.event):
+            self.started.setdefault(job_id, self.now_s)
+
+
+def started_by(event: Event) -> list[str]:
+    """Jobs that are given GPUs with it."""
+    if isinstance(event, JobPlaced):
+        return [event.job_id]
+    return [job.job_id for job in event.resumed] if isinstance(event, TimeSliceStarted) else []
 
 
 def branches(

@@ -54,7 +54,14 @@ class Nodes:
             for node_id in job.leaving:
                 self._say(node_id, _stopped(key, node_id))
             if job.is_placed:
+                if not job.may_end and not job.leaving:
+                    self._start(key, run)
                 self._plan_end(key, run)
+
+    def _start(self, key: Task, run: Run) -> None:
+        """Some task has not reported its start; of the others a second report changes nothing."""
+        for node_id in run.nodes:
+            self._say(node_id, _started(key, node_id))
 
     def _left_s(self, job_id: str) -> float:
         length = self._lengths.get(job_id)
@@ -100,7 +107,7 @@ class Nodes:
         run, now_s = self._runs.get(key), self._branch.now_s
         if isinstance(order, LaunchTask):
             run = self._runs.setdefault(key, Run(self._left_s(order.job_id), expected=order.node_count, since_s=now_s))
-            self._say(node_id, JobStarted(job_id=key[0], attempt=key[1], node_id=node_id, pid=1))
+            self._say(node_id, _started(key, node_id))
             self._set(key, run, node_id, runs=True)
         elif run is None:
             return
@@ -123,6 +130,10 @@ class Nodes:
         run.nodes[node_id] = runs
         if run.goes:
             self._plan_end(key, run)
+
+
+def _started(key: Task, node_id: str) -> JobStarted:
+    return JobStarted(job_id=key[0], attempt=key[1], node_id=node_id, pid=1)
 
 
 def _stopped(key: Task, node_id: str) -> JobExited:

@@ -33,8 +33,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(change.message for change in self.changes)
 
 
-def endless() -> bool:
-    """For a search that takes the time that it takes."""
+def endless(part: float = 1.0) -> bool:
+    """No part of the time has passed: for a search that takes the time that it takes."""
     return False
 
 
@@ -100,7 +100,7 @@ def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -
         if change is None:
             return None
         made.append(change)
-        apply(branch, change)
+        apply(branch, change, is_over)
         if (change.starts or job_id) in branch.started:
             return _joined(made, now_s)
     return None
@@ -124,11 +124,11 @@ def _joined(made: list[Change], now_s: float) -> list[Change]:
     ]
 
 
-def apply(branch: Branch, change: Change) -> None:
-    """The change happens on the branch."""
+def apply(branch: Branch, change: Change, is_over: Callable[[], bool] = endless) -> None:
+    """The change happens on the branch; time passes only until `is_over`."""
     if change.until_s is not None:
         due = branch.next_timer
-        while due is not None and due[0] <= change.until_s:
+        while due is not None and due[0] <= change.until_s and not is_over():
             branch.fire(*due)
             due = branch.next_timer
     for event in change.events:

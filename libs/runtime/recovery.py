@@ -86,8 +86,7 @@ async def from_snapshot(
 
 async def _restore(service: Service[Any], snapshots: Snapshots, rules: str, stored: Stored) -> Replica[Any] | None:
     try:
-        replica = Replica.restore(service, stored.open(), rules)
-        replica.check()
+        replica = await asyncio.to_thread(_opened, service, stored, rules)
     except SnapshotOutdated as error:
         log.info("snapshot not used: the log is folded by the rules at hand", extra=fields(reason=error))
         return None
@@ -96,6 +95,13 @@ async def _restore(service: Service[Any], snapshots: Snapshots, rules: str, stor
         await _drop(snapshots, stored)
         return None
     log.info("snapshot loaded", extra=fields(next_offset=stored.next_offset))
+    return replica
+
+
+def _opened(service: Service[Any], stored: Stored, rules: str) -> Replica[Any]:
+    """Blocking: a large state takes seconds."""
+    replica = Replica.restore(service, stored.open(), rules)
+    replica.check()
     return replica
 
 

@@ -76,7 +76,7 @@ class Gateway:
             on_appended=on_appended,
         )
         self.feed = Feed(bus, self.stop)
-        self.cores = Cores(bus, self.feed, settings.database, now, settings.foresee_s)
+        self.cores = Cores(bus, self.feed, settings.database, now, settings.foresee_s, self.stop)
         self.dead_letters = DeadLetters(bus, self.stop)
         self.database = Database(settings.database)
         self.lamp = Lamp(self.database, settings.conservation_every_s)

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.bus import codec
+from libs.bus.memory import MemoryBus
+from libs.bus.naming import log_id
+from libs.bus.port import BusUnavailable
+from libs.contracts.gateway import PolicyChanged
 from libs.forecast.answer import forecast
-from libs.forecast.branch import Branch
+from libs.forecast.branch import CORES, Branch
+from libs.inspect.rules import rules_of
+from libs.runtime.snapshots import Snapshots
 from libs.sim.simulation import Simulation
-from services.gateway.adapters.cores import Cores, NotFollowed
+from libs.testing.builders import OPERATOR, Scenario
+from services.gateway.adapters.cores import MOST_QUESTIONS, Cores, NotFollowed
 from services.gateway.adapters.feed import Feed
-from tests.integration.gateway_cell import CONTROL, Cell, eventually, memory_bus, running_cell
+from tests.integration.gateway_cell import CONTROL, LONGEST_WAIT_S, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
 
@@ -23,8 +31,9 @@ async def foreseen(cell: Cell, job_id: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     async def is_known() -> bool:
+        assert not cell.gateway.stop.is_set(), "a fault in forecasts ends forecasts alone"
         answer = await cell.client.get(f"/v1/jobs/{job_id}/forecast")
-        assert answer.status_code in (200, 503), answer.text
+        assert answer.status_code == 200 or "are being read" in answer.json()["detail"], answer.text
         found.update(answer.json() if answer.status_code == 200 else {})
         return bool(found)
 
@@ -39,46 +48,178 @@ def expected(simulation: Simulation, job_id: str) -> dict[str, Any]:
     return branched.document()
 
 
+async def bus_of(simulation: Simulation, bus: MemoryBus | None = None) -> MemoryBus:
+    """A log with all that the simulation has recorded so far, and that it has not yet."""
+    bus = bus or await memory_bus()
+    await bus.append([codec.outgoing(each) for each in simulation.log.control[await bus.end_offset(CONTROL) :]])
+    return bus
+
+
+def go_on_to(simulation: Simulation, time_s: float) -> None:
+    while simulation.now_s < time_s and simulation.advance():
+        pass
+    simulation.dispatcher.settle()
+
+
+@pytest.fixture(autouse=True)
+def _no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock jumps here: what is foreseen unasked would depend on how fast the machine is."""
+    monkeypatch.setattr("services.gateway.adapters.cores.SAMPLE_S", float("inf"))
+
+
 async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
-    simulation, bus = stopped_at(60.0), await memory_bus()
-    await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
     async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
         found = await foreseen(cell, "job-6")
         assert found == expected(simulation, "job-6")
         assert found["options"][0]["changes"][-1]["numbers"] == {"tenant": "research", "gpus": 5}
 
         # What happens afterwards is in the next answer.
-        while simulation.now_s < 226.0 and simulation.advance():
-            pass
-        simulation.dispatcher.settle()
-        behind = simulation.log.control[await bus.end_offset(CONTROL) :]
-        await bus.append([codec.outgoing(envelope) for envelope in behind])
+        go_on_to(simulation, 226.0)
+        await bus_of(simulation, bus)
         again = await foreseen(cell, "job-7")
         assert {**again, "errors": {}} == {**expected(simulation, "job-7"), "errors": {}}
-        assert again["errors"]["starts"] == 1, "job-6 has started"
+        assert again["errors"]["expectations"] == 1, "job-6 has started"
         assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
 
 
 async def test_a_job_that_does_not_wait_has_no_forecast(tmp_path: Path) -> None:
-    simulation, bus = stopped_at(60.0), await memory_bus()
-    await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
-    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+    simulation = stopped_at(60.0)
+    async with running_cell(
+        tmp_path, bus=await bus_of(simulation), now=lambda: simulation.now_s, foresee_s=600.0
+    ) as cell:
         await cell.get("/v1/jobs")
         answer = await cell.client.get("/v1/jobs/job-3/forecast")
         assert (answer.status_code, answer.json()["detail"]) == (409, "job-3 does not wait: it is RUNNING")
 
 
 async def test_an_answer_is_given_within_its_time(tmp_path: Path) -> None:
-    simulation, bus = stopped_at(60.0), await memory_bus()
-    await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
-    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=1e-9) as cell:
+    simulation = stopped_at(60.0)
+    async with running_cell(
+        tmp_path, bus=await bus_of(simulation), now=lambda: simulation.now_s, foresee_s=1e-9
+    ) as cell:
         found = await foreseen(cell, "job-6")
     assert (found["is_complete"], found["options"]) == (False, [])
     assert (found["expected"]["how"], found["expected"]["steps"]) == ("pool", 0)
 
 
+def unfed() -> Cores:
+    """Of a gateway that reads nothing."""
+    bus, stop = MemoryBus("lab"), asyncio.Event()
+    return Cores(bus, Feed(bus, stop), "sqlite://", lambda: 0.0, 1.0, stop)
+
+
 async def test_as_long_as_the_states_are_not_read_there_is_no_answer() -> None:
-    bus = await memory_bus()
-    cores = Cores(bus, Feed(bus, asyncio.Event()), "sqlite://", lambda: 0.0, 1.0)
+    with pytest.raises(NotFollowed, match="up to offset 0 of 5"):
+        await unfed().forecast("job-6", 5, patience_s=0.01)
+
+
+async def test_so_many_questions_wait_and_no_more() -> None:
+    cores = unfed()
+    asked = [asyncio.create_task(cores.forecast("job-6", 5, patience_s=LONGEST_WAIT_S)) for _ in range(MOST_QUESTIONS)]
+    await asyncio.sleep(0)
+    with pytest.raises(NotFollowed, match=f"^{MOST_QUESTIONS} such questions are being answered already$"):
+        await cores.forecast("job-6", 5, patience_s=0.01)
+    asked[0].cancel()
+    await asyncio.wait(asked[:1])
     with pytest.raises(NotFollowed, match="up to offset 0 of 5"):
         await cores.forecast("job-6", 5, patience_s=0.01)
+    for question in asked[1:]:
+        question.cancel()
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The first look at the log goes wrong."""
+    follow, errors = Cores._follow, [error]
+
+    async def failing(cores: Cores) -> None:
+        if errors:
+            raise errors.pop()
+        await follow(cores)
+
+    monkeypatch.setattr(Cores, "_follow", failing)
+
+
+async def test_a_log_that_is_away_for_a_moment_delays_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_once(monkeypatch, BusUnavailable("away"))
+    simulation = stopped_at(60.0)
+    async with running_cell(tmp_path, bus=await bus_of(simulation), now=lambda: simulation.now_s) as cell:
+        assert (await foreseen(cell, "job-6"))["job_id"] == "job-6"
+
+
+async def test_a_fault_ends_forecasts_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_once(monkeypatch, RuntimeError("fault"))
+    simulation = stopped_at(60.0)
+    async with running_cell(tmp_path, bus=await bus_of(simulation), now=lambda: simulation.now_s) as cell:
+        await cell.get("/v1/jobs")
+        for _ in range(2):
+            answer = await cell.client.get("/v1/jobs/job-6/forecast")
+            assert answer.status_code == 503
+            assert "not known until the gateway is started anew" in answer.json()["detail"]
+        assert not cell.gateway.stop.is_set()
+        assert await cell.get("/v1/jobs")
+
+
+async def test_where_nothing_happens_behind_the_snapshots_the_first_question_is_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.adapters.cores.HEARTBEAT_S", 10 * LONGEST_WAIT_S)
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    end = await bus.end_offset(CONTROL)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        snapshots = Snapshots(cell.gateway.settings.database, "lab")
+        for name in CORES:
+            snapshot = simulation.replicas[name].snapshot(rules_of(f"services.{name}.service"))
+            snapshots.save(replace(snapshot, next_offset=end), await log_id(bus), 0.0)
+        snapshots.close()
+        found, reached = await cell.gateway.cores.forecast("job-6", end, LONGEST_WAIT_S)
+    assert (found.document(), reached) == (expected(simulation, "job-6"), end - 1)
+
+
+async def test_the_start_of_a_suspended_job_is_counted(tmp_path: Path) -> None:
+    scenario = Scenario().servers(4, v100=4).plan(0.0, PolicyChanged(policy="gandiva", requested_by=OPERATOR))
+    for number in range(3):
+        scenario.job(f"job-{number}", 4, at=float(number), runs_s=400.0)
+    simulation = stopped_at(0.0, scenario)
+
+    def suspended() -> list[str]:
+        jobs = Branch(simulation.replicas, simulation.now_s).present("").jobs.values()
+        return [job.job_id for job in jobs if job.gang and not job.is_placed and not job.held]
+
+    while len(suspended()) < 2:
+        assert simulation.advance()
+        simulation.dispatcher.settle()
+    [job_id, *_] = suspended()
+    bus = await bus_of(simulation)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        assert (await foreseen(cell, job_id))["expected"]["at_s"] is not None
+        while job_id in suspended():
+            assert simulation.advance()
+            simulation.dispatcher.settle()
+        await bus_of(simulation, bus)
+        assert (await foreseen(cell, suspended()[0]))["errors"]["expectations"] == 1
+
+
+async def test_what_is_foreseen_unasked_is_one_job_after_the_other(tmp_path: Path) -> None:
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        await foreseen(cell, "job-6")
+        cores = cell.gateway.cores
+        assert cores._followed is not None
+        for _ in range(2):
+            cores._sample(cores._followed)
+        go_on_to(simulation, 10_000.0)
+        await bus_of(simulation, bus)
+
+        async def is_read() -> bool:
+            return cores.reached >= simulation.log.end
+
+        await eventually(is_read)
+        assert cores._track.errors.expectations == 1 + 2
+        # Nothing waits any more.
+        cores._sample(cores._followed)

@@ -98,12 +98,13 @@ class Cell:
 
 
 TOLERATED = 100
-"""One situation of so many may have no answer: a job that admission would reject as soon as it judges it."""
+"""One situation of so many, and one more, may have no answer: a job that admission would reject when it judges it."""
 
 
 def test_the_job_starts_after_what_is_said():
     situations: list[str] = []
     wrong: list[str] = []
+    unanswered: list[str] = []
 
     @searching(by_default=40, thorough=200)
     @given(st.data())
@@ -116,12 +117,14 @@ def test_the_job_starts_after_what_is_said():
         situations.append(job_id)
         found = options(cell.branch, job_id)
         if not found:
-            wrong.append(f"nothing is said of {job_id} at {cell.simulation.now_s} s: {cell.scenario}")
+            unanswered.append(f"nothing is said of {job_id} at {cell.simulation.now_s} s: {cell.scenario}")
             return
         option = data.draw(st.sampled_from([found[0], *found]))
         if not cell.again().starts_after(option, job_id):
             wrong.append(f"{job_id} does not start: {option.message}: {cell.scenario}")
 
     tried()
-    print(f"{len(situations) - len(wrong)} of {len(situations)} jobs start after what is said")
-    assert len(wrong) <= len(situations) // TOLERATED, "\n\n".join(wrong)
+    starting = len(situations) - len(wrong) - len(unanswered)
+    print(f"{starting} of {len(situations)} jobs start after what is said; of {len(unanswered)} nothing is said")
+    assert not wrong, "\n\n".join(wrong)
+    assert len(unanswered) <= 1 + len(situations) // TOLERATED, "\n\n".join(unanswered)

@@ -20,9 +20,8 @@ from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import Bus, BusUnavailable
 from libs.contracts.base import Topic
 from libs.contracts.catalogue import TERMINAL
-from libs.contracts.placement import JobPlaced
 from libs.forecast.answer import Forecast, forecast
-from libs.forecast.branch import CORES
+from libs.forecast.branch import CORES, Branch, started_by, without_collection
 from libs.forecast.errors import Track
 from libs.forecast.expected import expected_start
 from libs.forecast.following import Followed
@@ -30,6 +29,7 @@ from libs.inspect.extent import Extent, survey
 from libs.inspect.rules import rules_of
 from libs.kernel.replica import Replica, pass_over
 from libs.runtime.log import fields
+from libs.runtime.patience import Patience
 from libs.runtime.recovery import from_snapshot
 from libs.runtime.roster import roster
 from libs.runtime.snapshots import Snapshots
@@ -40,11 +40,13 @@ log = logging.getLogger(__name__)
 SAMPLE_S = 60.0
 """How often a start is foreseen unasked."""
 HEARTBEAT_S = 5.0
+MOST_QUESTIONS = 8
+"""That are answered or wait; the next is to be asked again."""
 T = TypeVar("T")
 
 
 class NotFollowed(Exception):
-    """The states are not up to date yet; the message says how far they are."""
+    """There is no answer now; the message says why."""
 
 
 class Cores:
@@ -56,9 +58,13 @@ class Cores:
         database: where snapshots of the cores are; SQLAlchemy URL.
         now: seconds since the epoch.
         limit_s: of CPU time: an answer is given by then, with what was found so far.
+        stop: set it to end `run`.
     """
 
-    def __init__(self, bus: Bus, feed: Feed, database: str, now: Callable[[], float], limit_s: float) -> None:
+    def __init__(
+        self, bus: Bus, feed: Feed, database: str, now: Callable[[], float], limit_s: float, stop: asyncio.Event
+    ) -> None:
+        self._stop, self._patience = stop, Patience(stop)
         self._limit_s = limit_s
         self._bus, self._feed, self._database, self._now = bus, feed, database, now
         self._asked, self._moved = asyncio.Event(), asyncio.Condition()
@@ -68,29 +74,45 @@ class Cores:
         self._sampled_s, self._samples = 0.0, 0
         self._extent: Extent | None = None
         """How far the services were; None: that is taken into account."""
+        self._questions = 0
+        """That are answered or wait."""
         self._broken = ""
+        """Why there are no answers any more; empty: there are."""
 
     async def run(self) -> None:
-        """Follow control from the first question on, until told to stop. What goes wrong ends this, and no more."""
+        """Follow control from the first question on, until told to stop. A fault ends forecasts, and no more."""
         await self._asked.wait()
-        try:
-            await self._follow()
-        except Exception as error:
-            self._broken = repr(error)
-            log.exception("what would start jobs is not known until the gateway is started anew")
+        while not self._stop.is_set() and not self._broken:
+            try:
+                await self._follow()
+            except BusUnavailable as error:
+                await self._patience.wait("follow control for forecasts", error)
+            except Exception:
+                self._broken = "what would start jobs is not known until the gateway is started anew: its log says why"
+                log.exception("forecasts have ended")
+                await self._tell()
+        # The gateway stops when one of its parts returns.
+        await self._stop.wait()
 
     async def _follow(self) -> None:
         await self._feed.started.wait()
-        followed = self._followed = Followed(await self._restored())
-        self._sampled_s = self._now()
+        if self._followed is None:
+            self._followed, self._sampled_s = Followed(await self._restored()), self._now()
+        followed = self._followed
+        await self._tell()
         async for batch in self._feed.follow(followed.next_offset, HEARTBEAT_S):
+            self._patience.over()
             await self._alone(partial(self._take, followed, batch))
-            async with self._moved:
-                self._moved.notify_all()
+            await self._tell()
             if self._now() - self._sampled_s >= SAMPLE_S and self.reached >= self._feed.next_offset:
                 self._sampled_s = self._now()
                 await self._settle(followed)
                 await self._alone(partial(self._sample, followed))
+
+    async def _tell(self) -> None:
+        """Questions wait for more to be taken, or for the end of all answers."""
+        async with self._moved:
+            self._moved.notify_all()
 
     async def _restored(self) -> dict[str, Replica[Any]]:
         """Each core as of its newest snapshot, or empty: then the whole log is folded."""
@@ -102,32 +124,51 @@ class Cores:
         except SQLAlchemyError as error:
             log.warning("snapshots cannot be read: the log is folded from its beginning", extra=fields(error=error))
         found: dict[str, Replica[Any]] = {}
-        for service in services:
-            rules = await asyncio.to_thread(rules_of, f"services.{service.name}.service")
-            replica = found[service.name] = await from_snapshot(service, snapshots, rules, name, end)
-            replica.on_impossible = pass_over
+        try:
+            for service in services:
+                rules = await asyncio.to_thread(rules_of, f"services.{service.name}.service")
+                replica = found[service.name] = await from_snapshot(service, snapshots, rules, name, end)
+                replica.on_impossible = pass_over
+        finally:
+            if snapshots is not None:
+                await asyncio.to_thread(snapshots.close)
         return found
 
-    async def forecast(self, job_id: str, at_least_offset: int, patience_s: float) -> Forecast:
+    async def forecast(self, job_id: str, at_least_offset: int, patience_s: float) -> tuple[Forecast, int]:
         """What would start the job, and when it is expected to start.
 
         Args:
             at_least_offset: records before it are taken into account.
             patience_s: how long it is waited for.
 
+        Returns:
+            The answer, and the last offset that is taken into account.
+
         Raises:
-            NotFollowed: they could not be, in that time.
+            NotFollowed: they could not be, in that time; many others ask; or forecasts have ended.
         """
+        if self._questions >= MOST_QUESTIONS:
+            raise NotFollowed(f"{self._questions} such questions are being answered already")
+        self._questions += 1
+        try:
+            followed = await self._up_to(at_least_offset, patience_s)
+            await self._settle(followed)
+            return await self._alone(partial(self._foresee, followed, job_id))
+        finally:
+            self._questions -= 1
+
+    async def _up_to(self, offset: int, patience_s: float) -> Followed:
+        """The states, as soon as the records before the offset are in them."""
         self._asked.set()
         try:
             async with asyncio.timeout(patience_s), self._moved:
-                await self._moved.wait_for(lambda: self.reached >= at_least_offset)
+                await self._moved.wait_for(lambda: self._broken or self.reached >= offset)
         except TimeoutError:
-            message = f"the states of the cores are being read: up to offset {self.reached} of {at_least_offset}"
-            raise NotFollowed(self._broken or message) from None
-        assert self._followed is not None
-        await self._settle(self._followed)
-        return await self._alone(partial(self._foresee, self._followed, job_id))
+            message = f"the states of the cores are being read: up to offset {self.reached} of {offset}"
+            raise NotFollowed(message) from None
+        if self._broken or self._followed is None:
+            raise NotFollowed(self._broken or "the states of the cores are being read")
+        return self._followed
 
     @property
     def reached(self) -> int:
@@ -143,9 +184,9 @@ class Cores:
         for entry in batch:
             followed.take(entry.record)
             event = entry.record.envelope.event
-            if isinstance(event, JobPlaced):
-                self._track.started(event.job_id, entry.record.envelope.time_s)
-            elif type(event) in TERMINAL:
+            for job_id in started_by(event):
+                self._track.started(job_id, entry.record.envelope.time_s)
+            if type(event) in TERMINAL:
                 self._track.ended(event.subject)
         self._note_handled(followed)
 
@@ -164,7 +205,7 @@ class Cores:
             followed.handled(extent.positions)
             self._extent = None
 
-    def _foresee(self, followed: Followed, job_id: str) -> Forecast:
+    def _foresee(self, followed: Followed, job_id: str) -> tuple[Forecast, int]:
         began_s = time.thread_time()
         found = forecast(
             followed.branches(self._now()),
@@ -174,16 +215,20 @@ class Cores:
         )
         if found.expected.at_s is not None:
             self._track.said(job_id, found.now_s, found.expected.at_s)
-        return found
+        return found, followed.next_offset - 1
 
     def _sample(self, followed: Followed) -> None:
         """Foresee the start of one waiting job after the other."""
-        branch = followed.branches(self._now())()
-        waiting = [job.job_id for job in branch.present("").jobs.values() if job.queued and not job.held]
-        if waiting:
-            job_id, now_s = waiting[self._samples % len(waiting)], branch.now_s
-            self._samples += 1
-            began_s = time.thread_time()
-            expected = expected_start(branch, job_id, is_over=lambda: time.thread_time() - began_s > self._limit_s)
-            if expected.at_s is not None:
-                self._track.said(job_id, now_s, expected.at_s)
+        with without_collection():
+            branch = followed.branches(self._now())()
+            waiting = [job.job_id for job in branch.present("").jobs.values() if job.queued and not job.held]
+            if waiting:
+                self._sample_of(branch, waiting[self._samples % len(waiting)])
+                self._samples += 1
+            branch.close()
+
+    def _sample_of(self, branch: Branch, job_id: str) -> None:
+        now_s, began_s = branch.now_s, time.thread_time()
+        expected = expected_start(branch, job_id, is_over=lambda: time.thread_time() - began_s > self._limit_s)
+        if expected.at_s is not None:
+            self._track.said(job_id, now_s, expected.at_s)

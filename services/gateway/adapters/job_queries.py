@@ -13,6 +13,7 @@ from libs.contracts.introspection import JobProfiled
 from libs.contracts.placement import JobPlaced, JobQueued, TimeSliceStarted
 from libs.contracts.read_models import (
     FINAL_STATES,
+    WAITING_STATES,
     AttemptRow,
     EventRow,
     JobRow,
@@ -27,8 +28,6 @@ from services.gateway.adapters.named import JOB, by_id
 from services.gateway.adapters.tables import attempts, events, job_labels, jobs, profiles, reports, rows_of
 from services.gateway.core import views
 
-WAITING = (JobState.QUEUED, JobState.SUSPENDED)
-"""States of jobs that may have a place in the queue."""
 LOOKED_BEHIND = 3
 """How far a job that is behind one which is behind another one, and so on, is followed."""
 MOST_BEFORE = 500
@@ -122,7 +121,7 @@ def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, i
     kind = POLICIES[views.policy(all_settings(connection))["policy"]].kind
     if kind == Kind.SHARES:
         return {}
-    states = [JobState.QUEUED, JobState.SUSPENDED] if kind == Kind.ORDER else [JobState.QUEUED]
+    states = WAITING_STATES if kind == Kind.ORDER else (JobState.QUEUED,)
     query = (
         sa.select(jobs.c.id)
         .where(jobs.c.state.in_([state.value for state in states]))

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
 
-from libs.contracts.read_models import EventRow, JobRow, ProfileRow, ReportRow
+from libs.contracts.read_models import WAITING_STATES, EventRow, JobRow, ProfileRow, ReportRow
 from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
@@ -34,7 +34,7 @@ async def explain(gateway: Door, caller: Reader, job: JobReference) -> Response:
 
     def query(connection: sa.Connection) -> tuple[JobRow | None, list[EventRow], dict[str, int]]:
         row = job_queries.job(connection, job_id)
-        waits = row is not None and row.state in job_queries.WAITING
+        waits = row is not None and row.state in WAITING_STATES
         places = job_queries.queue_positions(connection) if waits else {}
         found = job_queries.events_of(connection, job_id)
         return row, job_queries.with_those_before(connection, found), places
@@ -74,14 +74,14 @@ async def foresee(gateway: Door, caller: Reader, job: JobReference) -> Response:
     """What would start a waiting job at the next decision, each found by running the cores forward from the present,
     and when it is expected to start."""
     row = await find_job(gateway, job)
-    if row.state not in job_queries.WAITING:
+    if row.state not in WAITING_STATES:
         raise Problem("conflict", f"{row.id} does not wait: it is {row.state.value}")
     _, offset = await look(gateway, lambda connection: None)
     try:
-        found = await gateway.cores.forecast(row.id, offset + 1, PATIENCE_S)
+        found, reached = await gateway.cores.forecast(row.id, offset + 1, PATIENCE_S)
     except NotFollowed as error:
         raise Problem("unavailable", str(error), headers={"Retry-After": "1"}) from None
-    return answer(Forecast(**found.document()), offset=gateway.cores.reached - 1)
+    return answer(Forecast(**found.document()), offset=reached)
 
 
 @router.get("/story", operation_id="tellJob", dependencies=[Fresh], responses=responses("Story", 404, 409))

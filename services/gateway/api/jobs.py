@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from libs.contracts.gateway import ArrayArrived, JobArrived
 from libs.contracts.groups import ARRAY_PREFIX
 from libs.contracts.jobs import JobSpec
-from libs.contracts.read_models import AttemptRow, JobRow, JobState
+from libs.contracts.read_models import WAITING_STATES, AttemptRow, JobRow, JobState
 from libs.kernel.ids import short_id
 from services.gateway.adapters import cluster_queries, failure_queries, group_queries, job_queries
 from services.gateway.adapters.database import ReadModelsAway
@@ -190,7 +190,7 @@ async def list_jobs(
 
     def query(connection: sa.Connection) -> tuple[list[JobRow], dict[str, int], dict[str, dict[str, Any]]]:
         rows = job_queries.page(connection, wanted, limit=limit + 1, after=after, newest_first=newest, grouped=grouped)
-        waits = any(row.state in job_queries.WAITING for row in rows)
+        waits = any(row.state in WAITING_STATES for row in rows)
         places = job_queries.queue_positions(connection) if waits else {}
         return rows, places, _groups_of(connection, rows) if grouped else {}
 
@@ -229,7 +229,7 @@ async def detail(gateway: Gateway, job_id: str, status: int = 200) -> Response:
         connection: sa.Connection,
     ) -> tuple[JobRow | None, list[AttemptRow], dict[str, int], tuple[str | None, str | None]]:
         row = job_queries.job(connection, job_id)
-        waits = row is not None and row.state in job_queries.WAITING
+        waits = row is not None and row.state in WAITING_STATES
         places = job_queries.queue_positions(connection) if waits else {}
         attempts = job_queries.attempts_of(connection, job_id)
         holder = holder_of(attempts)

@@ -309,7 +309,8 @@ class Forecast(Answer):
     expected: dict[str, Any]
     """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `steps`."""
     errors: dict[str, Any]
-    """Of such expectations since this gateway was asked first: `starts`, `median_ratio` and `p90_ratio` of the wait."""
+    """Of such expectations since this gateway was asked first: `expectations` of which the start has come,
+    `median_ratio` and `p90_ratio` of the wait."""
 
 
 class Story(Answer):

@@ -52,7 +52,7 @@ def test_what_cannot_be_answered(log: Path):
 
 
 def test_words():
-    errors = {"starts": 12, "median_ratio": 0.08, "p90_ratio": 0.314}
+    errors = {"expectations": 12, "median_ratio": 0.08, "p90_ratio": 0.314}
     expected = {"in_s": 5400.0, "rests_on": {"time_limit": 3, "remaining_work": 9}}
     found = {"is_complete": False, "options": [], "expected": expected, "errors": errors}
     assert lines_of_forecast(found) == [

@@ -7,8 +7,8 @@ import pytest
 from libs.contracts.gateway import JobArrived
 from libs.contracts.groups import Condition, Dependency
 from libs.forecast.branch import Branch
-from libs.forecast.changes import Kind
-from libs.forecast.search import Option, options
+from libs.forecast.changes import Kind, later
+from libs.forecast.search import Option, apply, options
 from libs.sim.options import FaultKind
 from libs.testing.builders import Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
@@ -133,3 +133,13 @@ def test_a_back_off_ends_by_itself():
     simulation.dispatcher.settle()
     found = options(lambda: Branch(simulation.replicas, simulation.now_s), "waits")
     assert kinds(found)[0] == [Kind.TIME]
+
+
+def test_no_timer_is_fired_when_the_time_is_over():
+    simulation = stopped_at(20.0, Scenario().servers(4, v100=4).job("a", 4, runs_s=500).job("waits", 4, at=10.0))
+    branch = Branch(simulation.replicas, simulation.now_s)
+    assert branch.next_timer is not None
+    apply(branch, later(5000.0, 4980.0), lambda: True)
+    assert branch.is_untouched
+    apply(branch, later(5000.0, 4980.0))
+    assert not branch.is_untouched
