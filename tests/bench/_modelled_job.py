@@ -4,7 +4,7 @@
 
 A mini-batch computes so many LAYERS. DEMAND is a `Demand` as JSON. The memory is real; what a mini-batch loses where a
 part of it lies on the host is emulated: it waits for as long as the model's sensitivity (figure 10) says. BESIDE names
-a file with the process whose CPU time is measured while this one computes. With `--whole` memory on the host is an
+a file with the process of which CPU time is measured while this one computes. With `--whole` memory on the host is an
 error, as without universal memory. FOLDER/NAME.lines has a line per mini-batch, of `Minibatch`.
 """
 

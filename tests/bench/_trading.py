@@ -1,6 +1,6 @@
 """Guests without an owner trade memory on trial: how good is the split that they come to? (Section 3.3, figure 10.)
 
-Guests whose memory is 1/100 of the models', on one virtual GPU with 70 % of it, under a real agent. How fast each is
+Guests with a memory of 1/100 of the models', on one virtual GPU with 70 % of it, under a real agent. How fast each is
 with how much is emulated, from figure 10 (`_modelled_job.py`); that they trade, and what they measure, is not. They
 compute for a twentieth of a mini-batch of 0.2 s, so that memory decides, and a busy machine changes little.
 """

@@ -130,7 +130,7 @@ class Limits:
 
 
 class SharingCell(GuestsCell):
-    """A cell with one GPU, whose memory an owner and a guest share."""
+    """A cell with one GPU; its memory is shared by an owner and a guest."""
 
     def __init__(self, cell: Cell, client: Client, folder: Path) -> None:
         super().__init__(client, folder)

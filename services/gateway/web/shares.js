@@ -8,7 +8,7 @@ export function drawShares(target, tenants) {
   target.replaceChildren(...[...below("", tenants, 0)].map(([tenant, depth]) => row(tenant, depth, most)));
 }
 
-// Each tenant behind the one above it, with its depth; one whose parent is not among them stands at the top.
+// Each tenant behind the one above it, with its depth; one with a parent that is not among them stands at the top.
 function* below(parent, tenants, depth) {
   const names = new Set(tenants.map((tenant) => tenant.name));
   for (const tenant of tenants) {

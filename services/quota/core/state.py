@@ -54,7 +54,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def tree(self) -> Tree:
-        """Who is above whom. Derived of the configuration of `tenants`, and no part of snapshots."""
+        """Which tenant is above which. Derived of the configuration of `tenants`, and no part of snapshots."""
         return Tree(self.tenants)
 
     def tree_changed(self) -> None:
