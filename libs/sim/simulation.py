@@ -163,7 +163,7 @@ class Simulation:
         self.dispatcher.fire(name, due_s, self.agenda.now_s)
 
     def _fetch_facts(self) -> None:
-        facts, self.world.facts = self.world.facts, []
+        facts = self.world.facts.fetch()
         for fact in facts:
             self.dispatcher.append(fact)
 

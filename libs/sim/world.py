@@ -1,44 +1,30 @@
-"""The simulated world behind the orders: nodes, the gangs that run on them, and what befalls both."""
+"""The simulated world behind the orders: nodes, and the gangs that run on them."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
 
-from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event
-from libs.contracts.envelope import Envelope
-from libs.contracts.gateway import OWNER as GATEWAY
-from libs.contracts.gateway import JobArrived, JobCancelRequested
-from libs.contracts.introspection import OWNER as INTROSPECTION
-from libs.contracts.introspection import GpuIdle, JobProfiled, NodeLost
+from libs.contracts.gateway import JobArrived
 from libs.contracts.placement import LaunchTask, RestoreTask, Role, SetClass
-from libs.kernel.ids import derived_id, request_id
-from libs.node.alarms import Alarm, Alarms, Limits, Watched
 from libs.node.fetching import Answer, source_of
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Cluster
-from libs.sim.failing import shows_in_trial
+from libs.sim.dooms import Dooms
+from libs.sim.facts import Facts
+from libs.sim.faults import Faults
+from libs.sim.hanging import Hanging
 from libs.sim.nodes import Node
-from libs.sim.options import Doom, Fault, FaultKind, Options
+from libs.sim.options import Doom, Options
 from libs.sim.processes import Key
+from libs.sim.progress import Progress
 from libs.sim.sampling import Samples
 from libs.sim.sharing.gpus import Present, SharedGpus
 from libs.sim.throughputs import Throughputs
 from libs.sim.work import Attempt, Job
 
-AGENT_SOURCE = "agent"
-"""Agents sign their facts with `agent/<node id>`."""
-JOURNAL_ID = "simulated"
-"""Live agents give each journal an id of its own."""
-
-
 MOMENT_S = 1e-6
 """Work that is taken to be done where a phase ends, so that no phase ends twice."""
-SAMPLE_S = 2.0
-"""How often agents sample their tasks; only hanging ones are sampled here, of others nothing would follow."""
-
 Gpu = tuple[str, int]
 """Node id and index."""
 
@@ -48,9 +34,8 @@ class World:
 
     def __init__(self, cluster: Cluster, agenda: Agenda, options: Options, throughputs: Throughputs, seed: int) -> None:
         self._agenda, self._options, self._throughputs, self._seed = agenda, options, throughputs, seed
-        self.nodes = {server.node_id: Node(server, agenda, options, self, self._say) for server in cluster.servers}
-        self.facts: list[Envelope] = []
-        """Reported and not fetched yet, in order."""
+        self.facts = Facts(agenda)
+        self.nodes = {server.node_id: Node(server, agenda, options, self, self.facts.say) for server in cluster.servers}
         self.jobs: dict[str, Job] = {}
         self._attempts: dict[Key, Attempt] = {}
         self._on_gpu: dict[Gpu, list[Attempt]] = {}
@@ -59,8 +44,11 @@ class World:
         for server in cluster.servers:
             widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
         self._gpus_per_server = widths
-        self._alarms = Alarms(Limits())
-        self._samples = Samples(agenda, self._say_condensed)
+        self._dooms = Dooms(options, seed, self.jobs)
+        self._faults = Faults(agenda, options, seed, self.nodes, self.facts)
+        self._hanging = Hanging(agenda, self.facts)
+        self._progress = Progress(agenda, options, seed, self.nodes, self.facts, self._neighbours)
+        self._samples = Samples(agenda, self.facts.find)
         self.shared: SharedGpus | None = None
         """Where it is known what jobs ask of GPUs."""
         if options.models is not None:
@@ -70,9 +58,8 @@ class World:
         """All nodes join; what will befall them is planned."""
         for node in self.nodes.values():
             self._agenda.at(0.0, node.join)
-            self._plan_crash(node, 0)
-        for fault in self._options.faults:
-            self._agenda.at(fault.time_s, self._befall, fault)
+            self._faults.plan_crash(node, 0)
+        self._faults.plan()
 
     def arrived(self, event: JobArrived) -> None:
         """A job has been submitted: its work is known from now on."""
@@ -105,32 +92,9 @@ class World:
             attempt.rate_alone = attempt.job.trial_rate(gpu_type)
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
-        self._doom(key, attempt)
+        self._dooms.plan(key, attempt)
         self._attempts[key] = attempt
         return attempt
-
-    def _doom(self, key: Key, attempt: Attempt) -> None:
-        """Plan at which point of the work that is left the attempt fails by itself or hangs, if it does."""
-        doom = self._doom_of(key)
-        if attempt.trial:
-            attempt.doomed_at = attempt.total if doom is not None and shows_in_trial(doom, attempt) else None
-            return
-        attempt.doomed_at = None if doom is None else attempt.point_of(doom)
-        if key[0] in self._options.endings:
-            # An attempt that goes on from a checkpoint, or elsewhere, fails where the one before would have.
-            job = attempt.job
-            job.doomed_at = attempt.doomed_at if job.doomed_at is None else job.doomed_at
-            attempt.doomed_at = job.doomed_at
-        hang = self._options.failures.hang(self._seed, *key)
-        if hang is not None:
-            attempt.hangs_at = attempt.done + hang * (attempt.job.total - attempt.done)
-
-    def _doom_of(self, key: Key) -> Doom | None:
-        """How the attempt fails by itself, if it does."""
-        ending = self._options.endings.get(key[0])
-        if ending is not None:
-            return self.jobs[key[0]].planned_doom(ending)
-        return self._options.failures.doom(self._seed, *key)
 
     def withdrawn(self, key: Key, node_id: str) -> None:
         attempt = self._attempts.get(key)
@@ -168,7 +132,7 @@ class World:
         attempt, source = self._attempts.get(key), self._attempts.get((order.job_id, order.from_attempt))
         if attempt is not None and source is not None:
             attempt.done = source.done
-            self._doom(key, attempt)
+            self._dooms.plan(key, attempt)
             attempt.nodes[node_id] = False
 
     def _move(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
@@ -258,9 +222,7 @@ class World:
         if left_s < math.inf:
             # Not awaited: the job is, and when it moves on before, this end is not waited for.
             self._agenda.at(self._agenda.now_s + left_s, self._end, key, attempt, attempt.turn, awaited=False)
-        if self._options.profile_every_s is not None:
-            self._agenda.after(self._options.profile_every_s, self._profile, key, attempt, attempt.turn)
-        self._plan_report(key, attempt)
+        self._progress.plan(key, attempt)
         self._plan_phase(key, attempt)
 
     def _ratio(self, key: Key, attempt: Attempt) -> float:
@@ -333,9 +295,6 @@ class World:
         assert self.shared is not None
         self._samples.changed(gpu, self.shared)
 
-    def _say_condensed(self, key: str, event: Event) -> None:
-        self._report(derived_id(INTROSPECTION, key, 0), INTROSPECTION, event)
-
     def _refuse(self, key: Key, attempt: Attempt, turn: int) -> None:
         """The throughput table says that the job cannot run here: it ends badly at once."""
         if attempt.turn == turn and attempt.nodes:
@@ -350,174 +309,17 @@ class World:
         attempt.halt(self._agenda.now_s)
         if attempt.hangs:
             self._neighbours_feel(attempt)
-            self._watch_hanging(key, attempt)
+            self._hanging.watch(key, attempt)
             return
         if attempt.doomed_at is not None:
-            doom = self._doom_of(key)
+            doom = self._dooms.of(key)
             assert doom is not None
             attempt.job.has_failed()
             self.nodes[next(reversed(attempt.nodes))].fail(key, doom)
             return
         ending = self._options.endings.get(key[0])
         if ending is not None and ending.is_killed and not attempt.trial:
-            self._kill(key[0])
+            self.facts.kill(key[0])
             return
         for node_id in list(attempt.nodes):
             self.nodes[node_id].finish(key)
-
-    def _kill(self, job_id: str) -> None:
-        """Its user cancels the job."""
-        request = JobCancelRequested(job_id=job_id, requested_by="simulated user", note="as its trace says")
-        self._report(request_id(GATEWAY, f"cancel/{job_id}"), GATEWAY, request)
-
-    def _watch_hanging(self, key: Key, attempt: Attempt) -> None:
-        # Not awaited, as its end: the job is.
-        due_s = self._agenda.now_s + SAMPLE_S
-        self._agenda.at(due_s, self._sample_hanging, key, attempt, attempt.turn, awaited=False)
-
-    def _sample_hanging(self, key: Key, attempt: Attempt, turn: int) -> None:
-        """What agents would say of tasks that hang, judged as introspection judges it."""
-        if attempt.turn != turn or not attempt.complete:
-            return
-        attempt.hung_s += SAMPLE_S
-        done, gpus = int(attempt.done), Counter(node_id for node_id, _ in attempt.gpus)
-        rank = RankSample(
-            rank=0,
-            minibatches_total=done,
-            quiet_s=attempt.hung_s,
-            longest_quiet_s=0.0,
-            p99_s=1.0 / attempt.rate_alone,
-        )
-        told: list[Alarm] = []
-        for node_id in gpus:
-            sample = TaskSampled(
-                job_id=key[0],
-                attempt=key[1],
-                node_id=node_id,
-                running=True,
-                ranks=[rank],
-                computing=False,
-                idle_s=attempt.hung_s,
-            )
-            for fact_key, fact in self._alarms.take(sample, Watched(key[1], gpus)):
-                told.append(fact)
-                self._report(derived_id(INTROSPECTION, fact_key, 0), INTROSPECTION, fact)
-        if not any(isinstance(fact, GpuIdle) for fact in told):  # the last that is to be said of it
-            self._watch_hanging(key, attempt)
-
-    def _plan_report(self, key: Key, attempt: Attempt) -> None:
-        """The gang makes progress: its script says how good it is at the next step of its curve."""
-        job = attempt.job
-        if job.curve is None or attempt.rate <= 0 or attempt.trial:
-            return
-        step = job.reported + 1
-        if step <= job.curve.reports:
-            left = job.curve.done_at(step, job.total) - attempt.done_by(self._agenda.now_s)
-            due_s = self._agenda.now_s + max(0.0, left) / attempt.rate
-            # Not awaited, as its end: a job that is stopped needs no more reports.
-            self._agenda.at(due_s, self._report_metrics, key, attempt, attempt.turn, step, awaited=False)
-
-    def _report_metrics(self, key: Key, attempt: Attempt, turn: int, step: int) -> None:
-        if attempt.turn != turn:
-            return
-        curve = attempt.job.curve
-        assert curve is not None
-        attempt.job.reported = step
-        value = curve.value(step, random.Random(f"{self._seed}/report/{key[0]}/{step}"))
-        self.nodes[next(iter(attempt.nodes))].report(key, float(step), {curve.metric: value})
-        self._plan_report(key, attempt)
-
-    def _profile(self, key: Key, attempt: Attempt, turn: int) -> None:
-        every_s = self._options.profile_every_s
-        if attempt.turn != turn or every_s is None:
-            return
-        now_s = self._agenda.now_s
-        self._find_progress(
-            JobProfiled(
-                job_id=key[0],
-                attempt=key[1],
-                window_start_s=now_s - every_s,
-                window_s=float(every_s),
-                minibatches_total=attempt.steps_at(now_s),
-                rate_per_s=attempt.rate if attempt.job.in_steps else 0.0,
-                loss=None,
-                memory_peak_bytes=0,
-                memory_min_bytes=0,
-                gpu_utilisation_ratio=self._utilisation(attempt),
-            )
-        )
-        self._agenda.after(every_s, self._profile, key, attempt, turn)
-
-    def _utilisation(self, attempt: Attempt) -> float | None:
-        """Of the attempt's GPUs, with everything that runs there."""
-        models = [each.job.model for each in [attempt, *self._neighbours(attempt)]]
-        known = [self._options.utilisations.get(model) for model in models]
-        return None if None in known else min(1.0, sum(ratio for ratio in known if ratio is not None))
-
-    # What befalls nodes.
-
-    def _plan_crash(self, node: Node, number: int) -> None:
-        crash = self._options.failures.crash(self._seed, node.node_id, number)
-        if crash is not None:
-            life_s, repair_s = crash
-            time_s = self._agenda.now_s + life_s
-            fault = Fault(time_s=time_s, node_id=node.node_id, kind=FaultKind.CRASH, duration_s=repair_s)
-            self._agenda.at(time_s, self._befall, fault, number, awaited=False)
-
-    def _befall(self, fault: Fault, number: int | None = None) -> None:
-        """Trouble begins, if the node is not in trouble already."""
-        node = self.nodes[fault.node_id]
-        awaited = number is None
-        end_s = self._agenda.now_s + fault.duration_s
-        if node.reachable:
-            self._begin_fault(node, fault)
-            self._agenda.at(end_s, self._relieve, fault, node.incarnation, awaited=awaited)
-        if number is not None:
-            self._agenda.at(end_s, self._plan_crash, node, number + 1, awaited=False)
-
-    def _begin_fault(self, node: Node, fault: Fault) -> None:
-        if fault.kind is FaultKind.GPU_UNHEALTHY:
-            node.set_health(0, healthy=False)
-            return
-        if fault.kind is FaultKind.LEAVE:
-            node.leave()
-            return
-        if fault.kind is FaultKind.CRASH:
-            node.crash()
-        elif fault.kind is FaultKind.AGENT_RESTART:
-            node.agent_dies()
-        else:
-            node.cut_off()
-        if fault.duration_s > self._options.detect_s:
-            silent_s = float(self._options.detect_s)
-            lost = NodeLost(node_id=node.node_id, silent_s=silent_s, incarnation=node.incarnation)
-            self._agenda.after(self._options.detect_s, self._find_lost, lost)
-
-    def _relieve(self, fault: Fault, incarnation: int) -> None:
-        """Trouble ends. A node that was called lost introduces itself anew."""
-        node = self.nodes[fault.node_id]
-        if fault.kind is FaultKind.GPU_UNHEALTHY:
-            node.set_health(0, healthy=True)
-        elif node.incarnation != incarnation:
-            return
-        elif fault.kind is FaultKind.SILENCE and fault.duration_s <= self._options.detect_s:
-            node.catch_up()
-        else:
-            node.join()
-
-    # How facts come to the log, with the ids that the live writers would give them.
-
-    def _say(self, node_id: str, journal: int, event: Event) -> None:
-        source = f"{AGENT_SOURCE}/{node_id}"
-        self._report(request_id(source, f"{JOURNAL_ID}/{journal}"), source, event, journal)
-
-    def _find_lost(self, event: NodeLost) -> None:
-        self._report(derived_id(INTROSPECTION, f"{event.node_id}/{event.incarnation}", 0), INTROSPECTION, event)
-
-    def _find_progress(self, event: JobProfiled) -> None:
-        key = f"{event.job_id}/{event.attempt}/{event.window_start_s}"
-        self._report(derived_id(INTROSPECTION, key, 0), INTROSPECTION, event)
-
-    def _report(self, event_id: str, source: str, event: Event, sequence: int | None = None) -> None:
-        now_s = self._agenda.now_s
-        self.facts.append(Envelope(id=event_id, source=source, time_s=now_s, event=event, sequence=sequence))

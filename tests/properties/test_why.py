@@ -70,7 +70,7 @@ class Cell:
             for event in change.events:
                 assert isinstance(event, JobExited)
                 simulation.world.nodes[event.node_id].finish((event.job_id, event.attempt))
-            facts, simulation.world.facts = simulation.world.facts, []
+            facts = simulation.world.facts.fetch()
             for fact in facts:
                 simulation.dispatcher.append(fact)
         elif change.until_s is not None:

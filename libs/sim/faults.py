@@ -1,0 +1,73 @@
+"""What befalls nodes: crashes, lost networks, GPUs that are out of order, agents that end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from libs.contracts.introspection import NodeLost
+from libs.sim.agenda import Agenda
+from libs.sim.facts import Facts
+from libs.sim.nodes import Node
+from libs.sim.options import Fault, FaultKind, Options
+
+
+class Faults:
+    """Brings trouble to nodes, and ends it."""
+
+    def __init__(self, agenda: Agenda, options: Options, seed: int, nodes: Mapping[str, Node], facts: Facts) -> None:
+        self._agenda, self._options, self._seed, self._nodes, self._facts = agenda, options, seed, nodes, facts
+
+    def plan(self) -> None:
+        """Those that the options name."""
+        for fault in self._options.faults:
+            self._agenda.at(fault.time_s, self._befall, fault)
+
+    def plan_crash(self, node: Node, number: int) -> None:
+        """The next crash that is drawn for the node, if any is; `number`: of those before it."""
+        crash = self._options.failures.crash(self._seed, node.node_id, number)
+        if crash is not None:
+            life_s, repair_s = crash
+            time_s = self._agenda.now_s + life_s
+            fault = Fault(time_s=time_s, node_id=node.node_id, kind=FaultKind.CRASH, duration_s=repair_s)
+            self._agenda.at(time_s, self._befall, fault, number, awaited=False)
+
+    def _befall(self, fault: Fault, number: int | None = None) -> None:
+        """Trouble begins, if the node is not in trouble already."""
+        node = self._nodes[fault.node_id]
+        awaited = number is None
+        end_s = self._agenda.now_s + fault.duration_s
+        if node.reachable:
+            self._begin(node, fault)
+            self._agenda.at(end_s, self._relieve, fault, node.incarnation, awaited=awaited)
+        if number is not None:
+            self._agenda.at(end_s, self.plan_crash, node, number + 1, awaited=False)
+
+    def _begin(self, node: Node, fault: Fault) -> None:
+        if fault.kind is FaultKind.GPU_UNHEALTHY:
+            node.set_health(0, healthy=False)
+            return
+        if fault.kind is FaultKind.LEAVE:
+            node.leave()
+            return
+        if fault.kind is FaultKind.CRASH:
+            node.crash()
+        elif fault.kind is FaultKind.AGENT_RESTART:
+            node.agent_dies()
+        else:
+            node.cut_off()
+        if fault.duration_s > self._options.detect_s:
+            silent_s = float(self._options.detect_s)
+            lost = NodeLost(node_id=node.node_id, silent_s=silent_s, incarnation=node.incarnation)
+            self._agenda.after(self._options.detect_s, self._facts.find_lost, lost)
+
+    def _relieve(self, fault: Fault, incarnation: int) -> None:
+        """Trouble ends. A node that was called lost introduces itself anew."""
+        node = self._nodes[fault.node_id]
+        if fault.kind is FaultKind.GPU_UNHEALTHY:
+            node.set_health(0, healthy=True)
+        elif node.incarnation != incarnation:
+            return
+        elif fault.kind is FaultKind.SILENCE and fault.duration_s <= self._options.detect_s:
+            node.catch_up()
+        else:
+            node.join()
