@@ -70,12 +70,19 @@ class Training:
     def after(self, minibatches: int) -> Memory:
         """Its memory at the boundary of that mini-batch: it waits in the next one."""
         deadline = time.monotonic() + PATIENCE_S
-        while (page := self._page()) is None or page.minibatches_total < minibatches:
+        while self._losses <= minibatches:  # its page is written at the boundary part by part
             said = (self._folder / "output").read_text()
             assert self.process.poll() is None and time.monotonic() < deadline, said
             time.sleep(0.002)
+        page = self._page()
+        assert page is not None
         assert page.minibatches_total == minibatches and page.memory is not None
         return page.memory
+
+    @property
+    def _losses(self) -> int:
+        """Those of the mini-batch in which it waits included."""
+        return sum(len(path.read_text().splitlines()) for path in self._folder.glob("*.losses"))
 
     def _page(self) -> PageReading | None:
         return next(iter(pages(self._pages)), None)
