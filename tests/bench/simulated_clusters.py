@@ -3,7 +3,7 @@
     python -m tests.bench.simulated_clusters [--data ../shared/data] [--only speed|shared]
 
 The second part plays Philly's trace on servers with 8 GPUs: under `backfill`, and under `philly` with the trace's
-virtual clusters, whose guarantees are scaled by the same factor as the servers. Its figures are CPU seconds of one
+virtual clusters; their guarantees are scaled by the same factor as the servers. Its figures are CPU seconds of one
 process each, and its limits ratios of them, so that they hold on any machine.
 
 Events are counted on the control log. Each run is a process of its own, so that its memory is its own; of several runs
