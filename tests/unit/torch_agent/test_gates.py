@@ -52,7 +52,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock(1000.0)
-    monkeypatch.setattr(signals_module, "time", found)
+    monkeypatch.setattr(signals_module, "monotonic", found.monotonic)
     return found
 
 

@@ -8,8 +8,8 @@ its first step, in phases without training, and after its death.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
+from time import monotonic
 
 from ..gpu_page import IDLE_S, GpuPage
 from .waits import Waits
@@ -48,22 +48,22 @@ class Signals:
 
     def _look(self) -> None:
         """Remember which guests may compute outside of gaps."""
-        self._guests = [page.guests for page in self._pages]
-        self._beside = any(allowed for allowed, _ in self._guests)
+        self._guests = [(page, page.guests) for page in self._pages]
+        self._beside = any(allowed for _, (allowed, _) in self._guests)
 
     def waits(self, workers: int) -> None:
         """It asks a DataLoader for its next batch."""
         if workers != self._workers:
             self._workers = workers
             self._waits.pattern(workers)
-        now_s = self._waits_since_s = time.monotonic()
+        now_s = self._waits_since_s = monotonic()
         until_s = now_s + self._waits.expected_s()
         for page in self._pages:
             page.wait_for_data(now_s, until_s)
 
     def computes(self) -> None:
         """The DataLoader has given a batch, or has none left."""
-        now_s = time.monotonic()
+        now_s = monotonic()
         self._waits.took(now_s - self._waits_since_s)
         for page in self._pages:
             page.busy(now_s + self._patience_s)
@@ -71,7 +71,7 @@ class Signals:
     def goes_on(self) -> None:
         """It computes gradients, or its optimizer steps. Said only where mini-batches are long."""
         if self._patience_s > IDLE_S:
-            until_s = time.monotonic() + self._patience_s
+            until_s = monotonic() + self._patience_s
             for page in self._pages:
                 page.busy(until_s)
 
@@ -82,11 +82,14 @@ class Signals:
             took_s = min(took_s, UNUSUAL * usual_s) if usual_s else took_s
             self._usual_s = usual_s = usual_s + SMOOTHING * (took_s - usual_s) if usual_s else took_s
             self._patience_s = max(IDLE_S, PATIENCE * usual_s)
-        until_s = time.monotonic() + self._patience_s
-        for page in self._pages:
+        until_s = monotonic() + self._patience_s
+        changed = False
+        for page, guests in self._guests:
             page.own(self._pid)
             page.busy(until_s)
-        if [page.guests for page in self._pages] != self._guests:
+            if page.guests != guests:
+                changed = True
+        if changed:
             self._look()
         elif not self._beside:
             self.closed_minibatches += 1
