@@ -183,7 +183,7 @@ class _Episode:
         self._known: dict[tuple[float, bool, tuple[str, ...]], tuple[Contended, list[float]]] = {}
         """Of `_speeds`, while the owner asks for the same."""
         self._seen: tuple[object, ...] | None = None
-        """By the last step, where the next ones do nothing as long as they see the same; None: they may do something."""
+        """By the last step, where the next ones do nothing while they see the same; None: they may do something."""
         self._since_s = 0.0
         """Since when the first guest and the owner are beside each other: guests are settled some time later."""
 

@@ -112,6 +112,21 @@ def test_an_operators_bound_counts_for_guests_and_owners():
     assert guest.limit is None
 
 
+def test_an_owners_bound_takes_nothing_from_another_one_that_it_is_packed_with():
+    bounded = Job("a", guest=False, wanted=lambda number: 4 * GB, memory_bound=3 * GB)
+    other = Job("b", guest=False, wanted=lambda number: 25 * GB)
+    gpu = Gpu(bounded, other)
+    gpu.run(5.0)
+    assert bounded.begun and other.begun
+    assert bounded.limit == 3 * GB and other.limit is None
+    bounded.memory_bound = None
+    gpu.run(5.0)
+    assert bounded.limit is None and other.limit is None
+    gpu.jobs.append(Job("g", wanted=lambda number: 30 * GB))
+    gpu.run(30.0)
+    assert gpu.jobs[-1].begun, "both owners have made room"
+
+
 def test_an_agent_that_comes_after_another_one_takes_limits_from_the_files():
     guest, running = Job("g", wanted=lambda number: 4 * GB), owner()
     gpu = Gpu(guest, running)
