@@ -97,7 +97,9 @@ def left_by(numbers: Settings, readings: Readings, owner: Occupant) -> int:
     capacity = readings.capacity_bytes
     grain = max(1, int(numbers.grain_ratio * capacity))
     known = owner.peak_bytes if owner.seen.limited else max(owner.peak_bytes, owner.seen.peak_bytes)
-    needed = grain * math.ceil((known + numbers.margin_ratio * capacity) / grain)
+    rest = max(0, capacity - readings.reserve_bytes - known)
+    margin = min(numbers.margin_ratio * capacity, numbers.margin_of_rest_ratio * rest)
+    needed = grain * math.ceil((known + margin) / grain)
     return max(0, capacity - readings.reserve_bytes - needed)
 
 
