@@ -13,7 +13,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     margin_ratio: float = 0.05
     """Part of the GPU's memory that an owner has beyond its peak,"""
     margin_of_rest_ratio: float = 0.25
-    """but no more than this part of what its peak leaves: else one that leaves little would leave its guests nothing."""
+    """but no more than this part of what its peak leaves: an owner that leaves little leaves guests most of that."""
     grain_ratio: float = 0.01
     """An owner's need is rounded up to this part of the memory: smaller changes move no limit."""
     yield_s: float = 10.0
