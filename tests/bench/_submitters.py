@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,17 @@ async def _is_ready(port: int) -> bool:
     return status[1:2] == [b"200"]
 
 
+async def set_policy(port: int, policy: str) -> None:
+    """Have the cell placed by this policy from now on."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/policy",
+        data=json.dumps({"policy": policy}).encode(),
+        headers={"Content-Type": "application/json"},
+        method="PUT",
+    )
+    await asyncio.to_thread(urllib.request.urlopen, request)
+
+
 async def add_nodes(bus: Bus, count: int) -> None:
     """Nodes without agents: agents are not part of what is measured."""
     for number in range(count):
@@ -112,9 +125,23 @@ async def add_nodes(bus: Bus, count: int) -> None:
 
 
 async def submit_all(
-    port: int, keys: list[str], clients: int, repeated: float
+    port: int,
+    keys: list[str],
+    clients: int,
+    repeated: float,
+    *,
+    per_s: float = math.inf,
+    fields: Mapping[str, Any] | None = None,
 ) -> tuple[list[float], dict[str, set[str]]]:
     """Submit a job per key; a share of the keys is sent twice, at random moments.
+
+    Args:
+        port: of the gateway.
+        keys: idempotency keys.
+        clients: so many submit at a time.
+        repeated: share of the keys that is sent twice.
+        per_s: requests a second, evenly; as many as are answered where clients are too few for that.
+        fields: of each job, besides the usual ones.
 
     Returns:
         The seconds that each request took, ascending, and the job ids that each key was answered with.
@@ -125,14 +152,21 @@ async def submit_all(
     chosen = random.Random(1)
     requests = keys + chosen.sample(keys, int(len(keys) * repeated))
     chosen.shuffle(requests)
-    left = iter(requests)
+    left, first_s = iter(enumerate(requests)), time.perf_counter()
     took: list[float] = []
     answers: dict[str, set[str]] = {}
 
     async def client() -> None:
         connection = Connection(port)
-        for key in left:
-            body = {"command": ["true"], "name": key, "gpus": 1, "tenant": f"t{sum(key.encode()) % 4}"}
+        for number, key in left:
+            await asyncio.sleep(max(0.0, first_s + number / per_s - time.perf_counter()))
+            body = {
+                "command": ["true"],
+                "name": key,
+                "gpus": 1,
+                "tenant": f"t{sum(key.encode()) % 4}",
+                **(fields or {}),
+            }
             began = time.perf_counter()
             status, answer = await connection.submit(key, json.dumps(body).encode())
             took.append(time.perf_counter() - began)

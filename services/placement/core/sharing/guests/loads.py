@@ -19,6 +19,8 @@ def load_of(cell: Cell, node: Node, index: int) -> float:
     """
     gpu = node.gpus[index]
     measured = gpu.load_ratio is not None
+    if not gpu.holders and not gpu.guests:
+        return gpu.load_ratio or 0.0
     there = (cell.jobs[job_id] for job_id in dict.fromkeys([*gpu.holders, *gpu.guests]))
     later = [job.profile.utilisation for job in there if not measured or job.since_s >= gpu.load_s]
     return (gpu.load_ratio or 0.0) + sum(UNKNOWN_RATIO if ratio is None else ratio for ratio in later)
