@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from libs.bus import codec
 from libs.bus.port import Bus
 from libs.contracts.envelope import Envelope, whole_microseconds
@@ -36,23 +38,27 @@ class Cell:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
         self._environment = {**os.environ, **settings}
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def __aenter__(self) -> Cell:
         cores = [["libs.runtime", service.name] for service in roster.SERVICES]
         for arguments in [*cores, ["services.projection"], ["services.gateway"]]:
             with (self._folder / f"{arguments[-1]}.log").open("wb") as log:
                 command = (sys.executable, "-m", *arguments)
-                self._processes.append(
-                    await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=self._environment, stderr=log)
-                )
+                started = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=self._environment, stderr=log)
+                self._processes[arguments[-1]] = started
         return self
 
+    def cpu_s(self) -> dict[str, float]:
+        """{process: its CPU time so far}."""
+        times = {name: psutil.Process(process.pid).cpu_times() for name, process in self._processes.items()}
+        return {name: each.user + each.system for name, each in times.items()}
+
     async def __aexit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
-        await asyncio.gather(*(process.wait() for process in self._processes))
+        await asyncio.gather(*(process.wait() for process in self._processes.values()))
 
 
 class Connection:

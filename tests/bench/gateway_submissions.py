@@ -65,7 +65,7 @@ class Seen:
 async def submissions(url: str, jobs: int, clients: int, folder: Path, report: Report) -> bool:
     """Submit to an empty cell on this log until all jobs are placed; returns whether none was lost or doubled."""
     kind = url.partition(":")[0]
-    async with _cell(url, "bench", folder, jobs) as (bus, port):
+    async with _cell(url, "bench", folder, jobs) as (bus, port, _):
         began = time.perf_counter()
         took, answers = await submit_all(port, [f"bench-{number}" for number in range(jobs)], clients, REPEATED)
         submitted_s = time.perf_counter() - began
@@ -94,26 +94,29 @@ async def submissions(url: str, jobs: int, clients: int, folder: Path, report: R
 async def guests(url: str, per_s: float, seconds: float, clients: int, folder: Path, report: Report) -> None:
     """Submit opportunistic jobs evenly to a cell with the policy `antman`, until all are placed; each has a GPU."""
     kind, jobs = url.partition(":")[0], round(per_s * seconds)
-    async with _cell(url, f"guests-{per_s:g}", folder, jobs) as (bus, port):
+    async with _cell(url, f"guests-{per_s:g}", folder, jobs) as (bus, port, processes):
         await set_policy(port, "antman")
-        keys = [f"guest-{number}" for number in range(jobs)]
+        keys, before_s = [f"guest-{number}" for number in range(jobs)], processes.cpu_s()
         began = time.perf_counter()
         await submit_all(port, keys, clients, 0.0, per_s=per_s, fields={"class": "opportunistic"})
         submitted_s = time.perf_counter() - began
         waits = (await _all_placed(bus, jobs)).waits_s()
+        took_s = {name: cpu_s - before_s[name] for name, cpu_s in processes.cpu_s().items()}
     limit = {"within_limit": _ms(waits, 0.99) <= GUEST_P99_MS} if per_s >= GUESTS_PER_S else {}
     report.row(
         f"{kind}: {jobs} guests at {per_s:g}/s, submit to placed",
         per_s=round(jobs / submitted_s, 1),
         p50_ms=_ms(waits, 0.5),
         p99_ms=_ms(waits, 0.99),
+        cpu_ms_each=round(1e3 * sum(took_s.values()) / jobs, 2),
+        of_placement=round(1e3 * took_s["placement"] / jobs, 2),
         **limit,
     )
 
 
 @asynccontextmanager
-async def _cell(url: str, cell: str, folder: Path, gpus: int) -> AsyncIterator[tuple[Bus, int]]:
-    """A cell with its processes and so many GPUs: its log, and the port of its gateway."""
+async def _cell(url: str, cell: str, folder: Path, gpus: int) -> AsyncIterator[tuple[Bus, int, Cell]]:
+    """A cell with its processes and so many GPUs: its log, the port of its gateway, and its processes."""
     port, state = free_port(), folder / cell
     state.mkdir()
     settings = {
@@ -127,10 +130,10 @@ async def _cell(url: str, cell: str, folder: Path, gpus: int) -> AsyncIterator[t
     bus = await connect(url, cell)
     try:
         await bus.create_topics(TopicLayout())
-        async with Cell(state, settings):
+        async with Cell(state, settings) as processes:
             await add_nodes(bus, math.ceil(gpus / GPUS_PER_NODE))
             await ready(port)
-            yield bus, port
+            yield bus, port, processes
     finally:
         await bus.close()
 
