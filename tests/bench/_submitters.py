@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec.structs import replace
 
 from libs.bus import codec
 from libs.bus.port import Bus
@@ -118,9 +119,11 @@ async def set_policy(port: int, policy: str) -> None:
 
 
 async def add_nodes(bus: Bus, count: int) -> None:
-    """Nodes without agents: agents are not part of what is measured."""
+    """Nodes without agents: agents are not part of what is measured. As with them, two guests may be on a GPU."""
     for number in range(count):
-        event = node(f"n{number}", GPUS_PER_NODE)
+        event = replace(
+            node(f"n{number}", GPUS_PER_NODE), scales_memory="all", scales_compute=True, spill_bytes=1 << 40
+        )
         envelope = Envelope(
             id=request_id("bench", f"node/{number}"),
             source=f"agent/{event.node_id}",

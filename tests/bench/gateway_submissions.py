@@ -92,9 +92,9 @@ async def submissions(url: str, jobs: int, clients: int, folder: Path, report: R
 
 
 async def guests(url: str, per_s: float, seconds: float, clients: int, folder: Path, report: Report) -> None:
-    """Submit opportunistic jobs evenly to a cell with the policy `antman`, until all are placed; each has a GPU."""
+    """Submit opportunistic jobs evenly to a cell with the policy `antman`, until all are placed, two on each GPU."""
     kind, jobs = url.partition(":")[0], round(per_s * seconds)
-    async with _cell(url, f"guests-{per_s:g}", folder, jobs) as (bus, port, processes):
+    async with _cell(url, f"guests-{per_s:g}", folder, math.ceil(jobs / 2)) as (bus, port, processes):
         await set_policy(port, "antman")
         keys, before_s = [f"guest-{number}" for number in range(jobs)], processes.cpu_s()
         began = time.perf_counter()
