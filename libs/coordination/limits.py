@@ -3,6 +3,7 @@
 A limit comes into force somewhere between two boundaries of a process: so a task may have what the largest of its
 unconfirmed limits allows. The sum of these bounds and the reserve never exceeds the capacity because of a change that
 is made here; an agent that comes after another one finds limits that may, and lets nothing grow until they do not.
+Owners without a guest have no limits but operators' bounds: one's bound takes and gives nothing to another.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from libs.coordination.actions import Admit, AnyAction, SetLimit
-from libs.coordination.arriving import owner_of
+from libs.coordination.arriving import guests_of, owner_of
 from libs.coordination.memory import Target
 from libs.coordination.state import Coordination, Occupant, Told
 
@@ -93,7 +94,7 @@ def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
     """Whether there is room: for an owner all that is its own, for a guest what it needs to begin."""
     room = _room(state)
     if not occupant.guest:
-        return room >= in_bytes(target.limit_bytes, state.present.capacity_bytes)
+        return not guests_of(state) or room >= in_bytes(target.limit_bytes, state.present.capacity_bytes)
     if occupant.yielded and owner_of(state) is not None and not occupant.settled:
         return False
     needed = occupant.seen.peak_bytes if not occupant.seen.limited else target.floor_bytes
@@ -102,6 +103,8 @@ def _may_begin(state: Coordination, occupant: Occupant, target: Target) -> bool:
 
 def _within(state: Coordination, occupant: Occupant, limit_bytes: int | None) -> int | None:
     """As much of a limit as there is room for; no more than it has been told where there is less than none."""
+    if not guests_of(state):
+        return limit_bytes
     capacity, room = state.present.capacity_bytes, _room(state)
     most = bound(occupant, capacity)
     most = most + room if room >= 0 else min(most, in_bytes(occupant.limit_bytes, capacity))

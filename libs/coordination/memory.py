@@ -17,6 +17,8 @@ class Cause:
     """Why a limit is what it is: codes of reasons."""
 
     ALONE = "AloneOnGpu"
+    OWNERS = "NoGuestOnGpu"
+    """Owners share the GPU, as where nothing coordinates: placement has packed them because they fit."""
     OWNER = "OwnerArrived"
     """An owner is beside the guests, and is not stable yet."""
     BESIDE = "OwnerStable"
@@ -45,6 +47,8 @@ def targets(state: Coordination, split: dict[str, int]) -> dict[str, Target]:
     owner, guests = owner_of(state), guests_of(state)
     if len(state.occupants) == 1:
         wanted = {task: Target(limit_bytes=None, cause=Cause.ALONE) for task in state.occupants}
+    elif not guests:
+        wanted = {task: Target(limit_bytes=None, cause=Cause.OWNERS) for task in state.occupants}
     elif owner is not None:
         wanted = beside_owner(state, readings, owner, guests)
     else:
@@ -93,7 +97,9 @@ def left_by(numbers: Settings, readings: Readings, owner: Occupant) -> int:
     capacity = readings.capacity_bytes
     grain = max(1, int(numbers.grain_ratio * capacity))
     known = owner.peak_bytes if owner.seen.limited else max(owner.peak_bytes, owner.seen.peak_bytes)
-    needed = grain * math.ceil((known + numbers.margin_ratio * capacity) / grain)
+    rest = max(0, capacity - readings.reserve_bytes - known)
+    margin = min(numbers.margin_ratio * capacity, numbers.margin_of_rest_ratio * rest)
+    needed = grain * math.ceil((known + margin) / grain)
     return max(0, capacity - readings.reserve_bytes - needed)
 
 

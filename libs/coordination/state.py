@@ -175,6 +175,11 @@ class Trial(msgspec.Struct, kw_only=True):
     """None: limits are being applied."""
     before: dict[str, float] = {}
     """{guest: its rate before}, mini-batches per second."""
+    before_errors: dict[str, float] = {}
+    """{guest: the standard error of that rate, as a part of it}."""
+    after: dict[str, float] = {}
+    """{guest: its rate with the move}; once that seems to gain, what was before is in force and is measured again."""
+    after_errors: dict[str, float] = {}
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ MEAN_S = 1.0
 
 _LIMITS = {
     memory.Cause.ALONE: "nothing else is on the GPU",
+    memory.Cause.OWNERS: "no guest is on the GPU",
     memory.Cause.OWNER: "an owner begins beside it, or it beside an owner",
     memory.Cause.BESIDE: "what an owner needs is known, the rest is for guests",
     memory.Cause.BURST: "an owner needs more memory",

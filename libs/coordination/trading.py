@@ -1,17 +1,22 @@
 """Guests without an owner trade memory on trial (AntMan, section 3.3): what raises the sum of their rates is kept.
 
 The paper names a trial-and-error allocation and no more. A move is tried in small steps first, from each guest to each
-other; one that gains too little to be kept is tried again twice and four times as wide, since gains add up.
+other; one that gains too little to be kept is tried again twice and four times as wide, since gains add up. A machine
+that gets busier or less busy meanwhile looks like a gain or a loss: a gain counts beyond what rates scatter by, and it
+counts when the rates of before have come back with the split of before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from libs.contracts.agent import MemoryTraded
 from libs.contracts.reasons import Reason
 from libs.coordination.arriving import guests_of, owner_of
+from libs.coordination.ledger import scatter
 from libs.coordination.memory import divide, wanted_by
 from libs.coordination.state import Coordination, Move, Occupant, Refusal, Trading, Trial, Window
 from libs.kernel.words import bytes_of
@@ -21,6 +26,11 @@ SKIPPED = 2
 WIDTHS = (1, 2, 4)
 PATIENCE = 6
 """Windows without enough mini-batches end after so many times `trade_s`."""
+ERROR_OF_MEDIAN = 1.4826 * 1.2533
+"""Standard error of a median, times the root of the number of samples, by their median absolute deviation: of normally
+distributed ones."""
+ERRORS = 3.0
+"""A gain counts if it is so many times its standard error."""
 
 
 def trade(state: Coordination, now_s: float) -> list[MemoryTraded]:
@@ -105,16 +115,25 @@ def _go_on(
     _measure(trial.window, guests)
     if not _is_measured(state, trial.window, now_s):
         return []
-    rates = _rates(trial.window)
+    rates, errors = _rates(trial.window), _errors(trial.window)
+    trial.window = None
     for task, rate in rates.items():
         trading.best[task] = max(rate, trading.best.get(task, 0.0))
     if not trial.moved_bytes:
-        trial.before, trial.window = rates, None
+        trial.before, trial.before_errors = rates, errors
         trial.moved_bytes = _moved(state, trading, trial.move)
         _shift(trading, trial.move, trial.moved_bytes)
         return []
-    trading.trial = None
-    return [_verdict(state, trading, trial, rates)]
+    if not trial.after:
+        trial.after, trial.after_errors = rates, errors
+        _shift(trading, _back(trial.move), trial.moved_bytes)
+        gain = _gain(state, trading, trial, trial.before, trial.before_errors)
+        return [] if gain.counts else [_verdict(state, trading, trial, gain)]
+    gains = [
+        _gain(state, trading, trial, trial.before, trial.before_errors),
+        _gain(state, trading, trial, rates, errors),
+    ]
+    return [_verdict(state, trading, trial, min(gains, key=lambda gain: gain.ratio - gain.needed))]
 
 
 def _has_applied(guest: Occupant, limit_bytes: int) -> bool:
@@ -152,23 +171,61 @@ def _rates(window: Window) -> dict[str, float]:
     }
 
 
-def _verdict(state: Coordination, trading: Trading, trial: Trial, after: dict[str, float]) -> MemoryTraded:
-    move = trial.move
-    sum_before, sum_after = _sum(trading, trial.before), _sum(trading, after)
-    gain = sum_after / sum_before - 1.0 if sum_before > 0 else 0.0
-    kept = gain >= state.settings.trade_gain
-    back = Move(giver=move.taker, taker=move.giver, steps=move.steps)
-    if kept:
-        trading.refused, trading.favoured = [Refusal(move=back, gain=-gain)], move
+def _errors(window: Window) -> dict[str, float]:
+    """{guest: the standard error of its rate, as a part of it}."""
+    return {task: _error(taken) for task, taken in window.durations_s.items()}
+
+
+def _error(durations_s: Sequence[float]) -> float:
+    return ERROR_OF_MEDIAN * scatter(durations_s) / math.sqrt(len(durations_s)) if durations_s else 0.0
+
+
+class Gain(NamedTuple):
+    """What a move has changed."""
+
+    sum_before: float
+    sum_after: float
+    ratio: float
+    """Of the sum of rates."""
+    needed: float
+    """So much has to be gained for the move to be kept."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is kept."""
+        return self.ratio >= self.needed
+
+
+def _gain(
+    state: Coordination, trading: Trading, trial: Trial, before: Mapping[str, float], errors: Mapping[str, float]
+) -> Gain:
+    """Of the rates with the move over these, which were measured without it."""
+    without, error = _sum(trading, before, errors)
+    moved, moved_error = _sum(trading, trial.after, trial.after_errors)
+    ratio = moved / without - 1.0 if without > 0 else 0.0
+    relative = math.hypot(error / without, moved_error / moved) if without > 0 and moved > 0 else 0.0
+    return Gain(without, moved, ratio, max(state.settings.trade_gain, ERRORS * relative))
+
+
+def _sum(trading: Trading, rates: Mapping[str, float], errors: Mapping[str, float]) -> tuple[float, float]:
+    """Of the rates, each as a part of the guest's best; and its standard error."""
+    parts = {task: rate / trading.best[task] for task, rate in rates.items() if trading.best[task] > 0}
+    return sum(parts.values()), math.hypot(*(part * errors.get(task, 0.0) for task, part in parts.items()))
+
+
+def _verdict(state: Coordination, trading: Trading, trial: Trial, gain: Gain) -> MemoryTraded:
+    """The end of a trial, with the split of before in force."""
+    trading.trial = None
+    if gain.counts:
+        _shift(trading, trial.move, trial.moved_bytes)
+        trading.refused, trading.favoured = [Refusal(move=_back(trial.move), gain=-gain.ratio)], trial.move
     else:
-        _shift(trading, back, trial.moved_bytes)
-        trading.refused.append(Refusal(move=move, gain=gain))
-    return _fact(state, trial, sum_before, sum_after, gain, kept=kept)
+        trading.refused.append(Refusal(move=trial.move, gain=gain.ratio))
+    return _fact(state, trial, gain)
 
 
-def _sum(trading: Trading, rates: dict[str, float]) -> float:
-    """Of the rates, each as a part of the guest's best."""
-    return sum(rate / trading.best[task] for task, rate in rates.items() if trading.best[task] > 0)
+def _back(move: Move) -> Move:
+    return Move(giver=move.taker, taker=move.giver, steps=move.steps)
 
 
 def _shift(trading: Trading, move: Move, moved_bytes: int) -> None:
@@ -176,22 +233,22 @@ def _shift(trading: Trading, move: Move, moved_bytes: int) -> None:
     trading.split[move.taker] += moved_bytes
 
 
-def _fact(state: Coordination, trial: Trial, before: float, after: float, gain: float, *, kept: bool) -> MemoryTraded:
+def _fact(state: Coordination, trial: Trial, gain: Gain) -> MemoryTraded:
     taker, giver = state.occupants[trial.move.taker].seen, state.occupants[trial.move.giver].seen
-    verdict = "kept" if kept else "moved back"
-    message = f"{bytes_of(trial.moved_bytes)} from {giver.job_id}: the sum of rates changed by {gain:+.1%}, {verdict}"
+    verdict = "kept" if gain.counts else "moved back"
+    change = f"the sum of rates changed by {gain.ratio:+.1%}, {gain.needed:.1%} needed"
     return MemoryTraded(
         job_id=taker.job_id,
         from_job=giver.job_id,
         node_id=state.present.node_id,
         index=state.present.index,
         moved_bytes=trial.moved_bytes,
-        rates_before=round(before, 4),
-        rates_after=round(after, 4),
-        kept=kept,
+        rates_before=round(gain.sum_before, 4),
+        rates_after=round(gain.sum_after, 4),
+        kept=gain.counts,
         reason=Reason(
-            code="TradeKept" if kept else "TradeTakenBack",
-            message=message,
-            numbers={"gain_ratio": round(gain, 4), "needed_ratio": state.settings.trade_gain},
+            code="TradeKept" if gain.counts else "TradeTakenBack",
+            message=f"{bytes_of(trial.moved_bytes)} from {giver.job_id}: {change}, {verdict}",
+            numbers={"gain_ratio": round(gain.ratio, 4), "needed_ratio": round(gain.needed, 4)},
         ),
     )

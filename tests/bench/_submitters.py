@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
+from msgspec.structs import replace
 
 from libs.bus import codec
 from libs.bus.port import Bus
@@ -34,23 +39,27 @@ class Cell:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
         self._environment = {**os.environ, **settings}
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def __aenter__(self) -> Cell:
         cores = [["libs.runtime", service.name] for service in roster.SERVICES]
         for arguments in [*cores, ["services.projection"], ["services.gateway"]]:
             with (self._folder / f"{arguments[-1]}.log").open("wb") as log:
                 command = (sys.executable, "-m", *arguments)
-                self._processes.append(
-                    await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=self._environment, stderr=log)
-                )
+                started = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=self._environment, stderr=log)
+                self._processes[arguments[-1]] = started
         return self
 
+    def cpu_s(self) -> dict[str, float]:
+        """{process: its CPU time so far}."""
+        times = {name: psutil.Process(process.pid).cpu_times() for name, process in self._processes.items()}
+        return {name: each.user + each.system for name, each in times.items()}
+
     async def __aexit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
-        await asyncio.gather(*(process.wait() for process in self._processes))
+        await asyncio.gather(*(process.wait() for process in self._processes.values()))
 
 
 class Connection:
@@ -98,10 +107,23 @@ async def _is_ready(port: int) -> bool:
     return status[1:2] == [b"200"]
 
 
+async def set_policy(port: int, policy: str) -> None:
+    """Have the cell placed by this policy from now on."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/policy",
+        data=json.dumps({"policy": policy}).encode(),
+        headers={"Content-Type": "application/json"},
+        method="PUT",
+    )
+    await asyncio.to_thread(urllib.request.urlopen, request)
+
+
 async def add_nodes(bus: Bus, count: int) -> None:
-    """Nodes without agents: agents are not part of what is measured."""
+    """Nodes without agents: agents are not part of what is measured. As with them, two guests may be on a GPU."""
     for number in range(count):
-        event = node(f"n{number}", GPUS_PER_NODE)
+        event = replace(
+            node(f"n{number}", GPUS_PER_NODE), scales_memory="all", scales_compute=True, spill_bytes=1 << 40
+        )
         envelope = Envelope(
             id=request_id("bench", f"node/{number}"),
             source=f"agent/{event.node_id}",
@@ -112,9 +134,23 @@ async def add_nodes(bus: Bus, count: int) -> None:
 
 
 async def submit_all(
-    port: int, keys: list[str], clients: int, repeated: float
+    port: int,
+    keys: list[str],
+    clients: int,
+    repeated: float,
+    *,
+    per_s: float = math.inf,
+    fields: Mapping[str, Any] | None = None,
 ) -> tuple[list[float], dict[str, set[str]]]:
     """Submit a job per key; a share of the keys is sent twice, at random moments.
+
+    Args:
+        port: of the gateway.
+        keys: idempotency keys.
+        clients: so many submit at a time.
+        repeated: share of the keys that is sent twice.
+        per_s: requests a second, evenly; as many as are answered where clients are too few for that.
+        fields: of each job, besides the usual ones.
 
     Returns:
         The seconds that each request took, ascending, and the job ids that each key was answered with.
@@ -125,14 +161,21 @@ async def submit_all(
     chosen = random.Random(1)
     requests = keys + chosen.sample(keys, int(len(keys) * repeated))
     chosen.shuffle(requests)
-    left = iter(requests)
+    left, first_s = iter(enumerate(requests)), time.perf_counter()
     took: list[float] = []
     answers: dict[str, set[str]] = {}
 
     async def client() -> None:
         connection = Connection(port)
-        for key in left:
-            body = {"command": ["true"], "name": key, "gpus": 1, "tenant": f"t{sum(key.encode()) % 4}"}
+        for number, key in left:
+            await asyncio.sleep(max(0.0, first_s + number / per_s - time.perf_counter()))
+            body = {
+                "command": ["true"],
+                "name": key,
+                "gpus": 1,
+                "tenant": f"t{sum(key.encode()) % 4}",
+                **(fields or {}),
+            }
             began = time.perf_counter()
             status, answer = await connection.submit(key, json.dumps(body).encode())
             took.append(time.perf_counter() - began)

@@ -16,10 +16,11 @@ from enum import StrEnum
 from functools import lru_cache
 from statistics import fmean
 
-from libs.coordination.actions import SetLimit, Stop, Suspend
+from libs.coordination.actions import AnyAction, SetLimit, Stop, Suspend
+from libs.coordination.arriving import guests_of, owner_of
 from libs.coordination.readings import Readings
 from libs.coordination.settings import DEFAULTS
-from libs.coordination.state import Coordination
+from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
 from libs.sim.sharing.demands import GIB, Demand
 from libs.sim.sharing.speeds import Contended, competition, contended, of_guests, packed
@@ -150,8 +151,8 @@ def _rounded(against: float) -> float:
     return 2.0 ** round(math.log2(against)) if against > 0 else 0.0
 
 
-def _step(state: Coordination, capacity_bytes: int, tasks: Sequence[Task], now_s: float) -> bool:
-    """Take a step; whether it has changed a limit, or asked a task to leave."""
+def _step(state: Coordination, capacity_bytes: int, tasks: Sequence[Task], now_s: float) -> list[AnyAction]:
+    """Take a step; what it has asked for."""
     readings = Readings(
         node_id="n", index=0, capacity_bytes=capacity_bytes, tasks=[task.reading() for task in tasks], waiting=False
     )
@@ -159,7 +160,13 @@ def _step(state: Coordination, capacity_bytes: int, tasks: Sequence[Task], now_s
     named = {f"{task.name}.1": task for task in tasks}
     for action in taken.actions:
         named[action.task].take(action)
-    return any(isinstance(action, SetLimit | Suspend | Stop) for action in taken.actions)
+    return taken.actions
+
+
+def _waits(occupant: Occupant) -> bool:
+    """Whether coordination waits for what it sees of the task: no time that passes changes what it is to have."""
+    waits = not occupant.unconfirmed and len(occupant.peaks) <= 1
+    return waits and not (occupant.guest and (occupant.settled or occupant.share_ratio))
 
 
 class _Episode:
@@ -175,6 +182,10 @@ class _Episode:
         self._tasks = [*self._guests, self._owner]
         self._known: dict[tuple[float, bool, tuple[str, ...]], tuple[Contended, list[float]]] = {}
         """Of `_speeds`, while the owner asks for the same."""
+        self._seen: tuple[object, ...] | None = None
+        """By the last step, where the next ones do nothing while they see the same; None: they may do something."""
+        self._since_s = 0.0
+        """Since when the first guest and the owner are beside each other: guests are settled some time later."""
 
     def stages(self) -> tuple[Stage, ...]:
         """What follows, up to where limits are settled."""
@@ -189,6 +200,7 @@ class _Episode:
             self._settle()
             self._owner.change_to(self._later)
             self._known.clear()
+            self._seen = None
         return (self._settle(),)
 
     def contended(self) -> Contended:
@@ -228,7 +240,7 @@ class _Episode:
 
     def _period(self) -> Contended:
         """One step, and what the tasks do until the next."""
-        changed = _step(self._state, self._capacity, self._tasks, self._number * PERIOD_S)
+        changed = self._coordinate(self._number * PERIOD_S)
         self._quiet_s = 0.0 if changed else self._quiet_s + PERIOD_S
         present = [task for task in self._tasks if task.guest and task.begun]
         share = max((task.share for task in present if task.demand.computes), default=0.0)
@@ -240,6 +252,20 @@ class _Episode:
             task.advance(PERIOD_S, speed * task.speed_of_memory, gates_open=task.share > 0)
         self._number += 1
         return found
+
+    def _coordinate(self, now_s: float) -> bool:
+        """Take a step, unless it would do nothing; whether it has changed a limit, or asked a task to leave."""
+        owner = self._owner
+        seen = (owner.begun, owner.minibatches, *((task.begun, task.applied) for task in self._guests))
+        if seen == self._seen and now_s - self._since_s < DEFAULTS.settle_s:
+            return False
+        actions = _step(self._state, self._capacity, self._tasks, now_s)
+        there = owner_of(self._state)
+        self._seen = None
+        if there is not None and not actions and all(map(_waits, self._state.occupants.values())):
+            self._seen = seen
+            self._since_s = min(max(there.since_s, guest.since_s) for guest in guests_of(self._state))
+        return any(isinstance(action, SetLimit | Suspend | Stop) for action in actions)
 
     def _speeds(self, present: Sequence[Task], share: float) -> tuple[Contended, list[float]]:
         """What the owner and its guests have: the same as long as the same tasks run with the same share."""

@@ -102,6 +102,13 @@ def test_what_a_peak_took_comes_back_after_a_minute():
     assert guest.limit_bytes > 18 * GB
 
 
+def test_an_owner_that_leaves_little_leaves_most_of_that_to_its_guest():
+    guest = Job("g", wanted=lambda number: int(3.5 * GB))
+    gpu = Gpu(guest, Job("o", guest=False, wanted=lambda number: 30 * GB))
+    gpu.run(30.0)
+    assert guest.limit is not None and 1.0 * GB < guest.limit <= 1.5 * GB
+
+
 def test_an_operators_bound_counts_for_guests_and_owners():
     guest = Job("g", wanted=lambda number: 4 * GB, memory_bound=2 * GB)
     gpu = Gpu(guest)
@@ -110,6 +117,21 @@ def test_an_operators_bound_counts_for_guests_and_owners():
     guest.memory_bound = None
     gpu.run(1.0)
     assert guest.limit is None
+
+
+def test_an_owners_bound_takes_nothing_from_another_one_that_it_is_packed_with():
+    bounded = Job("a", guest=False, wanted=lambda number: 4 * GB, memory_bound=3 * GB)
+    other = Job("b", guest=False, wanted=lambda number: 25 * GB)
+    gpu = Gpu(bounded, other)
+    gpu.run(5.0)
+    assert bounded.begun and other.begun
+    assert bounded.limit == 3 * GB and other.limit is None
+    bounded.memory_bound = None
+    gpu.run(5.0)
+    assert bounded.limit is None and other.limit is None
+    gpu.jobs.append(Job("g", wanted=lambda number: 30 * GB))
+    gpu.run(30.0)
+    assert gpu.jobs[-1].begun, "both owners have made room"
 
 
 def test_an_agent_that_comes_after_another_one_takes_limits_from_the_files():

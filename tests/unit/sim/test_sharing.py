@@ -13,6 +13,7 @@ from libs.contracts.introspection import GpuLoadChanged
 from libs.contracts.jobs import JobClass
 from libs.contracts.placement import JobPlaced
 from libs.sim.choice import Choice
+from libs.sim.sharing import episodes
 from libs.sim.sharing.beside import Beside
 from libs.sim.sharing.demands import GIB, UNKNOWN, Demand, JobModel, JobModels, Phase, steady
 from libs.sim.sharing.episodes import News, coordinated, traded
@@ -204,3 +205,36 @@ def test_a_model_without_phases_and_a_second_row_are_refused():
     for models in ([row, row], [{"model": "m", "cycle": []}]):
         with pytest.raises(BadInput):
             parse_job_models({"format": "job-models/1", "models": models}, "t")
+
+
+ON_THE_CPU = Demand(0.4, 0.0, 19 * GIB)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        (LIGHT, (HEAVY,), News.OWNER),
+        (ON_THE_CPU, (HEAVY,), News.OWNER),
+        (ON_THE_CPU, (HEAVY, LIGHT), News.GUEST),
+        (LIGHT, (HARDY, LIGHT), News.GUEST),
+        (ON_THE_CPU, (HARDY,), News.PHASE, LIGHT),
+        (HEAVY, (LIGHT,), News.PHASE, LIGHT),
+        (LIGHT, (HEAVY,), News.NONE),
+    ],
+)
+def test_steps_that_would_do_nothing_are_left_out(situation: Any, monkeypatch: pytest.MonkeyPatch):
+    taken: list[int] = []
+    step = episodes.step
+    monkeypatch.setattr(episodes, "step", lambda *arguments: (taken.append(1), step(*arguments))[1])
+
+    def gone_through() -> tuple[Any, int]:
+        for known in (coordinated, episodes.granted, episodes._limits):
+            known.cache_clear()
+        taken.clear()
+        return coordinated(CAPACITY, *situation), len(taken)
+
+    found, few = gone_through()
+    monkeypatch.setattr(episodes, "_waits", lambda occupant: False)
+    all_of_them, many = gone_through()
+    assert found == all_of_them
+    assert few < many

@@ -148,10 +148,10 @@ def _no_seat(cell: Cell, job: Job, seats: Seats) -> Reason:
 def _rejected(cell: Cell, job: Job, seats: Seats, taken: dict[tuple[str, int], None]) -> list[Rejected]:
     """The least loaded of the GPUs that were not taken, and why not."""
     ranked = sorted(
-        (seats.loads(node)[index], node.node_id, index)
+        (seat.load, node.node_id, seat.gpu)
         for node in cell.servers_for(job).nodes()
-        for index in range(len(node.gpus))
-        if (node.node_id, index) not in taken
+        for seat in seats.ranked(node)[: SHOWN + len(taken)]
+        if (node.node_id, seat.gpu) not in taken
     )
     return [
         Rejected(

@@ -18,10 +18,15 @@ def load_of(cell: Cell, node: Node, index: int) -> float:
     So that several guests that come at once do not all go to the same idle GPU.
     """
     gpu = node.gpus[index]
-    measured = gpu.load_ratio is not None
-    there = (cell.jobs[job_id] for job_id in dict.fromkeys([*gpu.holders, *gpu.guests]))
-    later = [job.profile.utilisation for job in there if not measured or job.since_s >= gpu.load_s]
-    return (gpu.load_ratio or 0.0) + sum(UNKNOWN_RATIO if ratio is None else ratio for ratio in later)
+    if not gpu.holders and not gpu.guests:
+        return gpu.load_ratio or 0.0
+    measured, later = gpu.load_ratio is not None, 0.0
+    for job_id in dict.fromkeys([*gpu.holders, *gpu.guests]) if gpu.holders else gpu.guests:
+        job = cell.jobs[job_id]
+        if not measured or job.since_s >= gpu.load_s:
+            ratio = job.profile.utilisation
+            later += UNKNOWN_RATIO if ratio is None else ratio
+    return (gpu.load_ratio or 0.0) + later
 
 
 @machine.evolves(GpuLoadChanged)

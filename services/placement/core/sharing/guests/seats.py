@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from libs.contracts.cluster import TaskPlacement
@@ -45,33 +47,48 @@ class Seats:
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
-        self._loads: dict[str, list[float]] = {}
-        self._idle: dict[str, list[Seat]] = {}
-        """{server: its GPUs that take another guest, whichever that is, the least loaded first}."""
+        self._ranked: dict[str, list[Seat]] = {}
+        self._known: dict[str, dict[int, str | None]] = {}
+        """{server: of its GPUs that have been asked for, `_closed`}."""
+
+    def ranked(self, node: Node) -> list[Seat]:
+        """All of the server's GPUs, the least loaded first."""
+        known = self._ranked.get(node.node_id)
+        if known is None:
+            cell = self._cell
+            known = sorted(Seat(load_of(cell, node, index), index) for index in range(len(node.gpus)))
+            self._ranked[node.node_id] = known
+        return known
 
     def loads(self, node: Node) -> list[float]:
-        """Of the server's GPUs."""
-        known = self._loads.get(node.node_id)
-        if known is None:
-            known = self._loads[node.node_id] = [load_of(self._cell, node, index) for index in range(len(node.gpus))]
-        return known
+        """Of the server's GPUs, by index."""
+        return [load for load, _ in sorted(self.ranked(node), key=attrgetter("gpu"))]
 
     def changed(self, gang: Iterable[TaskPlacement]) -> None:
         """A guest has come to these GPUs."""
         for task in gang:
-            self._loads.pop(task.node_id, None)
-            self._idle.pop(task.node_id, None)
+            self._ranked.pop(task.node_id, None)
+            self._known.pop(task.node_id, None)
 
     def why_not(self, job: Job, node: Node, index: int) -> str | None:
         """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there."""
-        return self._closed(node, index) or self._closed_to(job, node, index, _Spill(self._cell, node, job))
+        seat = next(each for each in self.ranked(node) if each.gpu == index)
+        return self._closed(node, seat) or self._closed_to(job, node, index, _Spill(self._cell, node, job))
 
-    def _closed(self, node: Node, index: int) -> str | None:
-        """The same, whichever the job is: candidates have been less than M busy, and nothing is to be their owner."""
-        cell, gpu = self._cell, node.gpus[index]
+    def _closed(self, node: Node, seat: Seat) -> str | None:
+        """The same, whichever the job is."""
+        known = self._known.setdefault(node.node_id, {})
+        if seat.gpu not in known:
+            known[seat.gpu] = self._found_closed(node, seat)
+        return known[seat.gpu]
+
+    def _found_closed(self, node: Node, seat: Seat) -> str | None:
+        """Candidates have been less than M busy, and nothing is to be their owner."""
+        cell, index = self._cell, seat.gpu
+        gpu = node.gpus[index]
         if not node.is_healthy(index):
             return "Unhealthy"
-        if self.loads(node)[index] >= cell.settings.guest_utilisation:
+        if seat.load >= cell.settings.guest_utilisation:
             return "TooBusy"
         owners = owners_on(cell, node, index)
         if len(owners) < len(gpu.holders):
@@ -86,29 +103,34 @@ class Seats:
             return "NoSeat"
         return "NoHostMemory" if (owners or guests) and not spill.fits else None
 
-    def open_on(self, job: Job, node: Node, gpu_type: str) -> list[Seat]:
-        """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for."""
-        idle = self._idle.get(node.node_id)
-        if idle is None:
-            loads = self.loads(node)
-            seats = (Seat(load, i) for i, load in enumerate(loads) if self._closed(node, i) is None)
-            idle = self._idle[node.node_id] = sorted(seats)
+    def open_on(self, job: Job, node: Node, gpu_type: str, most: int | None = None) -> list[Seat]:
+        """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for.
+
+        Args:
+            job: that wants seats.
+            node: the server.
+            gpu_type: of the GPUs.
+            most: so many at most; None: all.
+        """
         spill = _Spill(self._cell, node, job)
-        found = [
+        candidates = (
             seat
-            for seat in idle
-            if node.gpus[seat.gpu].gpu_type == gpu_type and self._closed_to(job, node, seat.gpu, spill) is None
-        ]
+            for seat in self.ranked(node)
+            if node.gpus[seat.gpu].gpu_type == gpu_type
+            and self._closed(node, seat) is None
+            and self._closed_to(job, node, seat.gpu, spill) is None
+        )
+        found = list(islice(candidates, most))
         return found[: rooms_for(self._cell, job).now(node, len(found))] if found else found
 
     def choice(self, job: Job) -> Choice | None:
         """Where the queued job goes: on the fewest servers of those with candidates, there on the least loaded."""
-        servers = self._cell.servers_for(job)
+        servers, count = self._cell.servers_for(job), job.spec.gpus.count
         nodes = list(servers.nodes())
         found = []
         for gpu_type in gangs.accepted_types(job.spec.gpus, servers):
-            open_ones = [(node, seats) for node in nodes if (seats := self.open_on(job, node, gpu_type))]
-            chosen = least_loaded(open_ones, job.spec.gpus.count, job.spec.gpus.max_nodes)
+            open_ones = [(node, seats) for node in nodes if (seats := self.open_on(job, node, gpu_type, count))]
+            chosen = least_loaded(open_ones, count, job.spec.gpus.max_nodes)
             if chosen is not None:
                 found.append(chosen)
         return min(found, key=lambda each: (len(each.gang), each.load), default=None)
