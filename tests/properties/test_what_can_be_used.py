@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libs.contracts.failure_analysis import GpuSuspected
@@ -11,7 +11,7 @@ from libs.contracts.placement import JobPreempted, NodeCordoned
 from libs.contracts.quota import QuotaReclaimed
 from libs.inspect.verify import verify
 from libs.sim.options import FaultKind
-from libs.testing.builders import OPERATOR, events, log_of
+from libs.testing.builders import OPERATOR, Scenario, events, log_of
 from libs.testing.strategies import HORIZON_S
 from services.roster import SERVICES
 from tests.properties.test_virtual_clusters import (
@@ -49,7 +49,27 @@ def shrinking_clusters(draw: st.DrawFn) -> Drawn:
     return drawn
 
 
+def a_gang_that_no_guarantee_could_ever_back() -> Drawn:
+    """Two jobs of its tenant's guarantee stand behind it, and one of them waits for more GPUs than are free."""
+    scenario = Scenario().servers(GPUS_PER_SERVER, v100=8)
+    scenario.options(interleaving=0, self_test_s=1.0).setting("quota", "reclaim_above", 0.9)
+    scenario.setting("quota", "reclaim_rest_s", 0.0)
+    guarantees = {"a": 2, "b": 2}
+    for name, gpus in guarantees.items():
+        scenario.tenant(name, None, guarantees={"v100": gpus})
+    jobs = [(1, 0, "a"), (1, 0, "a"), (8, 0, "b"), (1, 0, "a"), (2, 6, "b"), (2, 1, "a"), *[(1, 0, "a")] * 4]
+    jobs += [(1, 6, "a"), (4, 0, "a"), (1, 0, "a"), (1, 1, "a")]
+    for number, (gpus, at, tenant) in enumerate(jobs):
+        runs_s = 6.0 if gpus == 4 else 5.0
+        scenario.job(f"job-{number}", gpus, at=float(at), runs_s=runs_s, tenant=tenant, user="ann")
+    scenario.plan(0.0, GpuSuspected(node_id="v100-000", index=0, jobs=["x"], causes=["xid_79"], reason=SAID))
+    for node_id in ("v100-000", "v100-001"):
+        scenario.plan(HORIZON_S, NodeUndrainRequested(node_id=node_id, requested_by=OPERATOR))
+    return Drawn(scenario, 8, guarantees, stop_delay_s=0.0, rest_s=0.0, jobs=14, policy="backfill", lags=True)
+
+
 @ONE_CELL
+@example(a_gang_that_no_guarantee_could_ever_back())
 @given(shrinking_clusters())
 def test_what_cannot_be_used_is_neither_lent_nor_owed(drawn: Drawn):
     """What is left goes to guarantees first, by weight; a cordon takes nothing from a job that runs."""

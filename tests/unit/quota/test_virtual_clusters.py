@@ -272,6 +272,21 @@ def test_a_tenant_uses_what_the_one_above_it_has_left():
     assert only(case.submit("s2", 2, "speech"), QuotaGranted).share == "borrowed"
 
 
+def test_what_the_tenant_above_has_left_goes_by_arrival():
+    """Tenant a comes before tenant b in the list of tenants, and its job behind that of b."""
+    case = Clusters(above=8)
+    case.tenant("a", parent="above", guarantees={"v100": 1})
+    case.tenant("b", parent="above")
+    case.submit("lent-6", 6, "guest")
+    case.submit("lent-1", 1, "guest")
+    for job_id, gpus in (("lent-6", 3), ("lent-1", 1)):
+        case.place(job_id, gpus)
+    assert only(case.submit("first", 2, "b"), QuotaDeferred).share == "guaranteed"
+    case.submit("second", 7, "a")
+    granted = only(case.succeed("lent-1"), QuotaGranted)
+    assert (granted.job_id, granted.guarantee_of) == ("first", "above")
+
+
 def test_a_limit_counts_a_tenant_and_those_below_it():
     case = Clusters(12, other=4)
     case.tenant("research", gpu_limit=5)
