@@ -93,3 +93,26 @@ def test_an_altered_event_is_caught_and_its_place_named(demo: tuple[str, Path, s
     found = replay(altered)
     assert found.returncode == 1
     assert str(record["offset"]) in found.stdout
+
+
+STUDIED = ("Table 1", "Table 2", "Table 5", "Table 6", "Figure 3", "Figure 4", "Figure 8", "Figure 9", "Figure 10")
+"""Tables and figures of the Philly study that the log has."""
+MISSING = {"Table 4": "", "Figure 5": "", "Section 3.2": ""}
+"""{others: what is said to be missing}."""
+
+
+def test_the_study_of_the_log_has_every_table_and_figure_or_names_what_is_missing(
+    demo: tuple[str, Path, str], tmp_path: Path
+):
+    _, log, _ = demo
+    out = tmp_path / "report.html"
+    done = subprocess.run(
+        [SANJAYA, "analyze", str(log), "--out", str(out), "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    missing = {row["where"]: row["shown"] for row in rows if row["value"] is None}
+    assert {row["where"] for row in rows} - {*missing} == {*STUDIED}
+    assert missing == MISSING
+    page = out.read_text()
+    assert all(f"{where}: " in page for where in (*STUDIED, *MISSING))

@@ -152,16 +152,27 @@ class Round:
         while heads:
             name = min(heads, key=lambda name: self._has_borrowed(name, heads[name]))
             job_id = heads.pop(name)
-            if self._borrows(name, job_id) and (following := next(lines[name], None)) is not None:
-                if state.claims[job_id].granted and self._is_owed(following):
-                    return False
+            if not self._borrows(name, job_id):
+                continue
+            if state.claims[job_id].granted and self._has_held_up(name, state.claims[job_id]):
+                return False
+            if (following := next(lines[name], None)) is not None:
                 heads[name] = following
         return True
 
-    def _is_owed(self, job_id: str) -> bool:
-        """Whether a guarantee backs the job; while its tenant's job before it waited, that was not looked at."""
-        claim = self._state.claims[job_id]
-        return shares.backing(self._state, claim, self._open_types(claim)[0], self._drafted) is not None
+    def _has_held_up(self, name: str, claim: Claim) -> bool:
+        """Whether a guarantee backs a job of the tenant that was not looked at, because this one waited before it."""
+        if not shares.can_be_backed(self._state, claim):
+            return False
+        for _, _, job_id in list(self._state.tenant(name).waiting):
+            known = self._verdicts.get(job_id)
+            verdict = known or self._first_look(job_id)
+            if verdict is not None and verdict.backing is not None:
+                if known is None:
+                    return True
+            elif self._holds_up(job_id, verdict):
+                return False
+        return False
 
     def _borrows(self, name: str, job_id: str) -> bool:
         """Lend to the job if it can be.

@@ -397,3 +397,16 @@ def test_a_job_behind_one_that_borrows_at_last_has_victims():
     case.succeed("large")
     assert case.decided(QuotaGranted)[-1].job_id == "head"
     assert [(event.job_id, event.victims[0].job_id) for event in case.decided(QuotaReclaimed)] == [("next", "small")]
+
+
+def test_a_job_behind_two_is_within_the_guarantee_when_the_first_has_borrowed():
+    """The second could never be backed, and so holds none up."""
+    case = Clusters(b=2)
+    case.run("lent-4", 4, "guest")
+    case.run("lent-3", 3, "guest")
+    case.run("own", 1, "b")
+    case.submit("borrows", 2, "b")
+    case.submit("large", 3, "b")
+    case.submit("last", 1, "b")
+    granted = [event for event in case.succeed("lent-4") if isinstance(event, QuotaGranted)]
+    assert [(event.job_id, event.guarantee_of) for event in granted] == [("borrows", ""), ("last", "b")]

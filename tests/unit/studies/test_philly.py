@@ -15,9 +15,9 @@ from libs.studies.philly.deciding import figure_5, section_3_2
 from libs.studies.philly.ending import figure_9_of, figure_10, table_5, table_6
 from libs.studies.philly.findings import Finding
 from libs.studies.philly.from_log import observed_log
-from libs.studies.philly.from_trace import observed_trace
+from libs.studies.philly.from_trace import NEVER, observed_trace
 from libs.studies.philly.loads import loads_of
-from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
+from libs.studies.philly.observed import Failure, Host, Load, Needs, Observed, Start, StudyJob, Use
 from libs.studies.philly.study import lines, report, study, summary
 from libs.studies.philly.using import figure_8, table_2, table_4
 from libs.studies.philly.waiting import figure_3, figure_4, table_1
@@ -297,3 +297,5 @@ def test_the_alibaba_trace_has_statuses_and_delays():
         "Figure 10",
     ]
     assert findings["Figure 10"].missing.startswith("how often jobs were tried again")
+    assert findings["Figure 5"].missing == f"{Needs.SERVERS.value} ({NEVER[Needs.SERVERS]})", "the delays are there"
+    assert all(found.entries or found.missing for found in findings.values())
