@@ -23,6 +23,8 @@ def section_3_2(observed: Observed) -> Finding:
     entries = [*_decisions(observed.starts), *_empty(observed.loads)]
     if not entries:
         return without("Section 3.2", title, observed, Needs.STARTS)
+    if observed.beside_small_ratio is not None:
+        entries.append(Entry("gangs", "GPU time beside 1-GPU jobs", observed.beside_small_ratio, Unit.RATIO))
     missing = "" if observed.starts else lacking(observed, Needs.STARTS)
     return Finding("Section 3.2", title, tuple(entries), bars=("out of order", "harmless", "empty"), missing=missing)
 

@@ -30,7 +30,7 @@ def table_1(observed: Observed) -> Finding:
         (">4 GPUs", [job for job in jobs if job.gpus > LARGE]),
         ("other jobs", [job for job in jobs if job.gpus <= LARGE]),
     ):
-        entries += _occurrences(column, those)
+        entries += _occurrences(column, those) + _by_quota(column, those)
     waited = {FAIR_SHARE: sum(job.fair_share_s for job in jobs), FRAGMENTATION: sum(j.fragmentation_s for j in jobs)}
     total = sum(waited.values())
     entries += [Entry(name, "part of waiting time", seconds / total, Unit.RATIO) for name, seconds in waited.items()]
@@ -47,6 +47,23 @@ def _occurrences(column: str, jobs: list[StudyJob]) -> list[Entry]:
     entries = [Entry(name, column, count, Unit.COUNT) for name, count in counts.items()]
     return entries + [
         Entry(name, f"{column}, part", count / total, Unit.RATIO) for name, count in counts.items() if total
+    ]
+
+
+def _by_quota(column: str, jobs: list[StudyJob]) -> list[Entry]:
+    """All jobs, delayed or not, by whether there was room for them within the quota when they were submitted.
+
+    The study counts 93,524 delays of 96,260 jobs, so that nearly every job has one, be it as short as a look of its
+    scheduler.
+    """
+    known = [job for job in jobs if job.within_quota is not None]
+    counts = {
+        "submitted beyond the quota": sum(not job.within_quota for job in known),
+        "submitted within the quota": sum(bool(job.within_quota) for job in known),
+    }
+    entries = [Entry(name, column, count, Unit.COUNT) for name, count in counts.items() if known]
+    return entries + [
+        Entry(name, f"{column}, part", count / len(known), Unit.RATIO) for name, count in counts.items() if known
     ]
 
 

@@ -16,7 +16,7 @@ from libs.studies.philly.ending import figure_9_of, figure_10, table_5, table_6
 from libs.studies.philly.findings import Finding
 from libs.studies.philly.from_log import observed_log
 from libs.studies.philly.from_trace import NEVER, observed_trace
-from libs.studies.philly.loads import loads_of
+from libs.studies.philly.loads import beside_small, loads_of
 from libs.studies.philly.observed import Failure, Host, Load, Needs, Observed, Start, StudyJob, Use
 from libs.studies.philly.study import lines, report, study, summary
 from libs.studies.philly.using import figure_8, table_2, table_4
@@ -63,6 +63,15 @@ def test_table_1_counts_jobs_by_what_they_waited_for_and_leaves_out_those_that_r
     }
     assert found.value("fragmentation", ">4 GPUs") == 2
     assert found.value("fragmentation", "part of waiting time") == 0.75
+
+
+def test_table_1_counts_every_job_by_what_its_quota_had_left():
+    jobs = [job("a", 8, run_s=600, within_quota=True, fragmentation_s=90), job("b", 16, run_s=600, within_quota=False)]
+    jobs += [job("c", 8, run_s=600, within_quota=True), job("d", 8, run_s=10, within_quota=False), job("e", run_s=600)]
+    found = table_1(observed(*jobs))
+
+    assert values(found, "submitted within the quota") == {">4 GPUs": 2, ">4 GPUs, part": pytest.approx(2 / 3)}
+    assert values(found, "submitted beyond the quota")[">4 GPUs"] == 1
 
 
 def test_table_2_weighs_by_gpus_and_time():
@@ -193,6 +202,16 @@ def test_loads_are_the_stretches_between_changes_and_shared_gpus_count_once():
     found = loads_of(holdings, {"n1": 2, "n2": 2}, 50.0)
 
     assert found == [Load(0.0, 1.0, 10.0), Load(0.5, 0.5, 10.0), Load(0.75, 0.0, 10.0), Load(0.25, 0.5, 20.0)]
+
+
+def test_how_long_gangs_had_gpus_beside_small_jobs():
+    def held(job_id: str, node_id: str, gpus: int, begin_s: float, end_s: float | None) -> Holding:
+        gang = [TaskPlacement(node_id=node_id, gpu_indices=list(range(gpus)), first_rank=0)]
+        return Holding(job_id=job_id, tenant="t", gang=gang, widths=[("v100", gpus)], begin_s=begin_s, end_s=end_s)
+
+    gangs = [held("g", "n1", 4, 0.0, 30.0), held("h", "n2", 2, 0.0, None)]
+    assert beside_small([*gangs, held("s", "n1", 1, 10.0, 20.0)], 40.0) == pytest.approx(40 / 200)
+    assert beside_small([held("s", "n1", 1, 10.0, 20.0)], 40.0) is None
 
 
 def test_figure_8_has_the_servers_cpus_and_memory():
