@@ -69,8 +69,10 @@ def figure_5(observed: Observed) -> Finding:
     """Mean delay of large jobs by the number of servers that they were first placed on."""
     title = "Queueing delay of large jobs by number of servers"
     known = [job for job in observed.jobs if job.gpus > LARGE and job.servers and job.delay_s is not None]
-    if not known:
+    if not known and observed.lacks:
         return without("Figure 5", title, observed, Needs.SERVERS, Needs.DELAY)
+    if not known:
+        return Finding("Figure 5", title, missing=f"jobs with more than {LARGE} GPUs that began (there is none)")
     entries = []
     for name, those in (
         (f"{LARGE + 1}-{FEW} GPUs", [job for job in known if job.gpus <= FEW]),

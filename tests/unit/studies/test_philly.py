@@ -66,11 +66,22 @@ def test_table_1_counts_jobs_by_what_they_waited_for_and_leaves_out_those_that_r
 
 
 def test_table_1_counts_every_job_by_what_its_quota_had_left():
-    jobs = [job("a", 8, run_s=600, within_quota=True, fragmentation_s=90), job("b", 16, run_s=600, within_quota=False)]
-    jobs += [job("c", 8, run_s=600, within_quota=True), job("d", 8, run_s=10, within_quota=False), job("e", run_s=600)]
+    jobs = [
+        job("a", 8, run_s=600, within_quota=True, fragmentation_s=90, delay_s=90),
+        job("b", 16, run_s=600, within_quota=False),
+    ]
+    jobs += [
+        job("c", 8, run_s=600, within_quota=True, delay_s=30),
+        job("d", 8, run_s=10, within_quota=False),
+        job("e", run_s=600),
+    ]
     found = table_1(observed(*jobs))
 
-    assert values(found, "submitted within the quota") == {">4 GPUs": 2, ">4 GPUs, part": pytest.approx(2 / 3)}
+    assert values(found, "submitted within the quota") == {
+        ">4 GPUs": 2,
+        ">4 GPUs, part": pytest.approx(2 / 3),
+        "mean delay": 1.0,
+    }
     assert values(found, "submitted beyond the quota")[">4 GPUs"] == 1
 
 
