@@ -285,6 +285,8 @@ def test_a_log_tells_of_waits_ends_and_failures(golden: Observed):
     failures = sum(len(each.failures) for each in golden.jobs)
     assert sum(each.value for each in findings["Table 6"].entries if each.column == "trials") == failures > 0
     assert all(each.runtime_s is not None for job in golden.jobs for each in job.failures)
+    [large] = [each for each in golden.jobs if each.gpus == 16]
+    assert not large.within_quota and all(each.within_quota for each in golden.jobs if each.tenant == "research")
 
 
 def test_a_logs_page_has_a_plot_for_all_that_it_holds_and_needs_no_other_file(golden: Observed):
