@@ -30,6 +30,8 @@ def preferred(cell: Cell, job: Job, servers: Servers) -> Iterator[Servers]:
 def set_apart(cell: Cell) -> dict[str, None]:
     """The servers for small jobs: the first by rack and name of those that can be used."""
     count = int(cell.settings.small_servers)
-    usable = (node for node in cell.nodes.values() if count > 0 and node.usable)
+    if count <= 0:
+        return {}
+    usable = (node for node in cell.nodes.values() if node.usable)
     ranked = sorted(usable, key=lambda node: (node.rack, node.node_id))
     return dict.fromkeys(node.node_id for node in ranked[:count])
