@@ -23,6 +23,18 @@ SETTINGS = (
     Setting("placement", "acquire_s", 150.0, "How long a gang holds what it has acquired before it gives it back"),
     Setting("placement", "backoff_s", 120.0, "How long a gang that has given GPUs back waits before it tries again"),
     Setting("placement", "relax_after", 3.0, "Tries to acquire GPUs after each of which a gang accepts less locality"),
+    Setting(
+        "placement",
+        "emptiest_above_gpus",
+        0.0,
+        "Under `philly`, jobs of more GPUs go to the server with most free ones, others to the fullest (0: all do)",
+    ),
+    Setting(
+        "placement",
+        "small_servers",
+        0.0,
+        "Under `philly`, so many servers are for jobs of one GPU first, and for others last (0: none)",
+    ),
     Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
     Setting(
         "placement", "start_limit_s", 1800.0, "How long an attempt may take from its placement until all tasks run"

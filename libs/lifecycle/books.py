@@ -14,7 +14,7 @@ from libs.contracts.placement import JobQueued
 from libs.contracts.reasons import PendingReason, Reason
 from libs.lifecycle.moment import At
 from libs.lifecycle.shares import Shares
-from libs.lifecycle.waits import Lines, Wait, cause_of
+from libs.lifecycle.waits import Lines, Wait, at_most, cause_of
 
 NOT_FOR_GPUS = frozenset(
     {
@@ -196,11 +196,13 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
         return self.queues.shares.over_s(self.tenant, self.gpus, now_s) if self.queues is not None else 0.0
 
     def _waits_with(self, waited_s: Mapping[str, float]) -> dict[str, float]:
-        found = dict(self.waits_s)
+        found, gained = dict(self.waits_s), dict[str, float]()
         for cause, sum_s in waited_s.items():
             if (gained_s := sum_s - self.waited_s.get(cause, 0.0)) > 0:
-                counted = self.counted(cause)
-                found[counted] = found.get(counted, 0.0) + gained_s
+                gained[cause] = gained_s
+        for cause, gained_s in at_most(gained, sum(waited_s.values()) - sum(self.waited_s.values())).items():
+            counted = self.counted(cause)
+            found[counted] = found.get(counted, 0.0) + gained_s
         return found
 
     def counted(self, cause: str) -> str:

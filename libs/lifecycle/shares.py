@@ -51,6 +51,11 @@ class Shares:
         """A job of the tenant gets so many GPUs, or gives them back (negative)."""
         self._settled(name, now_s).used_gpus += gpus
 
+    def has_room(self, name: str, gpus: int) -> bool:
+        """Whether so many GPUs more are within the tenant's quota."""
+        tenant = self._tenants.get(name, Tenant())
+        return tenant.used_gpus + gpus <= self._quota(tenant)
+
     def over_s(self, name: str, gpus: int, now_s: float) -> float:
         """For how long so far a job of so many GPUs was more than the tenant had left.
 
@@ -65,7 +70,10 @@ class Shares:
         return tenant
 
     def _settle(self, tenant: Tenant, now_s: float) -> None:
-        quota = tenant.quota_gpus if tenant.quota_gpus is not None else sum(self._nodes.values())
+        quota = self._quota(tenant)
         for gpus, (sum_s, since_s) in tenant.over.items():
             passed_s = now_s - since_s if tenant.used_gpus + gpus > quota else 0.0
             tenant.over[gpus] = (sum_s + max(0.0, passed_s), max(now_s, since_s))
+
+    def _quota(self, tenant: Tenant) -> int:
+        return tenant.quota_gpus if tenant.quota_gpus is not None else sum(self._nodes.values())

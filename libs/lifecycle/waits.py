@@ -18,6 +18,21 @@ ROUNDED_S = 1e-6
 """Events tell the time as exactly as this: less than that between two sums of seconds is the error of adding them."""
 
 
+def at_most(gained: Seconds, total_s: float) -> Seconds:
+    """Seconds by cause without those that are more than so many together, the last ones first.
+
+    Where events stand on the log out of the order of time, a cause that is heard of late may have been given seconds
+    that were counted for another before.
+    """
+    if sum(gained.values()) - total_s <= ROUNDED_S:
+        return gained
+    found, left_s = Seconds(), total_s
+    for cause, gained_s in gained.items():
+        found[cause] = min(gained_s, max(0.0, left_s))
+        left_s -= gained_s
+    return {cause: gained_s for cause, gained_s in found.items() if gained_s > 0}
+
+
 class Wait(msgspec.Struct, kw_only=True, eq=False):
     """What a job, or the leader of a line, waits for; the causes of `PendingReason` and their seconds so far."""
 
@@ -52,7 +67,7 @@ class Wait(msgspec.Struct, kw_only=True, eq=False):
             return {self.present: passed_s}
         theirs = self.behind.sums(now_s)
         gained = {cause: sum_s - self.theirs_s.get(cause, 0.0) for cause, sum_s in theirs.items()}
-        gained = {cause: gained_s for cause, gained_s in gained.items() if gained_s > 0}
+        gained = at_most({cause: gained_s for cause, gained_s in gained.items() if gained_s > 0}, passed_s)
         rest_s = passed_s - sum(gained.values())
         if rest_s > ROUNDED_S:
             cause = self.root.cause or PendingReason.NOT_YET_EVALUATED

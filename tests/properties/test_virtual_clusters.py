@@ -199,15 +199,27 @@ def next_owed(state: State, gpus: int) -> Claim | None:
     """The first job that a guarantee owes so many GPUs as can be used: by arrival, by weight where they are too few."""
     owed: list[tuple[float, int, Claim]] = []
     few = gpus < sum(sum(state.tree.net(name).values()) for name in state.tenants)
-    for tenant in state.tenants.values():
-        fitting = (state.claims[job_id] for _, _, job_id in tenant.waiting if state.claims[job_id].gpus <= gpus)
-        head = next(fitting, None)
-        found = shares.backing(state, head, ["v100"], shares.Drafted()) if head is not None else None
-        if head is None or found is None or shares.blocked(state, head, "v100", shares.Drafted()) is not None:
-            continue
-        used = sum(claim.gpus for claim in state.claims.values() if claim.guarantee_of == found.tenant)
-        owed.append((used / state.tenants[found.tenant].weight if few else 0.0, head.seq, head))
+    for name in state.tenants:
+        head, found = head_owed(state, name, gpus)
+        if head is not None and found is not None:
+            used = sum(claim.gpus for claim in state.claims.values() if claim.guarantee_of == found.tenant)
+            owed.append((used / state.tenants[found.tenant].weight if few else 0.0, head.seq, head))
     return min(owed, key=lambda each: each[:2])[2] if owed else None
+
+
+def head_owed(state: State, name: str, gpus: int) -> tuple[Claim | None, shares.Backing | None]:
+    """The tenant's first job that none of its others holds up, and what backs it.
+
+    A job holds the others up, unless it is larger than all that can be used, or than any guarantee that it could be
+    within, or waits for a limit of its user.
+    """
+    for _, _, job_id in state.tenant(name).waiting:
+        claim = state.claims[job_id]
+        stop = shares.blocked(state, claim, "v100", shares.Drafted())
+        if claim.gpus > gpus or not shares.can_be_backed(state, claim) or (stop is not None and stop.user):
+            continue
+        return (None, None) if stop is not None else (claim, shares.backing(state, claim, ["v100"], shares.Drafted()))
+    return None, None
 
 
 def reclaims_what_it_can(running: Simulation) -> None:

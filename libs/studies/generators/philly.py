@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
+from libs.contracts import settings
 from libs.contracts.bad_input import BadInput
 from libs.contracts.gateway import ANY_TYPE, SettingChanged, TenantConfigured
 from libs.sim.table6 import drawn_ends
@@ -65,6 +66,10 @@ class PhillyWorkload(DrawnWorkload):
     """Work of the window over what the GPUs can do in it."""
     reclaim_above: float = 0.9
     """Part of the GPUs in use from which lent ones are reclaimed by preemption."""
+    relax_after: float = settings.default("placement", "relax_after")
+    """Tries after each of which a gang accepts less locality."""
+    small_servers: int = 0
+    """Servers that are set apart for jobs of one GPU."""
 
     def __post_init__(self) -> None:
         if self.days < 1:
@@ -107,10 +112,19 @@ class PhillyWorkload(DrawnWorkload):
         return self.servers(seed) / sum(VIRTUAL_CLUSTERS.values())
 
     def requests(self, seed: int) -> list[Planned]:
-        """The virtual clusters, and when lent GPUs are reclaimed."""
-        tenants = virtual_clusters(self.factor(seed))
-        setting = SettingChanged(service="quota", name="reclaim_above", value=self.reclaim_above, requested_by=OPERATOR)
-        return [Planned(0.0, event) for event in (*tenants, setting)]
+        """The virtual clusters, when lent GPUs are reclaimed, and how servers are ranked.
+
+        As the study says (section 2.3), small jobs, "e.g., 1-GPU jobs", are packed onto few servers, and for others the
+        servers come first "that have most GPUs available".
+        """
+        numbers = (
+            ("quota", "reclaim_above", self.reclaim_above),
+            ("placement", "emptiest_above_gpus", 1.0),
+            ("placement", "relax_after", self.relax_after),
+            ("placement", "small_servers", float(self.small_servers)),
+        )
+        changes = [SettingChanged(service=of, name=name, value=to, requested_by=OPERATOR) for of, name, to in numbers]
+        return [Planned(0.0, event) for event in (*virtual_clusters(self.factor(seed)), *changes)]
 
 
 def virtual_clusters(factor: float) -> list[TenantConfigured]:

@@ -23,6 +23,8 @@ def section_3_2(observed: Observed) -> Finding:
     entries = [*_decisions(observed.starts), *_empty(observed.loads)]
     if not entries:
         return without("Section 3.2", title, observed, Needs.STARTS)
+    if observed.beside_small_ratio is not None:
+        entries.append(Entry("gangs", "GPU time beside 1-GPU jobs", observed.beside_small_ratio, Unit.RATIO))
     missing = "" if observed.starts else lacking(observed, Needs.STARTS)
     return Finding("Section 3.2", title, tuple(entries), bars=("out of order", "harmless", "empty"), missing=missing)
 
@@ -67,8 +69,10 @@ def figure_5(observed: Observed) -> Finding:
     """Mean delay of large jobs by the number of servers that they were first placed on."""
     title = "Queueing delay of large jobs by number of servers"
     known = [job for job in observed.jobs if job.gpus > LARGE and job.servers and job.delay_s is not None]
-    if not known:
+    if not known and observed.lacks:
         return without("Figure 5", title, observed, Needs.SERVERS, Needs.DELAY)
+    if not known:
+        return Finding("Figure 5", title, missing=f"jobs with more than {LARGE} GPUs that began (there is none)")
     entries = []
     for name, those in (
         (f"{LARGE + 1}-{FEW} GPUs", [job for job in known if job.gpus <= FEW]),

@@ -64,8 +64,9 @@ def without(where: str, title: str, observed: Observed, *needs: Needs) -> Findin
 
 
 def lacking(observed: Observed, *needs: Needs) -> str:
-    """What is missing, and what would have it."""
-    return "; ".join(f"{need.value} ({observed.lacks.get(need, 'nothing of it was recorded')})" for need in needs)
+    """What is missing of these, and what would have it."""
+    known = [need for need in needs if need in observed.lacks] or needs
+    return "; ".join(f"{need.value} ({observed.lacks.get(need, 'nothing of it was recorded')})" for need in known)
 
 
 SIZES = ("1 GPU", "2-4 GPUs", ">4 GPUs")

@@ -18,7 +18,7 @@ from libs.inspect.logs import Log
 from libs.lifecycle import Lives
 from libs.lifecycle.books import Attempt, Holding
 from libs.policies.table import POLICIES
-from libs.studies.philly.loads import loads_of
+from libs.studies.philly.loads import beside_small, loads_of
 from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
 
 
@@ -34,7 +34,13 @@ def observed_log(log: Log, source: str) -> Observed:
         walk.take(record)
     curves = curves_of(record.envelope for record in log.control())
     return Observed(
-        source=source, jobs=walk.jobs(), hosts=walk.hosts, curves=curves, starts=walk.starts, loads=walk.loads()
+        source=source,
+        jobs=walk.jobs(),
+        hosts=walk.hosts,
+        curves=curves,
+        starts=walk.starts,
+        loads=walk.loads(),
+        beside_small_ratio=walk.beside_small_ratio(),
     )
 
 
@@ -47,6 +53,7 @@ class _Walk:
         self._lives = Lives()
         self._asked: dict[str, tuple[int, str]] = {}
         """{job id: (GPUs asked for, user)}."""
+        self._within_quota: dict[str, bool] = {}
         self._first: dict[str, Holding] = {}
         """{job id: what it held first}."""
         self._holdings: list[Holding] = []
@@ -68,6 +75,10 @@ class _Walk:
     def _look_at(self, event: Event) -> None:
         if isinstance(event, JobArrived):
             self._asked.setdefault(event.job_id, (event.spec.gpus.count, event.spec.user))
+            queues = self._lives.jobs[event.job_id].books.queues
+            if queues is not None:
+                room = queues.shares.has_room(event.spec.tenant, event.spec.gpus.count)
+                self._within_quota.setdefault(event.job_id, room)
         elif isinstance(event, PolicyChanged):
             self._counts_passed = event.policy in POLICIES and POLICIES[event.policy].acquires
         elif isinstance(event, JobPlaced) and self._counts_passed:
@@ -107,6 +118,10 @@ class _Walk:
         """Over time; after `jobs`."""
         return loads_of(self._holdings, self._servers, self._now_s)
 
+    def beside_small_ratio(self) -> float | None:
+        """See `Observed`; after `jobs`."""
+        return beside_small(self._holdings, self._now_s)
+
     def _job(self, job_id: str) -> StudyJob:
         life = self._lives.jobs[job_id]
         gpus, user = self._asked[job_id]
@@ -121,6 +136,7 @@ class _Walk:
             servers=None if first is None else len({task.node_id for task in first.gang}),
             run_s=self._run_s.get(job_id, 0.0),
             retries=life.books.retries,
+            within_quota=self._within_quota.get(job_id),
             fair_share_s=life.books.fair_share_s,
             fragmentation_s=life.books.fragmentation_s,
             uses=tuple(self._uses.get(job_id, ())),

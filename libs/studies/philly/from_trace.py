@@ -47,4 +47,11 @@ def observed_trace(trace: Sequence[TraceJob], source: str) -> Observed:
         )
         for job in trace
     ]
-    return Observed(source=source, jobs=jobs, lacks={**NEVER, **COLUMNS})
+    lacks = {need: column for need, column in COLUMNS.items() if not any(_has(job, need) for job in jobs)}
+    return Observed(source=source, jobs=jobs, lacks={**NEVER, **lacks})
+
+
+def _has(job: StudyJob, need: Needs) -> bool:
+    """Whether a row has the column that the data are in."""
+    values = {Needs.GPU_TIME: job.run_s, Needs.DELAY: job.delay_s, Needs.RETRIES: job.retries}
+    return bool(job.status) if need is Needs.STATUS else values[need] is not None

@@ -9,6 +9,28 @@ from libs.lifecycle.books import Holding
 from libs.studies.philly.observed import Load
 
 
+def beside_small(holdings: Iterable[Holding], end_s: float) -> float | None:
+    """The part of the GPU time of gangs that they had on servers where jobs of one GPU ran at the same time.
+
+    None: no gang ran.
+    """
+    changes: dict[str, list[tuple[float, int, int]]] = {}
+    for holding in holdings:
+        until_s = end_s if holding.end_s is None else holding.end_s
+        for task in holding.gang:
+            gpus = len(task.gpu_indices) if holding.gpus > 1 else 0
+            of_node = changes.setdefault(task.node_id, [])
+            of_node += [(holding.begin_s, gpus, int(not gpus)), (until_s, -gpus, -int(not gpus))]
+    shared_s = total_s = 0.0
+    for of_node in changes.values():
+        gpus, small, since_s = 0, 0, 0.0
+        for at_s, more_gpus, more_small in sorted(of_node):
+            total_s += gpus * (at_s - since_s)
+            shared_s += gpus * (at_s - since_s) if small else 0.0
+            gpus, small, since_s = gpus + more_gpus, small + more_small, at_s
+    return shared_s / total_s if total_s else None
+
+
 def loads_of(holdings: Iterable[Holding], servers: Mapping[str, int], end_s: float) -> list[Load]:
     """The stretches between two changes of what is held.
 

@@ -84,6 +84,8 @@ class StudyJob:
     run_s: float | None = None
     """With GPUs, all attempts together."""
     retries: int | None = None
+    within_quota: bool | None = None
+    """Whether its virtual cluster had room for it within its quota when it was submitted; None: not known."""
     fair_share_s: float = 0.0
     fragmentation_s: float = 0.0
     uses: tuple[Use, ...] = ()
@@ -113,5 +115,7 @@ class Observed:
     curves: list[JobCurve] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
+    beside_small_ratio: float | None = None
+    """Part of the GPU time of gangs that they had on servers beside jobs of one GPU; None: not known."""
     lacks: dict[Needs, str] = field(default_factory=dict)
     """{kind of data: what would have it}, where the source cannot have it."""

@@ -67,6 +67,11 @@ class PhillyPlan:
                 return replace(spec, workload=replace(workload, reclaim_above=0.0))
             case "reclaimed at 100 %":
                 return replace(spec, workload=replace(workload, reclaim_above=1.0))
+            case "never relaxed":
+                return replace(spec, workload=replace(workload, relax_after=NEVER))
+            case "small jobs apart":
+                small = round(workload.servers(seed) * SMALL_WORK)
+                return replace(spec, workload=replace(workload, small_servers=small))
             case "without failures":
                 return replace(spec, failures=Failures.NONE)
             case "with trials":
@@ -74,6 +79,10 @@ class PhillyPlan:
         raise ValueError(f"no workload is called {arm.workload!r}")
 
 
+NEVER = 1e9
+"""So many tries no gang makes."""
+SMALL_WORK = 0.18
+"""Part of the public trace's GPU time that jobs of one GPU have: so many of the servers are set apart for them."""
 TRIAL_ABOVE_GPUS = 4
 """Jobs with more GPUs run a trial: the study's large ones."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from libs.studies.experiments.runs import Result
+from libs.studies.generators.philly import GPUS_PER_SERVER
 
 Measure = Callable[[Result, Result | None], float | None]
 LARGE = 4
@@ -55,10 +56,15 @@ def preemptions(result: Result, beside: Result | None = None) -> float:
     return math.fsum(row["preemptions"] for row in result.measured)
 
 
-def mean_delay_s(result: Result, beside: Result | None = None) -> float | None:
-    """Mean time without GPUs, of jobs that were started; a preempted job waits again."""
-    delay_s: float | None = result.summary.get("avg_queue_s")
-    return delay_s
+def delay_over_8_s(result: Result, beside: Result | None = None) -> float | None:
+    """Mean time from their submission to their first GPUs, of jobs that no server alone holds."""
+    gpus = {job.job_id: job.gpus for job in result.spec.jobs()}
+    waits = [
+        row["first_start_s"] - row["submit_s"]
+        for row in result.measured
+        if gpus[row["job_id"]] > GPUS_PER_SERVER and row["first_start_s"] is not None
+    ]
+    return fmean(waits) if waits else None
 
 
 def lost_gpu_s(result: Result, beside: Result | None = None) -> float | None:
@@ -101,12 +107,14 @@ PHILLY_METRICS: dict[str, Measure] = {
     "fragmentation_time": _of_study("Table 1: fragmentation, part of waiting time"),
     "fair_share_large": _of_study("Table 1: fair-share, >4 GPUs, part"),
     "fair_share_time": _of_study("Table 1: fair-share, part of waiting time"),
+    "within_quota_large": _of_study("Table 1: submitted within the quota, >4 GPUs, part"),
+    "within_quota_others": _of_study("Table 1: submitted within the quota, other jobs, part"),
+    "beyond_quota_large": _of_study("Table 1: submitted beyond the quota, >4 GPUs, part"),
+    "delay_within_quota": _of_study("Table 1: submitted within the quota, mean delay"),
     "passed_jobs": _of_study("Table 5: passed, part of jobs"),
     "killed_jobs": _of_study("Table 5: killed, part of jobs"),
     "unsuccessful_jobs": _of_study("Table 5: unsuccessful, part of jobs"),
     "passed_gpu_time": _of_study("Table 5: passed, part of GPU time"),
-    "delay_fewest_servers": _of_study("Figure 5: >8 GPUs that waited, on fewest servers, mean delay"),
-    "delay_more_servers": _of_study("Figure 5: >8 GPUs that waited, on more servers, mean delay"),
     "delay_fewest_servers_8": _of_study("Figure 5: 5-8 GPUs that waited, on fewest servers, mean delay"),
     "delay_more_servers_8": _of_study("Figure 5: 5-8 GPUs that waited, on more servers, mean delay"),
     "retries_large": _mean_by_size("retries per job", lambda gpus: gpus > LARGE),
@@ -120,9 +128,10 @@ PHILLY_METRICS: dict[str, Measure] = {
     "small_passed": _rest(_of_study("Section 3.2: large jobs passed, part of out of order")),
     "harmful": _rest(_of_study("Section 3.2: large jobs passed, harmless")),
     "empty_servers": _of_study("Section 3.2: servers, empty"),
+    "beside_small": _of_study("Section 3.2: gangs, GPU time beside 1-GPU jobs"),
     "idle_gpus": _of_study("Section 3.2: servers, as many as idle GPUs fill"),
     "preemptions": preemptions,
-    "mean_delay_s": mean_delay_s,
+    "delay_over_8_s": delay_over_8_s,
     "late_large": _late(lambda gpus: gpus > LARGE),
     "late_one": _late(lambda gpus: gpus == 1),
     "lost_gpu_s": lost_gpu_s,

@@ -13,7 +13,8 @@ that waits for borrowers alone is passed by none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
 from typing import NamedTuple
 
 from libs.contracts.quota import BORROWED, GUARANTEED, QuotaDeferred, QuotaGranted
@@ -72,8 +73,7 @@ class Round:
             All of them in order, those that were granted too.
         """
         state, cell, wanting = self._state, self._cell, list[Wanting]()
-        lines = [list(self._backed_of(name)) for name in list(state.tenants)]
-        for _, job_id, found in in_order(state, lines, cell.total):
+        for _, job_id, found in in_order(state, self._backed(), cell.total):
             claim = state.claims[job_id]
             cell.take(found.gpu_type, claim.gpus, guaranteed=True)
             wanting.append(Wanting(job_id, found.gpu_type, claim.gpus))
@@ -83,27 +83,55 @@ class Round:
                 del self._verdicts[job_id]
         return wanting
 
-    def _backed_of(self, name: str) -> Iterator[Place]:
-        """The tenant's jobs that are within a guarantee, in its order."""
-        state, latest = self._state, 0
-        for _, seq, job_id in list(state.tenant(name).waiting):
-            claim, latest = state.claims[job_id], max(latest, seq)
-            types, stop = self._open_types(claim)
-            if not types:
-                verdict = self._verdicts[job_id] = Verdict("", stop)
-                if not verdict.may_be_passed:
-                    return
-                continue
-            large_enough = [gpu_type for gpu_type in types if self._cell.total.get(gpu_type, 0) >= claim.gpus]
-            backing = shares.backing(state, claim, large_enough, self._drafted)
-            if backing is not None:
-                self._drafted.add(claim, backing)
-                self._verdicts[job_id] = Verdict(GUARANTEED, backing=backing)
-                yield Place(latest, job_id, backing)
-            elif shares.can_be_backed(state, claim):
-                if large_enough:
-                    return
-                self._verdicts[job_id] = Verdict(GUARANTEED, is_too_large=True)
+    def _backed(self) -> list[list[Place]]:
+        """Of each tenant the jobs that are within a guarantee, in its order.
+
+        What a guarantee has left goes by arrival where it is that of several tenants, the one above them.
+        """
+        names, held_up = list(self._state.tenants), dict[str, None]()
+        found: dict[str, list[Place]] = {name: [] for name in names}
+        verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in names}
+        for latest, name, job_id in merge(*(self._line(name, held_up) for name in names)):
+            verdict = self._first_look(job_id)
+            if verdict is not None:
+                verdicts[name][job_id] = verdict
+            if verdict is not None and verdict.backing is not None:
+                found[name].append(Place(latest, job_id, verdict.backing))
+            elif self._holds_up(job_id, verdict):
+                held_up[name] = None
+        for of_tenant in verdicts.values():
+            self._verdicts |= of_tenant
+        return list(found.values())
+
+    def _line(self, name: str, held_up: Mapping[str, None]) -> Iterator[tuple[int, str, str]]:
+        """The tenant's jobs in its order, until one holds the others up: the order of arrival of the last so far, the
+        tenant, the job."""
+        latest = 0
+        for _, seq, job_id in list(self._state.tenant(name).waiting):
+            latest = max(latest, seq)
+            yield latest, name, job_id
+            if name in held_up:
+                return
+
+    def _first_look(self, job_id: str) -> Verdict | None:
+        """Draft the job if a guarantee backs it; None: whether it may borrow is not looked at yet."""
+        state, claim = self._state, self._state.claims[job_id]
+        types, stop = self._open_types(claim)
+        if not types:
+            return Verdict("", stop)
+        large_enough = [gpu_type for gpu_type in types if self._cell.total.get(gpu_type, 0) >= claim.gpus]
+        backing = shares.backing(state, claim, large_enough, self._drafted)
+        if backing is not None:
+            self._drafted.add(claim, backing)
+            return Verdict(GUARANTEED, backing=backing)
+        is_too_large = not large_enough and shares.can_be_backed(state, claim)
+        return Verdict(GUARANTEED, is_too_large=True) if is_too_large else None
+
+    def _holds_up(self, job_id: str, verdict: Verdict | None) -> bool:
+        """Whether no later job of its tenant is within a guarantee while this one, that none backs now, waits."""
+        if verdict is None:
+            return shares.can_be_backed(self._state, self._state.claims[job_id])
+        return not verdict.may_be_passed
 
     def _open_types(self, claim: Claim) -> tuple[list[str], Blocked | None]:
         """The GPU types of which no limit keeps the claim, most free ones first; if there is none, such a limit."""
@@ -124,16 +152,27 @@ class Round:
         while heads:
             name = min(heads, key=lambda name: self._has_borrowed(name, heads[name]))
             job_id = heads.pop(name)
-            if self._borrows(name, job_id) and (following := next(lines[name], None)) is not None:
-                if state.claims[job_id].granted and self._is_owed(following):
-                    return False
+            if not self._borrows(name, job_id):
+                continue
+            if state.claims[job_id].granted and self._has_held_up(name, state.claims[job_id]):
+                return False
+            if (following := next(lines[name], None)) is not None:
                 heads[name] = following
         return True
 
-    def _is_owed(self, job_id: str) -> bool:
-        """Whether a guarantee backs the job; while its tenant's job before it waited, that was not looked at."""
-        claim = self._state.claims[job_id]
-        return shares.backing(self._state, claim, self._open_types(claim)[0], self._drafted) is not None
+    def _has_held_up(self, name: str, claim: Claim) -> bool:
+        """Whether a guarantee backs a job of the tenant that was not looked at, because this one waited before it."""
+        if not shares.can_be_backed(self._state, claim):
+            return False
+        for _, _, job_id in list(self._state.tenant(name).waiting):
+            known = self._verdicts.get(job_id)
+            verdict = known or self._first_look(job_id)
+            if verdict is not None and verdict.backing is not None:
+                if known is None:
+                    return True
+            elif self._holds_up(job_id, verdict):
+                return False
+        return False
 
     def _borrows(self, name: str, job_id: str) -> bool:
         """Lend to the job if it can be.

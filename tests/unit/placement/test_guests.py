@@ -9,6 +9,7 @@ from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, Tenant
 from libs.contracts.introspection import InterferenceDetected
 from libs.contracts.jobs import JobClass
 from libs.contracts.placement import (
+    GangReleased,
     GangReserved,
     GuestExpelled,
     JobPlaced,
@@ -177,6 +178,24 @@ def test_what_is_reserved_for_a_gang_takes_guests_and_no_other_owner():
     placed = [event for event in case.exit("first") if isinstance(event, JobPlaced)]
     assert [event.job_id for event in placed] == ["gang"] and sorted(placed[0].packed_with) == ["g0", "g1", "g2"]
     assert case.suspended == [] and case.decided(JobPreempted) == []
+
+
+def test_what_a_gang_has_acquired_runs_guests_until_it_is_complete_or_given_back():
+    """Policy `philly`: the gang of four has three GPUs of a server, and the last becomes free in its second try."""
+    case = GuestsCase("philly", n1=4)
+    for job_id in ("stays", "goes"):
+        case.submit(job_id, 1 if job_id == "stays" else 3)
+        case.start(job_id)
+    case.exit("goes")
+    assert only(case.submit("gang", 4, at=100.0), GangReserved).gpus_held == 3
+    for number in range(3):
+        case.guest(f"g{number}")
+        case.start(f"g{number}")
+    assert {gpu for number in range(3) for gpu in case.where(f"g{number}")["n1"]} == {1, 2, 3}
+    assert only(case.wake(), GangReleased).gpus_held == 3, "a guest is in nothing's way"
+    assert only(case.wake(), GangReserved).gpus_held == 3
+    placed = [event for event in case.exit("stays") if isinstance(event, JobPlaced)]
+    assert [event.job_id for event in placed] == ["gang"] and sorted(placed[0].packed_with) == ["g0", "g1", "g2"]
 
 
 def test_tenants_that_use_least_of_their_quota_go_first():

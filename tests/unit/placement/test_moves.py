@@ -33,6 +33,7 @@ from libs.contracts.placement import (
     StopTask,
     SuspendTask,
 )
+from libs.contracts.reasons import PendingReason
 from libs.testing.core_case import only
 from tests.unit.placement.placement_case import SAID, PlacementCase
 
@@ -100,6 +101,17 @@ def test_the_destination_is_made_ready_while_the_source_trains():
     launched = only(outputs, LaunchTask)
     assert (launched.node_id, launched.attempt, launched.restores) == ("n2", 2, True)
     assert case.state_of == {"n1": [["a"], []], "n2": [["a"], []]}
+
+
+def test_a_gang_that_waits_is_told_that_the_destination_has_become_less_free():
+    case = MoveCase()
+    case.submit("beside")
+    case.submit("there")
+    case.exit("beside")
+    waits = only(case.submit("gang", 2), JobQueued)
+    assert waits.reason.code == PendingReason.LOCALITY_RELAXING, "one GPU is free on each server"
+    told = [event for event in case.ask("n2") if isinstance(event, JobQueued)]
+    assert [(event.job_id, event.reason.code) for event in told] == [("gang", PendingReason.INSUFFICIENT_GPUS)]
 
 
 def test_a_move_goes_from_step_to_step_and_the_source_ends_without_another_one():

@@ -41,6 +41,33 @@ def test_small_jobs_are_packed_onto_the_fullest_server():
     assert list(case.where("small")) == list(case.where("first"))
 
 
+def test_jobs_that_are_not_small_go_to_the_emptiest_server_where_that_is_asked_for():
+    case = cell(r1={"n1": 4, "n2": 4})
+    case.give(SettingChanged(service="placement", name="emptiest_above_gpus", value=1.0, requested_by="op"))
+    case.submit("first", 2)
+    case.submit("small", 1)
+    case.submit("second", 2)
+    first, second = list(case.where("first")), list(case.where("second"))
+    assert list(case.where("small")) == first != second
+    case.submit("third", 2)
+    assert list(case.where("third")) == second, "no other has room"
+
+
+def test_servers_that_are_set_apart_are_for_small_jobs_first_and_for_others_last():
+    case = cell(r1={"n1": 4, "n2": 4, "n3": 4})
+    case.give(SettingChanged(service="placement", name="small_servers", value=1.0, requested_by="op"))
+    case.submit("pair", 2)
+    case.submit("small", 1)
+    assert (list(case.where("pair")), list(case.where("small"))) == (["n2"], ["n1"]), "n2 is fuller"
+    case.submit("large", 6)
+    assert sorted(case.where("large")) == ["n2", "n3"]
+    case.submit("late", 2)
+    assert list(case.where("late")) == ["n1"], "no other has room"
+    for number in range(2):
+        case.submit(f"more-{number}", 1)
+    assert list(case.where("more-0")) == ["n1"] and "more-1" not in case.placed
+
+
 def test_gpus_are_acquired_held_given_back_and_acquired_again():
     case = half_full()
     tried = only(case.submit("gang", 4, at=100.0), GangReserved)

@@ -272,6 +272,21 @@ def test_a_tenant_uses_what_the_one_above_it_has_left():
     assert only(case.submit("s2", 2, "speech"), QuotaGranted).share == "borrowed"
 
 
+def test_what_the_tenant_above_has_left_goes_by_arrival():
+    """Tenant a comes before tenant b in the list of tenants, and its job behind that of b."""
+    case = Clusters(above=8)
+    case.tenant("a", parent="above", guarantees={"v100": 1})
+    case.tenant("b", parent="above")
+    case.submit("lent-6", 6, "guest")
+    case.submit("lent-1", 1, "guest")
+    for job_id, gpus in (("lent-6", 3), ("lent-1", 1)):
+        case.place(job_id, gpus)
+    assert only(case.submit("first", 2, "b"), QuotaDeferred).share == "guaranteed"
+    case.submit("second", 7, "a")
+    granted = only(case.succeed("lent-1"), QuotaGranted)
+    assert (granted.job_id, granted.guarantee_of) == ("first", "above")
+
+
 def test_a_limit_counts_a_tenant_and_those_below_it():
     case = Clusters(12, other=4)
     case.tenant("research", gpu_limit=5)
@@ -382,3 +397,16 @@ def test_a_job_behind_one_that_borrows_at_last_has_victims():
     case.succeed("large")
     assert case.decided(QuotaGranted)[-1].job_id == "head"
     assert [(event.job_id, event.victims[0].job_id) for event in case.decided(QuotaReclaimed)] == [("next", "small")]
+
+
+def test_a_job_behind_two_is_within_the_guarantee_when_the_first_has_borrowed():
+    """The second could never be backed, and so holds none up."""
+    case = Clusters(b=2)
+    case.run("lent-4", 4, "guest")
+    case.run("lent-3", 3, "guest")
+    case.run("own", 1, "b")
+    case.submit("borrows", 2, "b")
+    case.submit("large", 3, "b")
+    case.submit("last", 1, "b")
+    granted = [event for event in case.succeed("lent-4") if isinstance(event, QuotaGranted)]
+    assert [(event.job_id, event.guarantee_of) for event in granted] == [("borrows", ""), ("last", "b")]

@@ -15,9 +15,9 @@ from libs.studies.philly.deciding import figure_5, section_3_2
 from libs.studies.philly.ending import figure_9_of, figure_10, table_5, table_6
 from libs.studies.philly.findings import Finding
 from libs.studies.philly.from_log import observed_log
-from libs.studies.philly.from_trace import observed_trace
-from libs.studies.philly.loads import loads_of
-from libs.studies.philly.observed import Failure, Host, Load, Observed, Start, StudyJob, Use
+from libs.studies.philly.from_trace import NEVER, observed_trace
+from libs.studies.philly.loads import beside_small, loads_of
+from libs.studies.philly.observed import Failure, Host, Load, Needs, Observed, Start, StudyJob, Use
 from libs.studies.philly.study import lines, report, study, summary
 from libs.studies.philly.using import figure_8, table_2, table_4
 from libs.studies.philly.waiting import figure_3, figure_4, table_1
@@ -63,6 +63,26 @@ def test_table_1_counts_jobs_by_what_they_waited_for_and_leaves_out_those_that_r
     }
     assert found.value("fragmentation", ">4 GPUs") == 2
     assert found.value("fragmentation", "part of waiting time") == 0.75
+
+
+def test_table_1_counts_every_job_by_what_its_quota_had_left():
+    jobs = [
+        job("a", 8, run_s=600, within_quota=True, fragmentation_s=90, delay_s=90),
+        job("b", 16, run_s=600, within_quota=False),
+    ]
+    jobs += [
+        job("c", 8, run_s=600, within_quota=True, delay_s=30),
+        job("d", 8, run_s=10, within_quota=False),
+        job("e", run_s=600),
+    ]
+    found = table_1(observed(*jobs))
+
+    assert values(found, "submitted within the quota") == {
+        ">4 GPUs": 2,
+        ">4 GPUs, part": pytest.approx(2 / 3),
+        "mean delay": 1.0,
+    }
+    assert values(found, "submitted beyond the quota")[">4 GPUs"] == 1
 
 
 def test_table_2_weighs_by_gpus_and_time():
@@ -195,6 +215,16 @@ def test_loads_are_the_stretches_between_changes_and_shared_gpus_count_once():
     assert found == [Load(0.0, 1.0, 10.0), Load(0.5, 0.5, 10.0), Load(0.75, 0.0, 10.0), Load(0.25, 0.5, 20.0)]
 
 
+def test_how_long_gangs_had_gpus_beside_small_jobs():
+    def held(job_id: str, node_id: str, gpus: int, begin_s: float, end_s: float | None) -> Holding:
+        gang = [TaskPlacement(node_id=node_id, gpu_indices=list(range(gpus)), first_rank=0)]
+        return Holding(job_id=job_id, tenant="t", gang=gang, widths=[("v100", gpus)], begin_s=begin_s, end_s=end_s)
+
+    gangs = [held("g", "n1", 4, 0.0, 30.0), held("h", "n2", 2, 0.0, None)]
+    assert beside_small([*gangs, held("s", "n1", 1, 10.0, 20.0)], 40.0) == pytest.approx(40 / 200)
+    assert beside_small([held("s", "n1", 1, 10.0, 20.0)], 40.0) is None
+
+
 def test_figure_8_has_the_servers_cpus_and_memory():
     found = figure_8(observed(hosts=[Host(0.1, 0.9), Host(0.3, 0.5)]))
 
@@ -255,6 +285,8 @@ def test_a_log_tells_of_waits_ends_and_failures(golden: Observed):
     failures = sum(len(each.failures) for each in golden.jobs)
     assert sum(each.value for each in findings["Table 6"].entries if each.column == "trials") == failures > 0
     assert all(each.runtime_s is not None for job in golden.jobs for each in job.failures)
+    [large] = [each for each in golden.jobs if each.gpus == 16]
+    assert not large.within_quota and all(each.within_quota for each in golden.jobs if each.tenant == "research")
 
 
 def test_a_logs_page_has_a_plot_for_all_that_it_holds_and_needs_no_other_file(golden: Observed):
@@ -297,3 +329,5 @@ def test_the_alibaba_trace_has_statuses_and_delays():
         "Figure 10",
     ]
     assert findings["Figure 10"].missing.startswith("how often jobs were tried again")
+    assert findings["Figure 5"].missing == f"{Needs.SERVERS.value} ({NEVER[Needs.SERVERS]})", "the delays are there"
+    assert all(found.entries or found.missing for found in findings.values())

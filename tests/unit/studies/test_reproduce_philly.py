@@ -51,7 +51,8 @@ def test_servers_and_guarantees_are_scaled_by_one_factor_to_the_occupancy(trace:
     assert {each.tenant for each in tenants} == set(VIRTUAL_CLUSTERS)
     large = next(each for each in tenants if each.tenant == "6214e9")
     assert large.guarantees[ANY_TYPE] == max(1, int(64 * 8 * half.factor(0)))
-    assert [event.value for event in events if isinstance(event, SettingChanged)] == [0.9]
+    settings = {event.name: event.value for event in events if isinstance(event, SettingChanged)}
+    assert settings == {"reclaim_above": 0.9, "emptiest_above_gpus": 1.0, "relax_after": 3.0, "small_servers": 0.0}
 
 
 def test_the_work_is_what_jobs_do_with_their_failures_where_nothing_waits(trace: str):

@@ -30,12 +30,16 @@ class Locality(IntEnum):
         ]
 
 
-def fit_within(request: GpuRequest, servers: Servers, locality: Locality) -> gangs.Fit | None:
+def fit_within(request: GpuRequest, servers: Servers, locality: Locality, *, packed: bool = True) -> gangs.Fit | None:
     """The best place among the free GPUs that the gang accepts, or None.
 
-    A job that needs a part of a server goes to the fullest that has room, so that small jobs are packed onto few
-    servers. A gang that needs several goes to the rack with most free GPUs of those where it needs the fewest servers,
+    A gang that needs several servers goes to the rack with most free GPUs of those where it needs the fewest servers,
     and there to the servers with most free GPUs.
+
+    Args:
+        packed: a job that needs a part of a server goes to the fullest that has room, so that small jobs are packed
+            onto few servers; else it goes to the one with most free GPUs, as the study ranks servers for any job that
+            is not small.
     """
     if locality is Locality.ANYWHERE or no_rack_holds(request, servers):
         return gangs.best_fit(request, servers)
@@ -45,7 +49,7 @@ def fit_within(request: GpuRequest, servers: Servers, locality: Locality) -> gan
     most = {Locality.FEWEST_SERVERS: fewest, Locality.ONE_SERVER_MORE: fewest + 1}.get(locality)
     fits: list[gangs.Fit] = []
     for gpu_type in gangs.accepted_types(request, servers):
-        single = servers.fullest(gpu_type, request.count)
+        single = servers.fullest(gpu_type, request.count) if packed else _emptiest(gpu_type, request.count, servers)
         if single is not None:
             fits.append(gangs.on_one(request, gpu_type, single))
         elif servers.free(gpu_type) >= request.count:
@@ -53,6 +57,13 @@ def fit_within(request: GpuRequest, servers: Servers, locality: Locality) -> gan
             found = (gangs.over_servers(request, gpu_type, rack) for rack in racks)
             fits += [fit for fit in found if fit is not None and (most is None or fit.nodes <= most)]
     return min(fits, key=lambda fit: (fit.nodes, fit.guests), default=None)
+
+
+def _emptiest(gpu_type: str, count: int, servers: Servers) -> Free | None:
+    """The server with most free GPUs, if it has so many."""
+    node = servers.emptiest(gpu_type, count)
+    free = node.free(gpu_type) if node is not None else []
+    return (node, free) if node is not None and len(free) >= count else None
 
 
 def collect_within(request: GpuRequest, servers: Servers, locality: Locality) -> gangs.Collection | None:

@@ -20,28 +20,31 @@ from services.placement.core.lifecycle.moving.reserving import reserve, reserved
 from services.placement.core.lifecycle.moving.resizing import place_with, why_not
 from services.placement.core.lifecycle.placing import preempt, preempted
 from services.placement.core.lifecycle.reservations import unreserved
-from services.placement.core.lifecycle.table import machine
+from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.promises import elsewhere
 
 
-@machine.decides(MigrationStarted)
-def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> None:
+@reacts(MigrationStarted)
+def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> Look | None:
+    """What is reserved for the job is free no more, and those that wait may wait for something else now."""
     job = active(cell, event.job_id, event.attempt)
     if job is None or not job.lasts or job.cancellation is not None:
-        return
+        return None
     if job.move is not None and event.must_leave:
         abandon(cell, job, event.reason, turn, goes_on=True)
     obstacle = _obstacle(cell, job, event)
     gang = None if obstacle else _destination(cell, job, event)
     if gang is not None:
         reserve(cell, reserved(job, event.migration_id, gang, event.reason.code), turn)
-    elif event.must_leave:
+        return Look() if cell.queue else None
+    if event.must_leave:
         preempt(cell, preempted(job, event.reason), turn)
     else:
         reason = obstacle or Reason(code="NoRoom", message="there are no free GPUs for it where it was to go")
         turn.emit(
             MoveAbandoned(migration_id=event.migration_id, job_id=job.job_id, from_attempt=job.attempt, reason=reason)
         )
+    return None
 
 
 def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:

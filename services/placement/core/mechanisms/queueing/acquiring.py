@@ -20,6 +20,7 @@ from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import in_order, servers_open_to, width_kept
+from services.placement.core.mechanisms.queueing.apart import preferred
 from services.placement.core.mechanisms.queueing.lines import Refused
 
 LOOKED_AT = 5
@@ -39,7 +40,10 @@ def locality_of(cell: Cell, job: Job) -> Locality:
 
 def fit_of(cell: Cell, job: Job, servers: Servers) -> gangs.Fit | None:
     """The place that the gang accepts, or None."""
-    return fit_within(job.spec.gpus, servers, locality_of(cell, job))
+    above, locality = cell.settings.emptiest_above_gpus, locality_of(cell, job)
+    packed = not 0 < above < job.width
+    fits = (fit_within(job.spec.gpus, some, locality, packed=packed) for some in preferred(cell, job, servers))
+    return next((fit for fit in fits if fit is not None), None)
 
 
 def collection_of(cell: Cell, job: Job, servers: Servers) -> gangs.Collection | None:
