@@ -51,7 +51,7 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them), `simulation`; empty:
     not at all."""
     features: list[str] = []
-    """What jobs may need of a node beside GPUs (`features.py`), ascending."""
+    """What jobs may need of a node beside GPUs, and the pool that it is set apart for (`features.py`), ascending."""
     image_runner: str = ""
     """The program that runs container images: podman, apptainer or enroot; empty: there is none."""
     scales_memory: str = ""

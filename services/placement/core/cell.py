@@ -13,6 +13,7 @@ import msgspec
 
 from libs.contracts import settings
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import is_in_pool
 from libs.contracts.placement import OWNER
 from libs.policies.problem import PolicyOptions
 from libs.policies.table import DEFAULT_POLICY
@@ -154,6 +155,11 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """The same without those that lack a feature that the job needs. What is left beside the GPUs of the others is
         another question (`promises.open_to`)."""
         return self.servers([*closed, *lacking(self.nodes.values(), job.needs)])
+
+    @cached_property
+    def has_pools(self) -> bool:
+        """Whether some node is set apart for a pool, also one that is away. Derived of `nodes`."""
+        return any(is_in_pool(node.features) for node in self.nodes.values())
 
     @cached_property
     def promises(self) -> dict[str, Amount]:

@@ -143,3 +143,10 @@ def test_no_timer_is_fired_when_the_time_is_over():
     assert branch.is_untouched
     apply(branch, later(5000.0, 4980.0))
     assert not branch.is_untouched
+
+
+def test_what_the_pool_for_trials_has_is_no_way_for_other_jobs():
+    scenario = Scenario().servers(4, v100=4, k80=8).trial_pool(2).job("a", 4, runs_s=500).job("waits", 2, at=10.0)
+    found = found_for(scenario, "waits")
+    assert said(found)[0].startswith("a ends")
+    assert "one more server like v100-000 joins (4 GPUs)" in said(found)
