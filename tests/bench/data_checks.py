@@ -2,7 +2,8 @@
 
 python -m tests.bench.data_checks [--gigabytes 1]
 
-The baseline of each row is reading the same bytes once, in the same run.
+The baseline of each row is reading the same bytes once, in the same run. The rows `in a trial` are of live jobs: their
+data set has ten files and one more that is wrong, and the time is from the placement of the trial to what it has found.
 """
 
 from __future__ import annotations
@@ -10,54 +11,25 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy
 import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 
+from libs.cli.cell import Cell
 from libs.datasets.checking import check_files
 from libs.datasets.schema import schema_of
+from tests.bench._data_sets import FORMATS, PICTURE_BYTES, SAMPLES, SCHEMA, WRONG, Place, cut, shard, table
 from tests.bench.report import Report
+from tests.e2e.trial_data import found_in_trial, plan_in, start
 
 ROWS = 200_000
 """Of a file's repeated part."""
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "integer", "minimum": 0},
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-        "label": {"type": "string", "enum": ["cat", "dog"]},
-        "text": {"type": "string", "maxLength": 200},
-    },
-    "required": ["id", "score", "label", "text"],
-}
 LIMIT_S = 10.0
-SAMPLES = {
-    "type": "object",
-    "properties": {
-        "jpg": {"type": "string", "format": "binary", "minLength": 1000},
-        "cls": {"type": "integer", "minimum": 0, "maximum": 999},
-    },
-    "required": ["jpg", "cls"],
-}
-
-
-def table(rows: int) -> pyarrow.Table:
-    luck = numpy.random.default_rng(0)
-    return pyarrow.table(
-        {
-            "id": numpy.arange(rows),
-            "score": luck.random(rows).round(6),
-            "label": numpy.where(luck.random(rows) < 0.5, "cat", "dog"),
-            "text": [f"a line of text with number {number} in it, as descriptions are" for number in range(rows)],
-        }
-    )
 
 
 def csv_file(path: Path, size: int) -> str:
@@ -94,17 +66,9 @@ def parquet_file(path: Path, size: int) -> str:
 def shards(path: Path, size: int) -> str:
     """Ten of them; the last one is cut off."""
     path.mkdir()
-    picture = numpy.random.default_rng(0).bytes(40_000)
     for number in range(10):
-        name = path / f"train-{number}.tar"
-        with tarfile.open(name, "w") as shard:
-            for sample in range(size // 10 // (len(picture) + 2048)):
-                for end, data in (("jpg", picture), ("cls", str(sample % 1000).encode())):
-                    info = tarfile.TarInfo(f"{number}-{sample:06d}.{end}")
-                    info.size = len(data)
-                    shard.addfile(info, io.BytesIO(data))
-    with name.open("r+b") as file:
-        file.truncate(name.stat().st_size * 2 // 3)
+        shard(path / f"train-{number}.tar", size // 10 // (PICTURE_BYTES + 2048))
+    cut(path / "train-9.tar")
     return str(path)
 
 
@@ -150,6 +114,35 @@ def measure(results: Report, name: str, folder: Path, size: int) -> None:
     )
 
 
+def measure_in_trials(results: Report, form: str, folder: Path, size: int) -> None:
+    """A row for each way in which the last file may be wrong, each of a job of one live cell."""
+    data = folder / form
+    data.mkdir()
+    FORMATS[form].write(data, size)
+    with Cell(plan_in(folder)) as cell:
+        start(cell)
+        for wrong in WRONG:
+            place = FORMATS[form].add_wrong(data, wrong)
+            plain_s, there = read_s(data)
+            found = found_in_trial(cell, data, form)
+            [named] = found.places
+            results.row(
+                f"in a trial: {form}, {wrong}",
+                gigabytes=round(there / 1e9, 2),
+                rows=found.rows,
+                check_s=round(found.took_s, 2),
+                reading_s=round(plain_s, 2),
+                times_reading=round(found.took_s / plain_s, 1),
+                named=_words(named),
+                within_limit=found.took_s < LIMIT_S and named == place,
+            )
+
+
+def _words(place: Place) -> str:
+    row = f", row {place.row}" if place.row is not None else ""
+    return f"{Path(place.file).name}{row}, {place.column or ('the row' if row else 'the whole file')}"
+
+
 def main() -> None:
     """Each format."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -161,6 +154,9 @@ def main() -> None:
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
             measure(results, name, Path(folder), size)
+    for form in FORMATS:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_in_trials(results, form, Path(folder), size)
     results.write()
 
 
