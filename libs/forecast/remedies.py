@@ -82,12 +82,13 @@ def waits_for_time(now: Present, job_id: str) -> bool:
         return False
     needed = job.spec.gpus.count
     if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and now.keeps_gpus:
-        return _all_free(now, job.spec) >= needed
+        return _all_free(now, job) >= needed
     return job.cause not in BY_CHANGES_ALONE
 
 
-def _all_free(now: Present, spec: JobSpec) -> int:
-    return sum(_free(node, spec) for node in now.nodes.values() if node.present and not node.draining)
+def _all_free(now: Present, job: PresentJob) -> int:
+    usable = (node for node in now.nodes.values() if node.present and not node.draining and job.is_for(node))
+    return sum(_free(node, job.spec) for node in usable)
 
 
 def _is_let_through(now: Present, job_id: str) -> bool:
