@@ -51,7 +51,7 @@ def refusal(asked: TenantConfigured, rows: Sequence[TenantRow], gpus: Guarantees
 
     Args:
         rows: the tenants as they are.
-        gpus: {GPU type: GPUs of the cell that tenants share}; empty while no node has joined: nothing is held against it then.
+        gpus: {GPU type: GPUs that tenants share}; empty while no node has joined: nothing is held against it then.
         guests: whether there may be guests: the limits of all tenants must fit into the cell then (AntMan, OSDI'20,
             section 3.3).
     """
