@@ -109,7 +109,7 @@ def _derived(cell: Cell) -> None:
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
     if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
         raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
-    for name in ("told", "suspended", "elastic", "guests"):
+    for name in ("told", "suspended", "elastic", "guests", "set_apart"):
         if getattr(cell, name) != getattr(fresh, name):
             raise InvariantViolated(f"{name}: indexed are {getattr(cell, name)}, but there are {getattr(fresh, name)}")
     if cell.ends != Cell(slices=cell.slices).ends:

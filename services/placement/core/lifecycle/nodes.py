@@ -61,7 +61,7 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
     )
     if known is not None:
         cell.nodes[event.node_id].cordon(index for index in known.cordoned if index < len(gpus))
-    cell.__dict__.pop("has_pools", None)
+    cell.__dict__.pop("set_apart", None)
     cell.changed(event.node_id)
     avoiding.reconsider(cell)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]

@@ -21,7 +21,7 @@ def side_for(cell: Cell, job: Job) -> str:
     A trial that the nodes of the pool could not take, were they empty, is placed anywhere: none of them is there, or
     none has what it needs.
     """
-    if not cell.has_pools:
+    if not cell.set_apart:
         return ""
     if job.trial is None:
         return features.OUTSIDE_POOLS

@@ -53,12 +53,10 @@ def totals(gpus: Offered) -> dict[str, int]:
 def shared(cell: Cell, jobs: list[Job], gpus: Offered) -> dict[str, int]:
     """{GPU type: GPUs} that these jobs can have: of those in the pool, as many as there are trials for it."""
     found = totals(gpus)
-    if cell.has_pools:
+    if cell.set_apart:
         trials = [job for job in jobs if features.name_of(job.pool)]
         for gpu_type, nodes in gpus.items():
-            apart = sum(
-                len(gpus) for node_id, gpus in nodes.items() if features.is_in_pool(cell.nodes[node_id].features)
-            )
+            apart = sum(len(nodes.get(node_id, ())) for node_id in cell.set_apart)
             found[gpu_type] -= max(0, apart - sum(job.spec.gpus.accepts(gpu_type) for job in trials))
     return found
 
