@@ -4,6 +4,7 @@ python -m tests.bench.data_checks [--gigabytes 1]
 
 The baseline of each row is reading the same bytes once, in the same run. The rows `in a trial` are of live jobs: their
 data set has ten files and one more that is wrong, and the time is from the placement of the trial to what it has found.
+Their CPU time is that of the same check outside a trial, a moment before; what the machine does besides is in the load.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.csv
@@ -22,6 +25,7 @@ import pyarrow.parquet
 
 from libs.cli.cell import Cell
 from libs.datasets.checking import check_files
+from libs.datasets.findings import Report as Findings
 from libs.datasets.schema import schema_of
 from tests.bench._data_sets import FORMATS, PICTURE_BYTES, SAMPLES, SCHEMA, WRONG, Place, cut, shard, table
 from tests.bench.report import Report
@@ -90,21 +94,33 @@ def read_s(path: Path) -> tuple[float, int]:
     return time.perf_counter() - began, size
 
 
+def timed_check(schema: dict[str, Any], pattern: str) -> tuple[Findings, float, float]:
+    """What the check has found, its seconds, and those of all CPUs."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    report = check_files(schema_of(json.dumps(schema), "data.schema.json"), [pattern])
+    return report, time.perf_counter() - began, time.process_time() - cpu_began
+
+
+def load() -> float:
+    """Processes that want a core, for each of them, over the last minute."""
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 1)
+
+
 def measure(results: Report, name: str, folder: Path, size: int) -> None:
     """One row."""
     make, schema = CASES[name]
     path = Path(make(folder / name, size))
     read_s(path)
     plain_s, found = read_s(path)
-    began = time.perf_counter()
-    report = check_files(schema_of(json.dumps(schema), name), [str(path)])
-    took_s = time.perf_counter() - began
+    report, took_s, cpu_s = timed_check(schema, str(path))
     [violation] = report.violations
     results.row(
         name,
         gigabytes=round(found / 1e9, 2),
         rows=report.rows,
         check_s=round(took_s, 2),
+        cpu_s=round(cpu_s, 2),
+        load_per_core=load(),
         reading_s=round(plain_s, 2),
         times_reading=round(took_s / plain_s, 1),
         named=f"{Path(violation.file).name}, row {violation.row}, {violation.column or 'the row'}: {violation.value}"[
@@ -124,6 +140,7 @@ def measure_in_trials(results: Report, form: str, folder: Path, size: int) -> No
         for wrong in WRONG:
             place = FORMATS[form].add_wrong(data, wrong)
             plain_s, there = read_s(data)
+            _, _, cpu_s = timed_check(FORMATS[form].schema, str(data / FORMATS[form].pattern))
             found = found_in_trial(cell, data, form)
             [named] = found.places
             results.row(
@@ -131,6 +148,8 @@ def measure_in_trials(results: Report, form: str, folder: Path, size: int) -> No
                 gigabytes=round(there / 1e9, 2),
                 rows=found.rows,
                 check_s=round(found.took_s, 2),
+                cpu_s=round(cpu_s, 2),
+                load_per_core=load(),
                 reading_s=round(plain_s, 2),
                 times_reading=round(found.took_s / plain_s, 1),
                 named=_words(named),
