@@ -43,6 +43,8 @@ def test_a_trial_goes_to_the_pool_although_a_fuller_server_has_room():
     case.submit("b", 3)
     with_trial(case)
     assert (case.where("b"), case.where("a")) == ({"n1": [0, 1, 2]}, {"p1": [0]})
+    first, second = (placed.reason.message for placed in case.decided(JobPlaced))
+    assert second.endswith("; in the pool 'trial', where trials go first") and "pool" not in first
 
 
 def test_no_other_job_goes_to_the_pool_whatever_is_free_there():

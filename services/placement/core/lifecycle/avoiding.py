@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from libs.contracts.failure_analysis import RetryScheduled
+from libs.contracts.features import name_of
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
@@ -69,7 +70,9 @@ def reconsider(cell: Cell) -> None:
 
 
 def told_with(job: Job, reason: Reason) -> Reason:
-    """The reason of a placement, with what was avoided by it."""
+    """The reason of a placement, with the pool that it is in, and what was avoided by it."""
+    if pool := name_of(job.pool):
+        reason = replace(reason, message=f"{reason.message}; in the pool {pool!r}, where trials go first")
     if not job.avoided:
         return reason
     avoided = ", ".join(job.avoided)
