@@ -1,10 +1,10 @@
 """How long a check of a data set of a gigabyte takes, and what it names: one wrong value near its end, one cut shard.
 
-python -m tests.bench.data_checks [--gigabytes 1]
+python -m tests.bench.data_checks [--gigabytes 1] [--only alone|in-trials]
 
-The baseline of each row is reading the same bytes once, in the same run. The rows `in a trial` are of live jobs: their
-data set has ten files and one more that is wrong, and the time is from the placement of the trial to what it has found.
-Their CPU time is that of the same check outside a trial, a moment before; what the machine does besides is in the load.
+The baseline of each row is reading the same bytes once, in the same run. `in-trials` is of live jobs: their data set
+has ten files and one more that is wrong, and the time is from the placement of the trial to what it has found. The CPU
+time is that of the same check outside a trial, a moment before; what the machine does besides is in the load.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def measure_in_trials(results: Report, form: str, folder: Path, size: int) -> No
             found = found_in_trial(cell, data, form)
             [named] = found.places
             results.row(
-                f"in a trial: {form}, {wrong}",
+                f"{form}, {wrong}",
                 gigabytes=round(there / 1e9, 2),
                 rows=found.rows,
                 check_s=round(found.took_s, 2),
@@ -162,21 +162,38 @@ def _words(place: Place) -> str:
     return f"{Path(place.file).name}{row}, {place.column or ('the row' if row else 'the whole file')}"
 
 
-def main() -> None:
-    """Each format."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    size = int(parser.parse_args().gigabytes * 1e9)
+def alone(size: int) -> None:
+    """Each format, by itself."""
     results = Report(
         "data_checks", "A data set against its schema: one wrong value at its end, or a shard that is cut off"
     )
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
             measure(results, name, Path(folder), size)
+    results.write()
+
+
+def in_trials(size: int) -> None:
+    """Jobs of live cells."""
+    title = "A data set against its schema, in the trial of a live job: its last file is wrong"
+    results = Report("data_checks_in_trials", title, module="data_checks")
     for form in FORMATS:
         with tempfile.TemporaryDirectory() as folder:
             measure_in_trials(results, form, Path(folder), size)
     results.write()
+
+
+def main() -> None:
+    """Both, or one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--only", choices=("alone", "in-trials"))
+    arguments = parser.parse_args()
+    size = int(arguments.gigabytes * 1e9)
+    if arguments.only != "in-trials":
+        alone(size)
+    if arguments.only != "alone":
+        in_trials(size)
 
 
 if __name__ == "__main__":
