@@ -372,7 +372,8 @@ class DataChecked(Event, frozen=True, kw_only=True):
     """That were looked at."""
     rows: int
     complete: bool
-    """All files and rows were looked at; else the check ended with the last violation that it may name."""
+    """All files and rows were looked at; else the check ended with the last violation that it may name, or with what
+    the footers of Parquet files say, before values were read."""
     violations: list[DataViolation]
     """The first ones, at most 20, in order of files and rows."""
 
