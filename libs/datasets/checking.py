@@ -96,8 +96,10 @@ def check_files(schema: DataSchema, patterns: Sequence[str]) -> Report:
         ToolsMissing: Parquet and CSV need pyarrow, which is not installed.
     """
     findings, paths = Findings(), files_of(patterns)
-    _check_footers(findings, schema, [path for path in paths if format_of(path) == "Parquet"])
+    parquet = [path for path in paths if format_of(path) == "Parquet"]
+    _check_footers(findings, schema, parquet)
     if findings.violations:
+        findings.files = len(parquet)
         return findings.report(complete=False)
     for path in paths:
         _check_of(path)(findings, schema, path)
