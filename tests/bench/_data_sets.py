@@ -84,13 +84,13 @@ class Tables:
 
     def write(self, folder: Path, size: int) -> None:
         """Files of so many bytes together, all as they should be."""
-        rows = table(min(200_000, max(1, size // FILES // 100)))
+        rows = table(min(100_000, max(1, size // FILES // 100)))
         for number in range(FILES):
-            with pyarrow.parquet.ParquetWriter(
-                folder / f"part-{number}.parquet", rows.schema, compression="none", use_dictionary=False
-            ) as file:
-                for _ in range(max(1, size // FILES // rows.nbytes)):
-                    file.write_table(rows)
+            with (folder / f"part-{number}.parquet").open("wb") as out:
+                writer = pyarrow.parquet.ParquetWriter(out, rows.schema, compression="none", use_dictionary=False)
+                while out.tell() < size // FILES:
+                    writer.write_table(rows)
+                writer.close()
 
     def add_wrong(self, folder: Path, wrong: str) -> Place:
         """One more file, the last by name: where the check is to find what in it."""
