@@ -84,7 +84,7 @@ def test_a_trial_waits_for_the_full_pool_and_why_says_so(cell: Cell):
 
 
 def test_while_the_pool_is_drained_trials_run_elsewhere(cell: Cell):
-    sanjaya(cell, "drain", "n2", "a test")
+    sanjaya(cell, "drain", "n2", "--reason", "a test")
     job = submit(cell)
     assert where(cell, job) == {job: [["n1"], ["n1"]]}
     sanjaya(cell, "undrain", "n2")
