@@ -110,6 +110,9 @@ def simulate(
     trial_above_gpus: Annotated[
         int, typer.Option("--trial-above-gpus", min=0, help="Wider jobs run a trial on one GPU first. 0: none does.")
     ] = 0,
+    trial_pool: Annotated[
+        int, typer.Option("--trial-pool", min=0, help="So many servers, the last ones, are set apart for trials.")
+    ] = 0,
     measure: Annotated[
         str | None, typer.Option(help="FIRST:END: results of these jobs alone, in order of arrival.")
     ] = None,
@@ -160,6 +163,7 @@ def simulate(
         references=references,
         failures=failures,
         trial_above_gpus=trial_above_gpus,
+        trial_pool=trial_pool,
         measure=bounds,
     )
     with progress("simulating") as watch:

@@ -20,7 +20,7 @@ from libs.inspect.logs import simulated
 from libs.policies.table import POLICIES, guests_with
 from libs.runtime.roster import roster
 from libs.sim.choice import Choice
-from libs.sim.clusters import parse_cluster
+from libs.sim.clusters import Cluster, parse_cluster
 from libs.sim.failing import planned_ends
 from libs.sim.inputs import Warn
 from libs.sim.learning import Surface, no_surface
@@ -120,9 +120,13 @@ def simulation_of(
         measure=choice.measure,
         keep_log=keep_log,
     )
-    servers = parse_cluster(choice.cluster, choice.gpus_per_server)
+    servers = _cluster(choice)
     workload = Workload(tuple(first)) + played
     return Simulation(roster().SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
+
+
+def _cluster(choice: Choice) -> Cluster:
+    return parse_cluster(choice.cluster, choice.gpus_per_server).with_trial_pool(choice.trial_pool)
 
 
 def _profile_every_s(choice: Choice) -> float | None:
@@ -182,7 +186,7 @@ def run(
 
 def _shares(tenants: str, choice: Choice) -> list[Planned]:
     """The tenants of the run, as they are from its beginning."""
-    total_gpus = sum(server.gpus for server in parse_cluster(choice.cluster, choice.gpus_per_server).servers)
+    total_gpus = _cluster(choice).shared_gpus
     found = read_tenants(
         tenants, gpus_per_server=choice.gpus_per_server, total_gpus=total_gpus, requested_by="simulate"
     )

@@ -51,7 +51,7 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them), `simulation`; empty:
     not at all."""
     features: list[str] = []
-    """What jobs may need of a node beside GPUs (`features.py`), ascending."""
+    """What jobs may need of a node beside GPUs, and the pool that it is set apart for (`features.py`), ascending."""
     image_runner: str = ""
     """The program that runs container images: podman, apptainer or enroot; empty: there is none."""
     scales_memory: str = ""
@@ -372,7 +372,8 @@ class DataChecked(Event, frozen=True, kw_only=True):
     """That were looked at."""
     rows: int
     complete: bool
-    """All files and rows were looked at; else the check ended with the last violation that it may name."""
+    """All files and rows were looked at; else the check ended with the last violation that it may name, or with what
+    the footers of Parquet files say, before values were read."""
     violations: list[DataViolation]
     """The first ones, at most 20, in order of files and rows."""
 

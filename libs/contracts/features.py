@@ -12,6 +12,13 @@ IMAGES = "images"
 """Tasks can be run in container images."""
 _DATA = "data:"
 _OTHER = "other_than:"
+_POOL = "pool:"
+TRIALS = "trial"
+"""Name of the pool for trials: its nodes take trials first, and no other job (Philly study, section 6, guideline 3)."""
+POOLS = (TRIALS,)
+"""What a node may be set apart for."""
+OUTSIDE_POOLS = "outside_pools"
+"""The feature of all nodes that are not set apart. No node says that it has it."""
 DATA_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Of data that nodes have."""
 
@@ -24,6 +31,26 @@ def data(name: str) -> str:
 def other_than(node_id: str) -> str:
     """The feature of all nodes but this one: for a job that is to avoid it. No node says that it has it."""
     return _OTHER + node_id
+
+
+def pool(name: str) -> str:
+    """The feature of a node that is set apart for this pool."""
+    return _POOL + name
+
+
+def side_of(there: Iterable[str]) -> str:
+    """What a job needs to be placed where a node has these features: its pool, or `OUTSIDE_POOLS`."""
+    return next((feature for feature in there if feature.startswith(_POOL)), OUTSIDE_POOLS)
+
+
+def name_of(side: str) -> str:
+    """The name of a pool, from its feature; empty for any other."""
+    return side.removeprefix(_POOL) if side.startswith(_POOL) else ""
+
+
+def is_in_pool(there: Iterable[str]) -> bool:
+    """Whether a node with these features is set apart."""
+    return side_of(there) != OUTSIDE_POOLS
 
 
 def data_variable(name: str) -> str:
@@ -45,16 +72,23 @@ def missing(needed: Sequence[str], there: Sequence[str], node_id: str = "") -> l
         there: features that a node says that it has.
         node_id: of that node; empty: any node that is avoided is another one.
     """
-    return [feature for feature in needed if feature not in there and not _is_other(feature, node_id)]
+    return [feature for feature in needed if feature not in there and not _is_given(feature, there, node_id)]
 
 
-def _is_other(feature: str, node_id: str) -> bool:
+def _is_given(feature: str, there: Sequence[str], node_id: str) -> bool:
+    """Whether the node has what no node says that it has."""
+    if feature == OUTSIDE_POOLS:
+        return not is_in_pool(there)
     return feature.startswith(_OTHER) and feature != other_than(node_id)
 
 
 def _in_words(feature: str) -> str:
     if feature == IMAGES:
         return "a runner of container images"
+    if feature == OUTSIDE_POOLS:
+        return "a place for jobs that are no trials"
+    if feature.startswith(_POOL):
+        return f"a place in the pool {name_of(feature)!r}"
     if feature.startswith(_OTHER):
         return f"another node than {feature.removeprefix(_OTHER)}"
     return f"data {feature.removeprefix(_DATA)}" if feature.startswith(_DATA) else feature

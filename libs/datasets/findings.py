@@ -20,7 +20,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     rows: int
     complete: bool
-    """Everything was looked at; else the check ended with the last violation that is named."""
+    """Everything was looked at; else the check ended with the last violation that is named, or before values were read.
+    """
     violations: list[DataViolation]
 
 
@@ -68,6 +69,7 @@ class Findings:
             )
             self.add(data, None, "", counted(self.rows, "row"), f"{expected} rows")
 
-    def report(self) -> Report:
-        """What was found."""
-        return Report(files=self.files, rows=self.rows, complete=not self.is_full, violations=list(self.violations))
+    def report(self, *, complete: bool = True) -> Report:
+        """What was found; `complete`: whether all was looked at, but for what comes after the last violation."""
+        whole = complete and not self.is_full
+        return Report(files=self.files, rows=self.rows, complete=whole, violations=list(self.violations))

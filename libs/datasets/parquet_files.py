@@ -1,4 +1,4 @@
-"""Parquet: types and rows by the footer; then values, column by column, where something is asked of them."""
+"""Parquet: columns and types by the footers of all files; then values, where something is asked of them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,30 @@ BROKEN = (pyarrow.ArrowException, OSError)
 """What a file that is not whole leads to."""
 
 
+def check_footer(findings: Findings, schema: DataSchema, path: str) -> None:
+    """Check what the footer of one file says: that it is there, names and types of the columns."""
+    try:
+        found = pyarrow.parquet.read_schema(path)
+    except BROKEN as error:
+        findings.add(path, None, "", _first_line(error), "a whole Parquet file")
+        return
+    there = findings.check_names(schema, path, found.names)
+    for column in [column for column in schema.columns if column.name in there]:
+        if not type_fits(column, found.field(column.name).type):
+            findings.add(path, None, column.name, str(found.field(column.name).type), column.expected)
+
+
 def check_parquet(findings: Findings, schema: DataSchema, path: str) -> None:
-    """Check one file."""
+    """Check the values of one file, with a footer that is as it should be."""
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except BROKEN as error:
         findings.add(path, None, "", _first_line(error), "a whole Parquet file")
         return
     with file:
-        found = file.schema_arrow
-        there = findings.check_names(schema, path, found.names)
-        columns = [column for column in schema.columns if column.name in there]
-        for column in columns:
-            if not type_fits(column, found.field(column.name).type):
-                findings.add(path, None, column.name, str(found.field(column.name).type), column.expected)
-        looked_at = [
-            column for column in columns if type_fits(column, found.field(column.name).type) and _asks(file, column)
-        ]
-        rows = _check_groups(findings, path, file, looked_at) if looked_at else file.metadata.num_rows
-        findings.rows += rows
+        there = file.schema_arrow.names
+        asked = [column for column in schema.columns if column.name in there and _asks(file, column)]
+        findings.rows += _check_groups(findings, path, file, asked) if asked else file.metadata.num_rows
 
 
 def _asks(file: Any, column: Column) -> bool:

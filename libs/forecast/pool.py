@@ -52,7 +52,7 @@ def _usable(now: Present, job: PresentJob) -> dict[tuple[str, int], None]:
     return {
         (node.node_id, index): None
         for node in now.nodes.values()
-        if node.present and not node.draining
+        if node.present and not node.draining and job.is_for(node)
         for index, gpu_type in enumerate(node.gpu_types)
         if job.spec.gpus.accepts(gpu_type)
     }
@@ -65,11 +65,15 @@ def _of(lengths: Mapping[str, PresentLength], job: PresentJob) -> float:
 
 def _lines(now: Present, job: PresentJob) -> dict[int, deque[PresentJob]]:
     """{GPUs: the jobs that wait for so many, in order}, of those that may use the same types."""
-    types = {t: None for node in now.nodes.values() for t in node.gpu_types if job.spec.gpus.accepts(t)}
+    nodes = [node for node in now.nodes.values() if job.is_for(node)]
+    types = {t: None for node in nodes for t in node.gpu_types if job.spec.gpus.accepts(t)}
     waiting = [
         other
         for other in now.jobs.values()
-        if not other.gang and not other.held and any(other.spec.gpus.accepts(t) for t in types)
+        if not other.gang
+        and not other.held
+        and other.pool in ("", job.pool)
+        and any(other.spec.gpus.accepts(t) for t in types)
     ]
     found: dict[int, deque[PresentJob]] = {}
     for other in sorted(waiting, key=lambda other: other.order):

@@ -82,12 +82,13 @@ def waits_for_time(now: Present, job_id: str) -> bool:
         return False
     needed = job.spec.gpus.count
     if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and now.keeps_gpus:
-        return _all_free(now, job.spec) >= needed
+        return _all_free(now, job) >= needed
     return job.cause not in BY_CHANGES_ALONE
 
 
-def _all_free(now: Present, spec: JobSpec) -> int:
-    return sum(_free(node, spec) for node in now.nodes.values() if node.present and not node.draining)
+def _all_free(now: Present, job: PresentJob) -> int:
+    usable = (node for node in now.nodes.values() if node.present and not node.draining and job.is_for(node))
+    return sum(_free(node, job.spec) for node in usable)
 
 
 def _is_let_through(now: Present, job_id: str) -> bool:
@@ -116,7 +117,7 @@ def _for_quota(way: Way, now: Present, job: PresentJob, made: list[Change]) -> C
         limits = now.limits.get(job.job_id, [])
         ending = _least(each for each in _ending(now, job) if each.spec.tenant == mine) if limits else None
         borrowers = [now.jobs[each] for each in now.borrowers if each in now.jobs and now.jobs[each].may_end]
-        found = ending or _least(each for each in borrowers if _serves(each, now, job.spec)) or _to_end(now, job)
+        found = ending or _least(each for each in borrowers if _serves(each, now, job)) or _to_end(now, job)
         return changes.ended(found) if found is not None else None
     if now.ahead_for_quota and (better := _preferred(now, job, made)) is not None:
         return better
@@ -178,14 +179,14 @@ def _accepted(job: PresentJob, made: list[Change]) -> Change | None:
 
 def _usable_again(now: Present, job: PresentJob) -> Change | None:
     """A node that is there and drains is used again."""
-    fitting = (node for node in now.nodes.values() if node.present and node.draining and _accepts(job.spec, node))
+    fitting = (node for node in now.nodes.values() if node.present and node.draining and _accepts(job, node))
     return next((changes.undrained(node.node_id) for node in fitting), None)
 
 
 def _one_more_server(now: Present, job: PresentJob, made: list[Change]) -> Change | None:
     """As the largest that the job may use; with what it needs beside GPUs where none has it."""
     number = sum(change.kind is Kind.SERVER for change in made)
-    fitting = [node for node in now.nodes.values() if _accepts(job.spec, node)]
+    fitting = [node for node in now.nodes.values() if _accepts(job, node)]
     if not fitting or number >= TOO_MANY_SERVERS:
         return None
     like = max(fitting, key=lambda node: (node.present, len(node.gpu_types)))
@@ -194,17 +195,17 @@ def _one_more_server(now: Present, job: PresentJob, made: list[Change]) -> Chang
     return changes.joined(like, number + 1, job.spec.needs, cpus, memory_bytes)
 
 
-def _accepts(spec: JobSpec, node: PresentNode) -> bool:
-    return any(spec.gpus.accepts(gpu_type) for gpu_type in node.gpu_types)
+def _accepts(job: PresentJob, node: PresentNode) -> bool:
+    return job.is_for(node) and any(job.spec.gpus.accepts(gpu_type) for gpu_type in node.gpu_types)
 
 
 def _ending(now: Present, job: PresentJob) -> Iterator[PresentJob]:
     return (each for each in now.jobs.values() if each.may_end and each.job_id != job.job_id)
 
 
-def _serves(other: PresentJob, now: Present, spec: JobSpec) -> bool:
+def _serves(other: PresentJob, now: Present, job: PresentJob) -> bool:
     """Whether it has GPUs that the job may use."""
-    return any(task.node_id in now.nodes and _accepts(spec, now.nodes[task.node_id]) for task in other.gang)
+    return any(task.node_id in now.nodes and _accepts(job, now.nodes[task.node_id]) for task in other.gang)
 
 
 def _least(jobs: Iterator[PresentJob]) -> PresentJob | None:
@@ -229,7 +230,7 @@ def _to_end(now: Present, job: PresentJob) -> PresentJob | None:
     usable = [
         node
         for node in now.nodes.values()
-        if node.node_id in running and node.present and not node.draining and _accepts(job.spec, node)
+        if node.node_id in running and node.present and not node.draining and _accepts(job, node)
     ]
     wanted = _width(job) or job.spec.gpus.count
     best = min(

@@ -15,6 +15,7 @@ import msgspec
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
+from libs.contracts.features import is_in_pool
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import AttemptFailed, JobMoved, JobPlaced, JobQueued, NodeCordoned, NodeReturned
@@ -30,10 +31,13 @@ class Server(msgspec.Struct, kw_only=True):
     draining: bool = False
     sick: dict[int, None] = {}
     cordoned: dict[int, None] = {}
+    in_pool: bool = False
 
     def can_use(self, index: int) -> bool:
-        """Whether a job may be placed on the GPU."""
-        return self.present and not self.draining and index not in self.sick and index not in self.cordoned
+        """Whether a job that is no trial may be placed on the GPU."""
+        if not self.present or self.draining or self.in_pool:
+            return False
+        return index not in self.sick and index not in self.cordoned
 
 
 class Holding(msgspec.Struct, kw_only=True):
@@ -76,16 +80,17 @@ class Usable:
     def type_of(self, job_id: str, granted: str) -> str:
         """The type for which the job counts: where it was placed last, else that of its grant."""
         holding = self._holdings.get(job_id)
-        return holding.gpu_type if holding is not None else granted
+        return holding.gpu_type if holding is not None and holding.gpu_type else granted
 
     def lost(self, job_id: str) -> int:
         """How many GPUs the job holds that no other could be placed on."""
         holding = self._holdings.get(job_id)
-        return 0 if holding is None else sum(not self._can_use(node_id, index) for node_id, index in holding.gpus)
+        return 0 if holding is None else sum(self._is_lost(node_id, index) for node_id, index in holding.gpus)
 
-    def _can_use(self, node_id: str, index: int) -> bool:
+    def _is_lost(self, node_id: str, index: int) -> bool:
+        """A trial in the pool has lost nothing of its grant: its gang comes after it."""
         server = self._servers.get(node_id)
-        return server is not None and server.can_use(index)
+        return server is None or not (server.in_pool or server.can_use(index))
 
     def _joined(self, event: NodeJoined) -> None:
         known = self._servers.get(event.node_id)
@@ -94,6 +99,7 @@ class Usable:
             gpu_types={gpu.index: gpu.gpu_type for gpu in event.gpus},
             draining=known is not None and known.draining,
             cordoned=known.cordoned if known is not None else {},
+            in_pool=is_in_pool(event.features),
         )
 
     def _gone(self, event: NodeLost | NodeLeft | NodeLeaving) -> None:
@@ -118,6 +124,9 @@ class Usable:
         node_id, index = gpus[0]
         server = self._servers.get(node_id)
         gpu_type = server.gpu_types.get(index, "") if server is not None else ""
+        if server is not None and server.in_pool:  # it counts for what its gang is granted
+            known = self._holdings.get(event.job_id)
+            gpu_type = known.gpu_type if known is not None else ""
         self._holdings[event.job_id] = Holding(attempt=event.attempt, gpu_type=gpu_type, gpus=gpus)
 
     def _queued(self, event: JobQueued) -> None:

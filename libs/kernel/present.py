@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import missing
 from libs.contracts.gateway import TenantConfigured
 from libs.contracts.jobs import JobSpec
 
@@ -46,6 +47,12 @@ class PresentJob(msgspec.Struct, kw_only=True, gc=False):
     an operator or a measurement has given; None: that is not known."""
     since_s: float
     """When it was given its GPUs, or began to wait for some."""
+    pool: str = ""
+    """The feature of nodes in the pool where it is placed, or of those outside of all; empty: no pool matters."""
+
+    def is_for(self, node: PresentNode) -> bool:
+        """Whether the node is on its side of the pools."""
+        return not self.pool or not missing([self.pool], node.features)
 
 
 class PresentNode(msgspec.Struct, kw_only=True, gc=False):

@@ -69,6 +69,8 @@ class Choice:
     failures: Failures = Failures.NONE
     trial_above_gpus: int = 0
     """Jobs of more GPUs run a trial on one of them first; 0: none does."""
+    trial_pool: int = 0
+    """So many servers, the last ones of the cluster, are set apart for trials."""
     measure: tuple[int, int] | None = None
     """The summary is over these jobs in order of arrival (first, end), and the run ends when they have."""
 
@@ -89,6 +91,7 @@ class Choice:
         given = {
             "failures": None if self.failures is Failures.NONE else self.failures.value,
             "trial_above_gpus": self.trial_above_gpus or None,
+            "trial_pool": self.trial_pool or None,
             "guests": self.guests,
             "references": self.references,
             "move_delay_s": self.move_delay_s,

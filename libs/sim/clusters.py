@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from libs.contracts import features
 from libs.contracts.agent import NodeJoined
 from libs.contracts.bad_input import BadInput
 from libs.contracts.cluster import GpuInfo, PortRange, TaskRef
@@ -37,6 +38,8 @@ class Server:
     gpu_type: str
     gpus: int
     rack: str = "r0"
+    pool: str = ""
+    """What it is set apart for; empty: for nothing."""
 
     @property
     def memory_bytes(self) -> int:
@@ -63,6 +66,7 @@ class Server:
             cpus=CPUS_PER_GPU * self.gpus,
             memory_bytes=HOST_BYTES_PER_GPU * self.gpus,
             bounds_by="simulation",
+            features=[features.pool(self.pool)] if self.pool else [],
             scales_memory="all" if scales else "",
             scales_compute=scales,
             spill_bytes=HOST_BYTES_PER_GPU * self.gpus if scales else 0,
@@ -87,6 +91,23 @@ class Cluster:
     def total_gpus(self) -> int:
         """GPUs of all types."""
         return sum(server.gpus for server in self.servers)
+
+    @property
+    def shared_gpus(self) -> int:
+        """The same without those of servers that are set apart."""
+        return sum(server.gpus for server in self.servers if not server.pool)
+
+    def with_trial_pool(self, servers: int) -> Cluster:
+        """The same, of which the last servers are set apart for trials.
+
+        Raises:
+            BadInput: none would be left for the jobs themselves.
+        """
+        if not 0 <= servers < len(self.servers):
+            expected = f"fewer servers than the cluster has, {len(self.servers)}"
+            raise BadInput("--trial-pool", str(servers), expected)
+        first = len(self.servers) - servers
+        return Cluster((*self.servers[:first], *(replace(each, pool=features.TRIALS) for each in self.servers[first:])))
 
 
 def cluster_of(gpus: Mapping[str, int], gpus_per_server: int) -> Cluster:

@@ -148,7 +148,7 @@ class Scenario:
 
     def __repr__(self) -> str:
         """Everything that was added, for the reports of property tests."""
-        servers = ", ".join(f"{server.node_id}({server.gpus})" for server in self._servers)
+        servers = ", ".join(f"{server.node_id}({server.gpus}){server.pool and '!'}" for server in self._servers)
         parts = [f"servers: {servers}", f"seed: {self._seed}", str(self._options)]
         parts += [f"{planned.time_s:g} s: {planned.event}" for planned in self._requests]
         return "Scenario:\n  " + "\n  ".join(parts + [str(fault) for fault in self._faults])
@@ -156,6 +156,11 @@ class Scenario:
     def servers(self, gpus_per_server: int = 4, /, **gpus: int) -> Self:
         """So many GPUs of each type, e.g. `servers(4, v100=8)`: nodes v100-000 and v100-001."""
         self._servers += cluster_of(gpus, gpus_per_server).servers
+        return self
+
+    def trial_pool(self, servers: int) -> Self:
+        """So many of the servers until now, the last ones, are set apart for trials; at least one is not."""
+        self._servers = Cluster(self._servers).with_trial_pool(min(servers, len(self._servers) - 1)).servers
         return self
 
     def job(

@@ -112,6 +112,16 @@ def test_a_column_of_another_type_in_parquet(tmp_path: Path):
     assert found(report) == [(None, "id", "string")] and report.violations[0].expected == "integer"
 
 
+def test_footers_of_parquet_are_looked_at_before_values(tmp_path: Path):
+    (tmp_path / "1.parquet").write_bytes(as_parquet(changed(7, score=10.5)))
+    (tmp_path / "2.parquet").write_bytes(as_parquet([{**row, "id": str(row["id"])} for row in ROWS]))
+    (tmp_path / "3.parquet").write_bytes(as_parquet(ROWS)[:-100])
+    report = check_files(schema(), [str(tmp_path)])
+    places = [(Path(each.file).name, each.column) for each in report.violations]
+    assert places == [("2.parquet", "id"), ("3.parquet", "")]
+    assert (report.files, report.rows, report.complete) == (3, 0, False)
+
+
 @pytest.mark.parametrize("form", WRITTEN)
 def test_a_column_of_another_name(form: str, tmp_path: Path):
     rows = [{"id": row["id"], "points": row["score"], "label": row["label"]} for row in ROWS]

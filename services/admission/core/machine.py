@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from libs.contracts.admission import JobAdmitted, JobHeldBack, JobRejected
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import InputQuarantined, InputReleased, JobAbandoned
+from libs.contracts.features import is_in_pool
 from libs.contracts.gateway import (
     ArrayArrived,
     DagArrived,
@@ -32,6 +33,9 @@ __all__ = ["machine", "next_wakeup"]
 
 @machine.evolves(NodeJoined)
 def node_joined(state: State, event: NodeJoined, now_s: float) -> None:
+    if is_in_pool(event.features):
+        state.leave(event.node_id)
+        return
     counts: dict[str, int] = {}
     for gpu in event.gpus:
         counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1

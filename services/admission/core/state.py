@@ -112,7 +112,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty: nothing is judged before the first node has joined."""
 
     nodes: dict[str, dict[str, int]] = {}
-    """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back."""
+    """{node id: {GPU type: GPUs}}, for every node that has joined and not left; lost nodes are expected back. Those of
+    the pool for trials are none of them: after its trial every job runs elsewhere."""
     hosts: dict[str, tuple[int, int]] = {}
     """{node id: CPUs and bytes of memory}, of the same nodes, as far as they say so."""
     features: dict[str, list[str]] = {}

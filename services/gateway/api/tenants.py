@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Path, Response
 
 from libs.contracts.gateway import NO_GUESTS, TenantConfigured
-from libs.contracts.read_models import GpuRow, SettingRow, TenantRow
+from libs.contracts.read_models import SettingRow, TenantRow
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import TooFarBehind
 from services.gateway.api.cluster import request
@@ -26,7 +26,7 @@ from services.gateway.api.common import (
     scoped,
 )
 from services.gateway.core import views
-from services.gateway.core.shares import refusal, uses
+from services.gateway.core.shares import refusal, shared_gpus, uses
 from services.gateway.door import Gateway
 from services.gateway.models.answers import Tenant, TenantList
 from services.gateway.models.requests import TenantRequest
@@ -98,19 +98,16 @@ async def _must_be_possible(gateway: Gateway, event: TenantConfigured) -> None:
     # Where they stay behind, what is known has to do: quota takes any tree, and grants no GPU that the cell has not.
     with suppress(TooFarBehind):
         await gateway.database.wait_for(gateway.intake.next_offset, PATIENCE_S)
-    rows, gpus, settings = await gateway.database.read(_as_it_is)
-    there: dict[str, int] = {}
-    for gpu in gpus:
-        there[gpu.gpu_type] = there.get(gpu.gpu_type, 0) + gpu.present
+    rows, there, settings = await gateway.database.read(_as_it_is)
     guests = any(row.service == "placement" and row.name == "guests" and row.value != NO_GUESTS for row in settings)
     found = refusal(event, rows, there, guests=guests)
     if found is not None:
         raise invalid(found.pointer, found.message, found.value)
 
 
-def _as_it_is(connection: sa.Connection) -> tuple[list[TenantRow], list[GpuRow], list[SettingRow]]:
+def _as_it_is(connection: sa.Connection) -> tuple[list[TenantRow], dict[str, int], list[SettingRow]]:
     return (
         cluster_queries.all_tenants(connection),
-        cluster_queries.all_gpus(connection),
+        shared_gpus(cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)),
         cluster_queries.all_settings(connection),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from libs.contracts.features import described, missing
+from libs.contracts.features import OUTSIDE_POOLS, described, is_in_pool, missing
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
@@ -46,10 +46,11 @@ def forecast(
     wanted = spec.gpus.count
     if not nodes:
         return Forecast("unknown", PendingReason.NOT_YET_EVALUATED, "no node has joined the cell yet")
-    nodes = [node for node in nodes if not missing(spec.needs, node.features)]
+    needs = [*spec.needs, *([OUTSIDE_POOLS] if any(is_in_pool(node.features) for node in nodes) else [])]
+    nodes = [node for node in nodes if not missing(needs, node.features)]
     if not nodes:
         numbers: dict[str, Number] = {"gpus": wanted}
-        return Forecast("rejected", PendingReason.NEVER_FITS, f"no node has {described(spec.needs)}", numbers)
+        return Forecast("rejected", PendingReason.NEVER_FITS, f"no node has {described(needs)}", numbers)
     usable = _beside(spec, _by_type(spec, nodes, gpus, free_only=False), nodes, {})
     largest = max((_largest(spec, per_node) for per_node in usable.values()), default=0)
     numbers = {"gpus": wanted, "largest_gang_gpus": largest}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from libs.contracts.features import is_in_pool
 from libs.contracts.gateway import ANY_TYPE, TenantConfigured
-from libs.contracts.read_models import TenantRow
+from libs.contracts.read_models import GpuRow, NodeRow, TenantRow
 from libs.kernel.words import counted
 
 Guarantees = Mapping[str, int]
@@ -36,12 +37,21 @@ class Use(NamedTuple):
     """Of those, as many as are within guarantees."""
 
 
+def shared_gpus(nodes: Sequence[NodeRow], gpus: Sequence[GpuRow]) -> dict[str, int]:
+    """{GPU type: GPUs that tenants share}, of the types that the cell has: those of the pool for trials are none."""
+    apart = {node.id for node in nodes if is_in_pool(node.features)}
+    found: dict[str, int] = {}
+    for gpu in gpus:
+        found[gpu.gpu_type] = found.get(gpu.gpu_type, 0) + (gpu.present and gpu.node_id not in apart)
+    return found
+
+
 def refusal(asked: TenantConfigured, rows: Sequence[TenantRow], gpus: Guarantees, *, guests: bool) -> Refusal | None:
     """Why quota must not be asked for this; None: it may.
 
     Args:
         rows: the tenants as they are.
-        gpus: {GPU type: GPUs of the cell}; empty while no node has joined: nothing is held against it then.
+        gpus: {GPU type: GPUs that tenants share}; empty while no node has joined: nothing is held against it then.
         guests: whether there may be guests: the limits of all tenants must fit into the cell then (AntMan, OSDI'20,
             section 3.3).
     """

@@ -404,7 +404,10 @@ class Node(Answer):
     incarnation: int
     agent_version: str
     features: list[str]
-    """What jobs may need of it beside GPUs: `images`, `data:NAME`."""
+    """What jobs may need of it beside GPUs: `images`, `data:NAME`; `pool:NAME` where it is set apart."""
+    pool: str
+    """What it is set apart for: `trial`; empty: it is for all jobs but trials, which come only where no pool takes
+    them."""
     image_runner: str
     """The program that runs container images there; empty: there is none."""
     note: str

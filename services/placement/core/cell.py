@@ -13,6 +13,7 @@ import msgspec
 
 from libs.contracts import settings
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import OUTSIDE_POOLS, is_in_pool
 from libs.contracts.placement import OWNER
 from libs.policies.problem import PolicyOptions
 from libs.policies.table import DEFAULT_POLICY
@@ -155,7 +156,15 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     def servers_for(self, job: Job, closed: Iterable[str] = ()) -> Servers:
         """The same without those that lack a feature that the job needs. What is left beside the GPUs of the others is
         another question (`promises.open_to`)."""
-        return self.servers([*closed, *lacking(self.nodes.values(), job.needs)])
+        needs = job.needs
+        # Where there is a pool, most jobs need nothing but to be outside it: not all nodes are looked at for that.
+        unable = self.set_apart if needs == [OUTSIDE_POOLS] else lacking(self.nodes.values(), needs)
+        return self.servers([*closed, *unable])
+
+    @cached_property
+    def set_apart(self) -> dict[str, None]:
+        """The nodes that are set apart for a pool, also those that are away. Derived of `nodes`."""
+        return {node_id: None for node_id, node in self.nodes.items() if is_in_pool(node.features)}
 
     @cached_property
     def promises(self) -> dict[str, Amount]:

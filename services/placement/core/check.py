@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.kernel.service import InvariantViolated
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.pools import side_for
 from services.placement.core.lifecycle.reservations import overbooked
 from services.placement.core.lifecycle.suspending.domains import domains, grouped
 from services.placement.core.mechanisms.rounds.memory import of
@@ -108,7 +109,7 @@ def _derived(cell: Cell) -> None:
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
     if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
         raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
-    for name in ("told", "suspended", "elastic", "guests"):
+    for name in ("told", "suspended", "elastic", "guests", "set_apart"):
         if getattr(cell, name) != getattr(fresh, name):
             raise InvariantViolated(f"{name}: indexed are {getattr(cell, name)}, but there are {getattr(fresh, name)}")
     if cell.ends != Cell(slices=cell.slices).ends:
@@ -120,6 +121,9 @@ def _queue(cell: Cell) -> None:
     waiting = [j.job_id for j in cell.jobs.values() if j.phase is Phase.QUEUED and not j.held]
     if sorted(listed) != sorted(waiting):
         raise InvariantViolated(f"the queue lists {sorted(listed)}, but {sorted(waiting)} wait")
+    for job in (cell.jobs[job_id] for job_id in listed):
+        if job.pool != (side := side_for(cell, job)):
+            raise InvariantViolated(f"job {job.job_id} waits for {job.pool or 'any node'}, and is to go to {side!r}")
 
 
 def _reservations(cell: Cell) -> None:

@@ -236,15 +236,17 @@ class Job(msgspec.Struct, kw_only=True):
     """Why it must not stay where it is, if its move fails."""
     account: Account = msgspec.field(default_factory=Account)
     profile: Profile = msgspec.field(default_factory=Profile)
+    pool: str = ""
+    """On which side of the pools it is placed: the feature of one, or `OUTSIDE_POOLS`; empty: on either."""
     trial: Trial | None = None
     """Its attempts are its trial; None: it has none, or that is over."""
 
     @property
     def needs(self) -> list[str]:
         """Features that every node must have where it is placed."""
-        if not self.avoided:
+        if not self.avoided and not self.pool:
             return self.spec.needs
-        return [*self.spec.needs, *map(other_than, self.avoided)]
+        return [*self.spec.needs, *([self.pool] if self.pool else []), *map(other_than, self.avoided)]
 
     @property
     def widths(self) -> list[int]:

@@ -55,6 +55,7 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         queued=job.phase is Phase.QUEUED,
         stated_s=_stated_s(cell, job, now_s),
         since_s=job.since_s if job.gang else job.queued_since_s,
+        pool=job.pool,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
+from libs.contracts.features import is_in_pool
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import NodeCordoned, NodeReturned
@@ -20,6 +21,7 @@ def joined(state: State, event: NodeJoined, now_s: float) -> None:
         gpu_types=[gpu.gpu_type for gpu in event.gpus],
         draining=known is not None and known.draining,
         cordoned=known.cordoned if known is not None else {},
+        in_pool=is_in_pool(event.features),
     )
     state.nodes_changed()
 

@@ -33,9 +33,11 @@ def moved(state: State, event: JobMoved, now_s: float) -> None:
 
 
 def has_gpus(state: State, claim: Claim, gang: list[TaskPlacement]) -> None:
-    """The attempt is on these GPUs, and counts for their type."""
+    """The attempt is on these GPUs, and counts for their type; a trial in the pool counts for the one granted."""
     state.put(claim, {task.node_id: list(task.gpu_indices) for task in gang})
     first = gang[0]
+    if (node := state.nodes.get(first.node_id)) is not None and node.in_pool:
+        return
     gpu_type = type_at(state, first.node_id, first.gpu_indices[0])
     if gpu_type != claim.gpu_type:
         state.count_for(claim, gpu_type)

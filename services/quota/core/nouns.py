@@ -93,11 +93,13 @@ class Node(msgspec.Struct, kw_only=True):
     """Indices of GPUs that are not healthy."""
     cordoned: dict[int, None] = {}
     """Indices of GPUs that get nothing new, because they are suspected to be broken; healthy or not."""
+    in_pool: bool = False
+    """It is set apart for trials: its GPUs are none of those that tenants share."""
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether it is there, and not drained."""
-        return self.present and not self.draining
+        """Whether it is there, not drained, and not set apart."""
+        return self.present and not self.draining and not self.in_pool
 
     def can_use(self, index: int) -> bool:
         """Whether a job may be placed on the GPU."""

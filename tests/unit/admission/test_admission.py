@@ -6,6 +6,7 @@ import pytest
 
 from libs.contracts.admission import JobAdmitted, JobRejected
 from libs.contracts.agent import NodeLeft
+from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import PolicyChanged, TenantConfigured
 from libs.contracts.introspection import NodeLost
 from libs.contracts.jobs import GpuRequest, JobClass
@@ -155,3 +156,15 @@ def test_a_limit_binds_jobs_that_need_quota(job_class, guests, admitted):
     )
     said = case.give(arrival("j", 4, job_class=job_class))
     only(said, JobAdmitted if admitted else JobRejected)
+
+
+def test_a_job_must_fit_outside_the_pool_for_trials():
+    case = case_with(node("n1", 4), node("p1", 8, features=[pool(TRIALS)]))
+    assert only(case.give(arrival("a", 4)), JobAdmitted)
+    assert only(case.give(arrival("b", 8)), JobRejected).reason.numbers["largest_gang_gpus"] == 4
+
+
+def test_a_node_that_is_set_apart_from_its_next_start_on_counts_no_more():
+    case = case_with(node("n1", 4), node("n2", 8))
+    case.give(node("n2", 8, incarnation=2, features=[pool(TRIALS)]))
+    assert only(case.give(arrival("a", 8)), JobRejected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import JobArrived, SettingChanged
 from libs.contracts.groups import Condition, Dependency
 from libs.forecast.branch import Branch
 from libs.forecast.changes import Kind, later
@@ -143,3 +143,19 @@ def test_no_timer_is_fired_when_the_time_is_over():
     assert branch.is_untouched
     apply(branch, later(5000.0, 4980.0))
     assert not branch.is_untouched
+
+
+def test_what_the_pool_for_trials_has_is_no_way_for_other_jobs():
+    scenario = Scenario().servers(4, v100=4, k80=8).trial_pool(2).job("a", 4, runs_s=500).job("waits", 2, at=10.0)
+    found = found_for(scenario, "waits")
+    assert said(found)[0].startswith("a ends")
+    assert "one more server like v100-000 joins (4 GPUs)" in said(found)
+
+
+def test_a_trial_that_waits_for_its_pool_is_told_what_would_make_room_there():
+    scenario = Scenario().servers(4, v100=4, k80=1).trial_pool(1)
+    for name, value in (("trial_above_gpus", 1.0), ("trial_steps", 1000.0)):
+        scenario.plan(0.0, SettingChanged(service="admission", name=name, value=value, requested_by="op"))
+    found = found_for(scenario.job("a", 2, at=1.0, runs_s=9000).job("waits", 2, at=10.0), "waits")
+    assert said(found)[0] == "a ends, and frees 1 GPU (k80-000:0)"
+    assert "one more server like k80-000 joins (1 GPU)" in said(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
 from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import JobPlaced
@@ -133,3 +134,11 @@ def test_the_features_and_what_is_beside_the_gpus_count_on_the_same_nodes() -> N
     assert never.message == (
         "3 GPUs with 4 CPUs each asked for, a gang can have 2 with as many CPUs beside them on nodes with data coco"
     )
+
+
+def test_a_job_does_not_fit_the_pool_for_trials() -> None:
+    apart = node("p1", 8, features=[pool(TRIALS)])
+    assert plan(Story().says(node("n1", 2), apart), 4).verdict == "rejected"
+    assert plan(Story().says(node("n1", 4), apart), 4).where == {"n1": 4}
+    found = plan(Story().says(apart), 1)
+    assert (found.verdict, found.message) == ("rejected", "no node has a place for jobs that are no trials")

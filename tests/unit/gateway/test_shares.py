@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import TenantConfigured
-from libs.contracts.read_models import TenantRow
-from services.gateway.core.shares import Use, refusal, uses
+from libs.contracts.read_models import GpuRow, NodeRow, TenantRow
+from libs.testing.core_case import node
+from services.gateway.core.shares import Use, refusal, shared_gpus, uses
+from tests.unit.projection.story import Story
 
 V100 = {"v100": 16}
 
@@ -108,3 +111,12 @@ def test_use_as_a_tree():
 
 def test_without_guarantees_nothing_is_borrowed():
     assert uses([tenant("a", granted_gpus=4)], 16, {"a": 2})["a"] == Use(0, 0, 0, 2, 0)
+
+
+def test_gpus_of_the_pool_for_trials_are_guaranteed_to_no_tenant() -> None:
+    apart = node("p1", 4, features=[pool(TRIALS)]), node("p2", 4, gpu_type="k80", features=[pool(TRIALS)])
+    rows = Story().says(node("n1", 2), *apart).rows
+    there = shared_gpus(rows.all(NodeRow), rows.all(GpuRow))
+    assert there == {"v100": 2, "k80": 0}
+    found = refusal(asked(guarantees={"v100": 3}), [], there, guests=False)
+    assert found is not None and "and the cell has 2" in found.message

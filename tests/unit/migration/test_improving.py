@@ -7,6 +7,7 @@ from typing import Any
 from libs.contracts.agent import JobExited, JobMovable
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
+from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import (
     JobMaxGpusChanged,
     JobPauseRequested,
@@ -400,3 +401,16 @@ def test_a_job_moves_only_to_servers_that_have_what_it_needs():
     case.place("a", n1=[0], n3=[0])
     case.place("x", n2=[0])
     assert case.asked() == [("a", ["n3"], "Spread")]
+
+
+def test_jobs_stay_on_their_side_of_the_pool_for_trials():
+    case = MigrationCase("n1", "n2")
+    for node_id in ("p1", "p2"):
+        case.give(node(node_id, 4, features=[pool(TRIALS)]))
+    case.place("spread", n1=[0], n2=[0])
+    case.place("large", n1=[1, 2, 3])
+    case.place("larger", n2=[1, 2, 3])
+    case.place("trial", p1=[0])
+    assert case.asked() == [], "there is room for two GPUs in the pool alone"
+    case.place("trial-2", p2=[0, 1])
+    assert case.asked() == [("trial", ["p2"], "Defragmentation")]

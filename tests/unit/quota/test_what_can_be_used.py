@@ -6,6 +6,7 @@ import pytest
 
 from libs.contracts.agent import NodeLeft
 from libs.contracts.base import Event
+from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import JobQueued, NodeCordoned, NodeReturned
@@ -142,3 +143,29 @@ def test_a_job_that_lost_its_node_counts_with_what_it_is_to_have():
     case.give(JobQueued(job_id="own", attempt=2, reason=SAID))
     [[victim]] = case.victims()
     assert victim == "lent"
+
+
+def with_pool() -> Clusters:
+    """Two tenants with 4 GPUs each, and 4 more of another type in the pool for trials."""
+    case = Clusters(8, a=4, b=4)
+    case.give(node("p1", 4, gpu_type="k80", features=[pool(TRIALS)]))
+    return case
+
+
+def test_gpus_of_the_pool_are_neither_lent_nor_granted():
+    case = with_pool()
+    case.give(node("p2", 4, features=[pool(TRIALS)]))
+    assert only(case.submit("own", 4, "a"), QuotaGranted)
+    assert only(case.submit("lent", 4, "a"), QuotaGranted)
+    assert only(case.submit("more", 1, "a"), QuotaDeferred)
+
+
+def test_a_trial_in_the_pool_keeps_the_whole_grant_of_its_gang_and_the_type_of_it():
+    case = with_pool()
+    granted = only(case.submit("tried", 4, "a"), QuotaGranted)
+    case.place("tried", 1, "p1")
+    claim = case.replica.state.claims["tried"]
+    assert claim.gpu_type == granted.gpu_type == "v100"
+    assert case.replica.state.holdings.by_type()["v100"].gpus == 4
+    assert only(case.submit("b1", 4, "b"), QuotaGranted)
+    assert only(case.submit("a2", 1, "a"), QuotaDeferred)

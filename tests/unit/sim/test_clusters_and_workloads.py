@@ -78,3 +78,12 @@ def test_a_job_without_any_rate_is_an_error_or_left_out():
     told: list[str] = []
     assert workload_of([job], TABLE, told.append).jobs == []
     assert told == ["job a is left out: no rate for model 'LM', batch size 5, 2 GPUs"]
+
+
+def test_the_last_servers_of_a_cluster_are_set_apart():
+    cluster = parse_cluster("v100=10,k80=4", gpus_per_server=4).with_trial_pool(1)
+    assert [server.node_id for server in cluster.servers if server.pool] == ["k80-000"]
+    assert cluster.servers[-1].joined(1, []).features == ["pool:trial"]
+    assert (cluster.total_gpus, cluster.shared_gpus) == (14, 10)
+    with pytest.raises(BadInput, match="fewer servers than the cluster has, 4"):
+        cluster.with_trial_pool(4)

@@ -75,3 +75,17 @@ def test_virtual_gpus_have_cpus_where_there_are_enough_or_where_that_is_asked_fo
     monkeypatch.setenv("SANJAYA_PIN_VIRTUAL_GPUS", "1")
     assert parse([*JOIN, "--virtual-gpus", "3"]).gpu_cpus == {0: 4, 1: 5, 2: 4}
     assert parse([*JOIN, "--virtual-gpus", "3", "--no-pin-virtual-gpus"]).gpu_cpus == {}
+
+
+def test_a_node_is_set_apart_by_a_flag_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse(JOIN).features == parse(["--image-runner", "none", *JOIN]).features
+    assert "pool:trial" not in parse(JOIN).features
+    assert "pool:trial" in parse([*JOIN, "--pool", "trial"]).features
+    monkeypatch.setenv("SANJAYA_POOL", "trial")
+    assert "pool:trial" in parse(JOIN).features
+    monkeypatch.setenv("SANJAYA_POOL", "other")
+    with pytest.raises(SystemExit):
+        parse(JOIN)
+    assert "SANJAYA_POOL=other: expected trial" in capsys.readouterr().err

@@ -82,6 +82,8 @@ class Options:
     """The program that runs container images; empty: none."""
     data: dict[str, Data]
     """{name: the data that jobs ask for by it}."""
+    pool: str
+    """What the node is set apart for; empty: for nothing."""
     driver_checkpoint: bool
     """Whether the driver moves the memory of processes without the harness."""
     requeue_on_exit: bool
@@ -98,7 +100,9 @@ class Options:
     @property
     def features(self) -> list[str]:
         """What jobs may need of this node beside GPUs."""
-        return sorted([*([features.IMAGES] if self.image_runner else []), *(features.data(name) for name in self.data)])
+        found = [features.IMAGES] if self.image_runner else []
+        found += [features.pool(self.pool)] if self.pool else []
+        return sorted([*found, *(features.data(name) for name in self.data)])
 
 
 def parse(arguments: list[str] | None = None) -> Options:
@@ -223,6 +227,12 @@ def parse(arguments: list[str] | None = None) -> Options:
         help="data that jobs ask for by name (submit --mount NAME); repeat",
     )
     add(
+        "--pool",
+        choices=features.POOLS,
+        default=env("SANJAYA_POOL") or None,
+        help="set this node apart: trial runs of wide jobs are placed here first, and no other job",
+    )
+    add(
         "--driver-checkpoint",
         action=argparse.BooleanOptionalAction,
         default=env("SANJAYA_DRIVER_CHECKPOINT") == "1",
@@ -259,6 +269,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"--memory {found.memory}: expected 0 or more bytes")
     if found.scale_memory not in [each.value for each in Scale]:  # argparse checks no default
         parser.error(f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}")
+    if found.pool not in (None, *features.POOLS):
+        parser.error(f"SANJAYA_POOL={found.pool}: expected {', '.join(features.POOLS)}")
     if not found.peak_s >= 0:
         parser.error(f"--peak-s {found.peak_s}: expected 0 or more seconds")
     if found.part_of_machine < 1:
@@ -307,6 +319,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         setup_limit_s=found.setup_limit,
         image_runner=runner,
         data=data,
+        pool=found.pool or "",
         driver_checkpoint=found.driver_checkpoint,
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,

@@ -13,6 +13,7 @@ from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, profile_before
 from services.placement.core.lifecycle import avoiding
 from services.placement.core.lifecycle.placing import forget
+from services.placement.core.lifecycle.pools import settle
 from services.placement.core.lifecycle.queue import enqueue
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
@@ -65,6 +66,7 @@ def granted(cell: Cell, event: QuotaGranted | OpportunityGranted, now_s: float) 
         return
     job.phase, job.attempt, job.queued_since_s = Phase.QUEUED, event.attempt, now_s
     job.opportunistic = isinstance(event, OpportunityGranted)
+    settle(cell, job)
     avoiding.lift_if_needed(cell, job)
     if not job.held:
         enqueue(cell, job)

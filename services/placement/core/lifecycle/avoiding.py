@@ -1,4 +1,7 @@
-"""Jobs that have failed on a node go to others, while others can take them; and what else a retry changes of a job."""
+"""Jobs that have failed on a node go to others, while others can take them; and what else a retry changes of a job.
+
+And what follows for waiting jobs when nodes come and go: whether they still avoid some, and their side of the pools.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from libs.contracts.failure_analysis import RetryScheduled
+from libs.contracts.features import name_of
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
-from services.placement.core.cluster import gangs
 from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.pools import side_for, takes_empty
 from services.placement.core.lifecycle.queue import dequeue, enqueue
-from services.placement.core.promises import when_empty
 
 
 def change(cell: Cell, job: Job, event: RetryScheduled) -> None:
@@ -39,34 +42,39 @@ def avoid(cell: Cell, job: Job, node_ids: Sequence[str]) -> None:
 
 def lift_if_needed(cell: Cell, job: Job) -> None:
     """Where no others could take the job, were they empty, and those that it avoids could, it avoids none any more."""
-    if not job.avoided or _takes(cell, job):
+    if not job.avoided or takes_empty(cell, job):
         return
     before = job.avoided
     avoid(cell, job, [])
-    if not _takes(cell, job):
+    if not takes_empty(cell, job):
         avoid(cell, job, before)
 
 
 def reconsider(cell: Cell) -> None:
-    """A node has gone, or a GPU: jobs that wait for others may have to take what they avoid."""
-    for job in [job for job in cell.jobs.values() if job.avoided and job.phase is Phase.QUEUED]:
-        if _takes(cell, job):
+    """A node has come or gone, or a GPU: jobs that wait for others may have to take what they avoid, and trials go to
+    their pool as long as it could take them."""
+    for job in cell.jobs.values():
+        side = side_for(cell, job)
+        if job.phase is not Phase.QUEUED:
+            if job.trial is None:  # a trial that runs goes on where it is
+                job.pool = side
+            continue
+        if side == job.pool and (not job.avoided or takes_empty(cell, job)):
             continue
         if not job.held:
             dequeue(cell, job)
+        job.pool = side
         lift_if_needed(cell, job)
         if not job.held:
             enqueue(cell, job)
 
 
 def told_with(job: Job, reason: Reason) -> Reason:
-    """The reason of a placement, with what was avoided by it."""
+    """The reason of a placement, with the pool that it is in, and what was avoided by it."""
+    if pool := name_of(job.pool):
+        reason = replace(reason, message=f"{reason.message}; in the pool {pool!r}, where trials go first")
     if not job.avoided:
         return reason
     avoided = ", ".join(job.avoided)
     message = f"{reason.message}; not on {avoided}, where it has failed"
     return replace(reason, message=message, numbers={**reason.numbers, "avoided_nodes": avoided})
-
-
-def _takes(cell: Cell, job: Job) -> bool:
-    return gangs.can_hold(job.spec.gpus, when_empty(job, cell.servers_for(job)))

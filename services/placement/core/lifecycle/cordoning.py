@@ -64,6 +64,7 @@ def give_back(cell: Cell, event: NodeUndrainRequested, turn: Turn[Cell]) -> None
 def returned(cell: Cell, event: NodeReturned, now_s: float) -> None:
     cell.nodes[event.node_id].lift_cordon(event.gpu_indices)
     cell.changed(event.node_id)
+    avoiding.reconsider(cell)
 
 
 def _return(cell: Cell, node_id: str, indices: Sequence[int], why: Reason, turn: Turn[Cell]) -> Look | None:

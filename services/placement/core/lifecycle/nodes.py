@@ -61,7 +61,9 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
     )
     if known is not None:
         cell.nodes[event.node_id].cordon(index for index in known.cordoned if index < len(gpus))
+    cell.__dict__.pop("set_apart", None)
     cell.changed(event.node_id)
+    avoiding.reconsider(cell)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
     for job in cell.jobs.values():
         if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
@@ -137,6 +139,7 @@ def undrain_requested(cell: Cell, event: NodeUndrainRequested, now_s: float) -> 
     if event.node_id in cell.nodes:
         cell.nodes[event.node_id].draining = False
         cell.changed(event.node_id)
+        avoiding.reconsider(cell)
 
 
 @machine.evolves(GpuUnhealthy)

@@ -12,11 +12,13 @@ from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.hearing import heard_by
+from services.placement.core.lifecycle.pools import settle
 
 
 def enqueue(cell: Cell, job: Job) -> None:
     """Put a job on the queue, or on that of the jobs that wait for seats as guests."""
     job.guest = job.opportunistic and cell.takes_guests
+    settle(cell, job)
     if job.guest:
         insort(cell.guest_queue, job.order)
         return

@@ -17,6 +17,7 @@ from services.placement.core.cluster.hosts import Amount, Limited, total_of
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Servers
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import pools
 from services.placement.core.lifecycle.placing import ALONE, InLine, behind_in, told, wait_code
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import before, kept, width_kept
@@ -113,7 +114,8 @@ def _missing_healthy(cell: Cell, job: Job, numbers: dict[str, Number]) -> Reason
 
 def _needs(job: Job, which: str = "") -> str:
     """Its GPUs, and what it needs with them."""
-    return f"needs {counted(job.spec.gpus.count, 'GPU')}{which}{beside(job.spec)}{on_nodes_with(job.spec)}"
+    where = f"{pools.words(job)}{on_nodes_with(job.spec)}"
+    return f"needs {counted(job.spec.gpus.count, 'GPU')}{which}{beside(job.spec)}{where}"
 
 
 def why_no_server(cell: Cell, job: Job) -> Reason | None:

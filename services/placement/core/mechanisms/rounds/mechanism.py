@@ -30,7 +30,7 @@ from services.placement.core.mechanisms.rounds.question import (
     fingerprint,
     offered,
     question,
-    totals,
+    shared,
 )
 from services.placement.core.mechanisms.rounds.ranking import forget, known
 from services.placement.core.mechanisms.rounds.selection import Assignment, Claim, fill, select
@@ -53,7 +53,7 @@ class RoundsMechanism(Mechanism):
             if memory.asked or not jobs:
                 return
             gpus = offered(cell)
-            counts = totals(gpus)
+            counts = shared(cell, jobs, gpus)
             mark = fingerprint(cell, jobs, counts)
             if memory.current is None or _must_compute(cell, memory.current, mark, now_s):
                 yield from _asked(cell, mark, jobs, counts, now_s)
@@ -191,7 +191,7 @@ def _planned(
     hosts = host_rooms(cell, rounds.plan)
     most: dict[str, int] = {}
     while True:
-        left, left_rooms = totals(gpus), rooms(gpus, hosts, most) if hosts else {}
+        left, left_rooms = shared(cell, jobs, gpus), rooms(gpus, hosts, most) if hosts else {}
         chosen = select(claimed, left, left_rooms)
         assigned = {job_id: None for assignment in chosen for job_id in assignment.jobs}
         # Of the others only those that what is left may be enough for: mostly nothing is, and many wait.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from libs.contracts import features
 from libs.policies.allocation.policy import AllocationPolicy
 from libs.policies.allocation.table import ALLOCATION_POLICIES
 from libs.policies.problem import Entity, GpuPool, KindPair, Problem
@@ -47,6 +48,17 @@ def offered(cell: Cell) -> Offered:
 def totals(gpus: Offered) -> dict[str, int]:
     """{GPU type: GPUs}."""
     return {gpu_type: sum(map(len, nodes.values())) for gpu_type, nodes in gpus.items()}
+
+
+def shared(cell: Cell, jobs: list[Job], gpus: Offered) -> dict[str, int]:
+    """{GPU type: GPUs} that these jobs can have: of those in the pool, as many as there are trials for it."""
+    found = totals(gpus)
+    if cell.set_apart:
+        trials = [job for job in jobs if features.name_of(job.pool)]
+        for gpu_type, nodes in gpus.items():
+            apart = sum(len(nodes.get(node_id, ())) for node_id in cell.set_apart)
+            found[gpu_type] -= max(0, apart - sum(job.spec.gpus.accepts(gpu_type) for job in trials))
+    return found
 
 
 def fingerprint(cell: Cell, jobs: list[Job], gpus: dict[str, int]) -> str:
