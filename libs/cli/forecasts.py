@@ -66,6 +66,7 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
     import msgspec
 
     from libs.forecast.answer import forecast
+    from libs.forecast.arrivals import Arrivals
     from libs.forecast.branch import CORES, branches
     from libs.inspect.replay import refold
     from libs.inspect.why import why
@@ -79,9 +80,14 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
             fail(f"{job_id} has not arrived before {before}", NOT_FOUND)
         foreseen = None
         if explanation.waits_for:
+            arrivals = Arrivals()
+            for record in log.control():
+                if record.offset < end:
+                    arrivals.take(record.envelope)
             services = [service for service in roster().SERVICES if service.name in CORES]
             replicas = refold(log.control(), services, until_offset=end, positions=log.header.positions)
-            foreseen = forecast(branches(replicas, explanation.now_s), job_id).document()
+            branched = branches(replicas, explanation.now_s, arrived=arrivals.latest)
+            foreseen = forecast(branched, job_id).document()
     if as_json:
         show_document(msgspec.to_builtins(explanation) | {"forecast": foreseen}, Form.JSON)
         return

@@ -10,6 +10,7 @@ from typing import Any
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobPlaced, TimeSliceStarted
+from libs.forecast.arrivals import Arrival
 from libs.inspect.refolding import Handled
 from libs.kernel.ids import request_id
 from libs.kernel.present import Present
@@ -44,6 +45,7 @@ class Branch:
         unhandled: {service: records that it may not have handled yet}, in order: the branch begins with them.
         cores: names of the services that take part.
         states: {service: its packed state}, where that is at hand.
+        arrived: the latest arrivals, in order.
     """
 
     def __init__(
@@ -53,8 +55,11 @@ class Branch:
         unhandled: Mapping[str, Sequence[Handled]] | None = None,
         cores: Iterable[str] = CORES,
         states: Mapping[str, bytes] | None = None,
+        arrived: Sequence[Arrival] = (),
     ) -> None:
         self.now_s = now_s
+        self.arrived = arrived
+        """The latest arrivals before the branch, in order: as far as they are known."""
         self.started: dict[str, float] = {}
         """{job: when it was given GPUs on this branch}."""
         self.on_order: Callable[[Event], None] = _forget
@@ -140,11 +145,12 @@ def branches(
     now_s: float,
     unhandled: Mapping[str, Sequence[Handled]] | None = None,
     cores: Iterable[str] = CORES,
+    arrived: Sequence[Arrival] = (),
 ) -> Callable[[], Branch]:
     """Makes as many branches of one moment as are asked for; arguments as for `Branch`."""
     names = tuple(cores)
     states = {name: replicas[name].packed() for name in names}
-    return lambda: Branch(replicas, now_s, unhandled, names, states)
+    return lambda: Branch(replicas, now_s, unhandled, names, states, arrived)
 
 
 def merged(replicas: Mapping[str, Replica[Any]], job_id: str, now_s: float) -> Present:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from libs.contracts.envelope import Record
+from libs.forecast.arrivals import Arrival, Arrivals
 from libs.forecast.branch import Branch, branches
 from libs.inspect.refolding import Joined
 from libs.kernel.replica import Replica
@@ -16,10 +17,11 @@ class Followed:
 
     Args:
         replicas: {service: its core} as of an earlier moment, each at its position; they are changed.
+        arrived: the latest arrivals by then, in order, as far as they are known.
     """
 
-    def __init__(self, replicas: Mapping[str, Replica[Any]]) -> None:
-        self._replicas = dict(replicas)
+    def __init__(self, replicas: Mapping[str, Replica[Any]], arrived: Iterable[Arrival] = ()) -> None:
+        self._replicas, self._arrivals = dict(replicas), Arrivals(arrived)
         self._joined = {name: Joined() for name in replicas}
         self._starts = {name: replica.next_offset for name, replica in replicas.items()}
         self.next_offset = min(self._starts.values(), default=0)
@@ -28,6 +30,7 @@ class Followed:
     def take(self, record: Record) -> None:
         """The next record of control."""
         envelope, self.next_offset = record.envelope, record.offset + 1
+        self._arrivals.take(envelope)
         for name, replica in self._replicas.items():
             joined = self._joined[name]
             if replica.is_own(envelope) and joined.expects(envelope.causation_id):
@@ -46,4 +49,4 @@ class Followed:
         """Makes branches of the present, with what has not been handled yet decided there. They are to be made before
         the next record is taken."""
         held = {name: joined.held() for name, joined in self._joined.items()}
-        return branches(self._replicas, now_s, held, tuple(self._replicas))
+        return branches(self._replicas, now_s, held, tuple(self._replicas), self._arrivals.latest)

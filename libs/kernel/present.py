@@ -104,6 +104,8 @@ class Present(msgspec.Struct, kw_only=True):
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}
     """Of all jobs, where none is asked about."""
+    usual: dict[str, PresentLength] = {}
+    """{tenant: how long its jobs run}, by those that have ended; where none is asked about."""
     limits: dict[str, list[PresentLimit]] = {}
     """{waiting job: limits that hold it up}, of the job that is asked about."""
     borrowers: list[str] = []
