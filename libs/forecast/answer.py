@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from libs.forecast.branch import Branch, without_collection
+from libs.forecast.branch import Branch, Spare, without_collection
 from libs.forecast.errors import Errors
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, endless, options
 
-FOR_OPTIONS = 0.7
-"""Part of the time in which options are looked for; the forward run has the rest."""
+FOR_OPTIONS, FOR_STEPS = 0.7, 0.8
+"""Parts of the time after which no more options are looked for, and the forward run ends: the estimate of what is left
+then has the rest."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,16 +60,16 @@ def forecast(
         is_over: whether this part of the time that there is has passed.
     """
     with without_collection():
-        found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
-        is_complete = not is_over(FOR_OPTIONS)
-        branch = branched()
+        spare = Spare(branched)
+        found = options(spare, job_id, is_over=lambda: is_over(FOR_OPTIONS))
+        branch = spare()
         now_s = branch.now_s
-        expected = expected_start(branch, job_id, steps, lambda: is_over(1.0))
+        expected = expected_start(branch, job_id, steps, lambda: is_over(FOR_STEPS))
     return Forecast(
         job_id=job_id,
         now_s=now_s,
-        options=found,
-        is_complete=is_complete,
+        options=found.options,
+        is_complete=found.is_complete,
         expected=expected,
         errors=errors or Errors(),
     )

@@ -95,6 +95,8 @@ class Branch:
 
     def close(self) -> None:
         """The copies are free at once, not when cycles are collected next."""
+        for replica in self._dispatcher.replicas.values():
+            replica.discard()
         self._dispatcher.replicas.clear()
         self.on_order = _forget
 
@@ -138,6 +140,30 @@ def started_by(event: Event) -> list[str]:
     if isinstance(event, JobPlaced):
         return [event.job_id]
     return [job.job_id for job in event.resumed] if isinstance(event, TimeSliceStarted) else []
+
+
+class Spare:
+    """Makes branches of one moment; one that was not touched is handed out again, because to make one costs as much as
+    many decisions.
+
+    Args:
+        branched: makes a branch.
+    """
+
+    def __init__(self, branched: Callable[[], Branch]) -> None:
+        self._branched = branched
+        self._kept: Branch | None = None
+
+    def __call__(self) -> Branch:
+        kept, self._kept = self._kept, None
+        return kept or self._branched()
+
+    def take_back(self, branch: Branch) -> None:
+        """It is not needed any more."""
+        if self._kept is None and branch.is_untouched:
+            self._kept = branch
+        else:
+            branch.close()
 
 
 def branches(

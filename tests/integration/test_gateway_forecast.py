@@ -15,7 +15,8 @@ from libs.bus.naming import log_id
 from libs.bus.port import BusUnavailable
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.answer import forecast
-from libs.forecast.branch import CORES, Branch
+from libs.forecast.arrivals import Arrivals
+from libs.forecast.branch import CORES, Branch, branches
 from libs.inspect.rules import rules_of
 from libs.runtime.snapshots import Snapshots
 from libs.sim.simulation import Simulation
@@ -44,8 +45,10 @@ async def foreseen(cell: Cell, job_id: str) -> dict[str, Any]:
 
 def expected(simulation: Simulation, job_id: str) -> dict[str, Any]:
     """What the services' own cores say."""
-    branched = forecast(lambda: Branch(simulation.replicas, simulation.now_s), job_id)
-    return branched.document()
+    arrivals = Arrivals()
+    for envelope in simulation.log.control:
+        arrivals.take(envelope)
+    return forecast(branches(simulation.replicas, simulation.now_s, arrived=arrivals.latest), job_id).document()
 
 
 async def bus_of(simulation: Simulation, bus: MemoryBus | None = None) -> MemoryBus:
