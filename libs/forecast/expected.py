@@ -16,7 +16,8 @@ from libs.forecast.arrivals import Coming
 from libs.forecast.branch import Branch, without_collection
 from libs.forecast.lengths import Lengths
 from libs.forecast.playing import Nodes
-from libs.forecast.pool import NEVER, from_pool
+from libs.forecast.pool import from_pool
+from libs.forecast.returning import NEVER
 from libs.forecast.search import endless
 
 FORWARD, POOL = "forward_run", "pool"

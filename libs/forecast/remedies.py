@@ -83,7 +83,7 @@ def waits_for_time(now: Present, job_id: str) -> bool:
     if not job.gang and now.ahead_for_gpus > MOST_AHEAD:
         return False
     needed = job.spec.gpus.count
-    if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and now.keeps_gpus:
+    if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and not now.turn_s:
         return _all_free(now, job.spec) >= needed
     return job.cause not in BY_CHANGES_ALONE
 

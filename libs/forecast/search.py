@@ -131,7 +131,7 @@ class Waited:
         seen = job.cause if job is not None else "", len(branch.started)
         if self._before is None and not waits_for_time(now, job_id):
             return None
-        if seen == self._before and not now.keeps_gpus:
+        if seen == self._before and now.turn_s:
             return None
         self._before, due = seen, branch.next_timer
         return later(due[0], max(0.0, due[0] - branch.now_s)) if due is not None else None

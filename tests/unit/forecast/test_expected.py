@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.cluster import TaskPlacement
 from libs.forecast.branch import Branch
 from libs.forecast.errors import MOST_OF_ONE, Errors, Track
 from libs.forecast.expected import FORWARD, POOL, Expectation, expected_start
 from libs.forecast.pool import from_pool
-from libs.kernel.present import Present, PresentJob, PresentLength, PresentNode
+from libs.kernel.present import Present, PresentLength
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, Spec
 from services.roster import SERVICES
-from tests.unit.forecast.crowded_cell import stopped_at
+from tests.unit.forecast.crowded_cell import four_gpus, present_job, stopped_at
 
 
 def stated(scenario: Scenario, job_id: str, gpus: int, runs_s: float, *, at: float = 0.0) -> None:
@@ -62,44 +61,11 @@ def test_gpus_of_other_types_are_not_in_the_pool_and_neither_are_the_jobs_on_the
     assert asked(simulation, "waits").at_s == pytest.approx(1000.0, abs=0.01)
 
 
-def present_job(job_id: str, placed: bool, since_s: float = 0.0) -> PresentJob:
-    """A job on all four GPUs of the server, or one that waits for so many."""
-    return PresentJob(
-        job_id=job_id,
-        spec=Spec(job_id).gpus(4).build(),
-        order=(0, 0, job_id),
-        priority=0,
-        attempt=1,
-        gang=[TaskPlacement(node_id="n1", gpu_indices=[0, 1, 2, 3], first_rank=0)] if placed else [],
-        is_placed=placed,
-        may_end=["n1"] if placed else [],
-        leaving=[],
-        cause="",
-        behind="",
-        held=False,
-        queued=not placed,
-        stated_s=None,
-        since_s=since_s,
-    )
-
-
 def pooled(lengths: dict[str, float], *, since_s: float = 0.0, begin_s: float = 0.0, now_s: float = 0.0) -> float:
     """When `waits` starts, with jobs of these lengths on all four GPUs."""
     jobs = {job_id: present_job(job_id, True, since_s) for job_id in lengths} | {"waits": present_job("waits", False)}
-    server = PresentNode(
-        node_id="n1",
-        rack="",
-        gpu_types=["v100"] * 4,
-        gpu_memory_bytes=0,
-        cpus=0,
-        memory_bytes=0,
-        features=[],
-        present=True,
-        draining=False,
-        free={},
-    )
     known = {job_id: PresentLength(in_s=in_s, basis="") for job_id, in_s in lengths.items()}
-    return from_pool(Present(jobs=jobs, nodes={"n1": server}), known, begin_s, now_s, "waits")
+    return from_pool(Present(jobs=jobs, nodes={"n1": four_gpus()}), known, begin_s, now_s, "waits")
 
 
 def test_gpus_that_jobs_share_are_in_the_pool_when_the_last_of_them_has_ended():
