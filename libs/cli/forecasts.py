@@ -13,6 +13,7 @@ from libs.cli.context import NOT_FOUND, fail
 from libs.cli.following import tell
 from libs.cli.output import Form, duration, show_document
 from libs.client.errors import ClientError
+from libs.kernel.words import counted
 
 if TYPE_CHECKING:
     from libs.client import Client
@@ -38,17 +39,26 @@ def lines_of_forecast(said: Mapping[str, Any]) -> list[str]:
     expected = said["expected"]
     if expected["in_s"] is None:
         return [*shown, "  not expected to start as long as nothing changes"]
-    most = max(expected["rests_on"], key=lambda basis: expected["rests_on"][basis], default="")
-    rests = f", by {BASES[most]}" if most in BASES else ""
-    return [*shown, f"  expected to start in {duration(expected['in_s'])}{rests}; {_off(said['errors'])}"]
+    return [*shown, f"  {start_of(expected, said['errors'])}"]
+
+
+def start_of(expected: Mapping[str, Any], errors: Mapping[str, Any]) -> str:
+    """When a job is expected to start, what that rests on, and how sure it is."""
+    basis = expected.get("basis", "")
+    rests = f", by {BASES[basis]}" if basis in BASES else ""
+    if arrivals := expected.get("arrivals", 0):
+        rests += f", with {counted(arrivals, 'job')} that may arrive before"
+    return f"expected to start in {duration(expected['in_s'])}{rests}; {_off(errors)}"
 
 
 def _off(errors: Mapping[str, Any]) -> str:
     if errors["median_ratio"] is None:
         return "how far such expectations are off is not known yet"
+    basis = errors.get("basis", "")
+    by = f" by {BASES[basis]}" if basis in BASES else ""
     return (
-        f"of {errors['expectations']} expectations so far half were off by less than {errors['median_ratio']:.0%} of "
-        f"the wait, nine of ten by less than {errors['p90_ratio']:.0%}"
+        f"of {errors['expectations']} expectations{by} so far half were off by less than {errors['median_ratio']:.0%} "
+        f"of the wait, nine of ten by less than {errors['p90_ratio']:.0%}"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.forecast.branch import Branch, Spare, without_collection
-from libs.forecast.errors import Errors
+from libs.forecast.errors import Errors, Track
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, endless, options
 
@@ -29,7 +29,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool = True
     """All ways were tried to their end in the time that there was."""
     errors: Errors = Errors()
-    """Of such expectations so far."""
+    """Of such expectations so far: as far as it is known, of those that rested on the same."""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -48,7 +48,7 @@ def forecast(
     job_id: str,
     *,
     steps: int = STEPS,
-    errors: Errors | None = None,
+    track: Track | None = None,
     is_over: Callable[[float], bool] = endless,
 ) -> Forecast:
     """What would start the job, and when it is expected to start.
@@ -56,7 +56,7 @@ def forecast(
     Args:
         branched: makes a branch of the present.
         steps: of the forward run, before the rest is estimated.
-        errors: of earlier expectations.
+        track: of earlier expectations; this one is said to it.
         is_over: whether this part of the time that there is has passed.
     """
     with without_collection():
@@ -65,13 +65,17 @@ def forecast(
         branch = spare()
         now_s = branch.now_s
         expected = expected_start(branch, job_id, steps, lambda: is_over(FOR_STEPS))
+    track = track or Track()
+    errors = track.errors_by(expected.basis)
+    if expected.at_s is not None:
+        track.said(job_id, now_s, expected.at_s, expected.basis)
     return Forecast(
         job_id=job_id,
         now_s=now_s,
         options=found.options,
         is_complete=found.is_complete,
         expected=expected,
-        errors=errors or Errors(),
+        errors=errors,
     )
 
 

@@ -36,6 +36,8 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """`forward_run`: the cores have started it; `pool`: they were run forward, and the rest was estimated."""
     rests_on: dict[str, int] = {}
     """{what the lengths of jobs rest on: number of jobs}."""
+    basis: str = ""
+    """That on which most of them rest: it says how sure the expectation is. Empty: there are no jobs."""
     arrivals: int = 0
     """Jobs that are expected to arrive before it starts, as many as have arrived lately."""
     steps: int = 0
@@ -79,6 +81,7 @@ def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]
         at_s=at_s if known else None,
         how=how,
         rests_on=lengths.rests_on,
+        basis=lengths.basis,
         arrivals=coming.played,
         steps=taken,
     )

@@ -27,6 +27,8 @@ class Lengths:
         """{job: how long it runs}."""
         self.rests_on = dict(Counter(length.basis for length in self.of.values()))
         """{basis: number of jobs}."""
+        self.basis = max(self.rests_on, key=self.rests_on.__getitem__, default="")
+        """That of most jobs."""
 
     def expect(self, job_id: str, spec: JobSpec) -> None:
         """A job arrives that is not there yet: it runs for as long as its user says, else as others of its tenant."""

@@ -104,7 +104,7 @@ class Present(msgspec.Struct, kw_only=True):
     nodes: dict[str, PresentNode] = {}
     settings: dict[str, float] = {}
     turn_s: float = 0.0
-    """How long a round or a time slice lasts; 0: a job that has GPUs keeps them to its end, under the policy in force."""
+    """How long a round or a time slice lasts; 0: under the policy in force jobs keep their GPUs to their end."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}

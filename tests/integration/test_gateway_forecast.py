@@ -16,13 +16,14 @@ from libs.bus.port import BusUnavailable
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.answer import forecast
 from libs.forecast.arrivals import Arrivals
-from libs.forecast.branch import CORES, Branch, branches
+from libs.forecast.branch import CORES, Branch, branches, started_by
 from libs.inspect.rules import rules_of
 from libs.runtime.snapshots import Snapshots
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario
 from services.gateway.adapters.cores import MOST_QUESTIONS, Cores, NotFollowed
 from services.gateway.adapters.feed import Feed
+from services.gateway.adapters.past_store import PastStore
 from tests.integration.gateway_cell import CONTROL, LONGEST_WAIT_S, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
@@ -207,6 +208,32 @@ async def test_the_start_of_a_suspended_job_is_counted(tmp_path: Path) -> None:
         assert (await foreseen(cell, suspended()[0]))["errors"]["expectations"] == 1
 
 
+async def test_a_gateway_that_starts_again_knows_what_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.adapters.cores.KEEP_S", 0.0)
+    monkeypatch.setattr("services.gateway.adapters.cores.HEARTBEAT_S", 0.05)
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        said = (await foreseen(cell, "job-6"))["expected"]["at_s"]
+        store = PastStore(cell.gateway.settings.database)
+        name = await log_id(bus)
+
+        async def is_kept() -> bool:
+            kept = store.load(name)
+            return kept is not None and "job-6" in kept.track.said
+
+        await eventually(is_kept)
+        store.close()
+    # It starts while no gateway is there.
+    go_on_to(simulation, 226.0)
+    await bus_of(simulation, bus)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        errors = (await foreseen(cell, "job-7"))["errors"]
+    started = next(each.time_s for each in simulation.log.control if started_by(each.event) == ["job-6"])
+    assert errors["expectations"] == 1
+    assert errors["median_ratio"] == pytest.approx(abs(said - started) / (started - 60.0), abs=0.05)
+
+
 async def test_what_is_foreseen_unasked_is_one_job_after_the_other(tmp_path: Path) -> None:
     simulation = stopped_at(60.0)
     bus = await bus_of(simulation)
@@ -223,6 +250,6 @@ async def test_what_is_foreseen_unasked_is_one_job_after_the_other(tmp_path: Pat
             return cores.reached >= simulation.log.end
 
         await eventually(is_read)
-        assert cores._track.errors.expectations == 1 + 2
+        assert cores._past.track.errors.expectations == 1 + 2
         # Nothing waits any more.
         cores._sample(cores._followed)

@@ -307,10 +307,10 @@ class Forecast(Answer):
     options: list[dict[str, Any]]
     """`message, changes`; each alone starts the job, the smallest first. A change has `kind, message, numbers`."""
     expected: dict[str, Any]
-    """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `steps`."""
+    """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `basis`, `arrivals`, `steps`."""
     errors: dict[str, Any]
-    """Of such expectations since this gateway was asked first: `expectations` of which the start has come,
-    `median_ratio` and `p90_ratio` of the wait."""
+    """Of such expectations so far, of those that rested on the same `basis` where there are any: `expectations` of
+    which the start has come, `median_ratio` and `p90_ratio` of the wait."""
 
 
 class Story(Answer):

@@ -143,6 +143,18 @@ def test_errors_are_parts_of_the_wait_that_came():
     assert track.errors.expectations == 2 + MOST_OF_ONE, "a job that is asked about often does not outweigh all others"
 
 
+def test_errors_are_of_expectations_that_rested_on_the_same_as_far_as_there_are_any():
+    track = Track()
+    track.said("a", now_s=0.0, at_s=110.0, basis="stated_work")
+    track.said("b", now_s=0.0, at_s=300.0, basis="residual_life")
+    track.started("a", 100.0)
+    assert track.errors_by("residual_life") == track.errors, "none of these has come"
+    track.started("b", 100.0)
+    assert track.errors_by("stated_work").median_ratio == pytest.approx(0.1)
+    assert track.errors_by("residual_life").median_ratio == pytest.approx(2.0)
+    assert (track.errors_by("residual_life").basis, track.errors.basis) == ("residual_life", "")
+
+
 def test_a_start_counts_once():
     track = Track()
     track.said("a", now_s=100.0, at_s=200.0)
