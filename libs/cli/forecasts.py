@@ -37,13 +37,15 @@ def lines_of_forecast(said: Mapping[str, Any]) -> list[str]:
         within = "" if said["is_complete"] else " in the time that there was"
         shown = [f"  nothing that was tried{within} would start it at the next decision"]
     expected = said["expected"]
-    if expected["in_s"] is None:
-        return [*shown, "  not expected to start as long as nothing changes"]
     return [*shown, f"  {start_of(expected, said['errors'])}"]
 
 
 def start_of(expected: Mapping[str, Any], errors: Mapping[str, Any]) -> str:
     """When a job is expected to start, what that rests on, and how sure it is."""
+    if expected["in_s"] is None:
+        return "not expected to start as long as nothing changes"
+    if expected["in_s"] <= 0:
+        return "expected to start at once"
     basis = expected.get("basis", "")
     rests = f", by {BASES[basis]}" if basis in BASES else ""
     if arrivals := expected.get("arrivals", 0):

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
+from libs.contracts.gateway import OWNER, JobArrived
+from libs.contracts.jobs import JobSpec
 from libs.forecast.branch import Branch, Spare, without_collection
+from libs.forecast.changes import ASKED_BY, NEW_JOB
 from libs.forecast.errors import Errors, Track
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, endless, options
@@ -77,6 +80,31 @@ def forecast(
         expected=expected,
         errors=errors,
     )
+
+
+class NewForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a job that has not been submitted."""
+
+    expected: Expectation
+    errors: Errors
+    """Of such expectations so far, as of a Forecast."""
+
+
+def forecast_of_new(
+    branch: Branch, spec: JobSpec, *, track: Track | None = None, is_over: Callable[[float], bool] = endless
+) -> NewForecast:
+    """When a job would start that were submitted now.
+
+    Args:
+        branch: of the present; it is used up.
+        spec: the job.
+        track: of earlier expectations; this one is not said to it, because its start will not come.
+        is_over: whether this part of the time that there is has passed.
+    """
+    with without_collection():
+        branch.feed(OWNER, JobArrived(job_id=NEW_JOB, spec=spec, submitted_by=spec.user or ASKED_BY))
+        expected = expected_start(branch, NEW_JOB, is_over=lambda: is_over(FOR_STEPS))
+    return NewForecast(expected=expected, errors=(track or Track()).errors_by(expected.basis))
 
 
 def _document(option: Option) -> dict[str, Any]:

@@ -88,6 +88,28 @@ async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
         assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
 
 
+async def test_a_dry_run_says_when_the_job_would_start(tmp_path: Path) -> None:
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    body = {"command": ["true"], "gpus": 2, "tenant": "product"}
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        await foreseen(cell, "job-6")
+
+        async def planned(**params: object) -> dict[str, Any]:
+            answer = await cell.client.post("/v1/jobs", params={"dry_run": True, **params}, json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        assert (await planned())["expected"] is None, "a submission does not wait for that"
+        plan = await planned(expected=True)
+        assert plan["verdict"] == "waits"
+        assert plan["expected"]["in_s"] > 0 and plan["expected"]["basis"]
+        assert plan["errors"]["expectations"] == 0
+        body["gpus"] = 99
+        assert (await planned(expected=True))["expected"] is None, "it would be rejected"
+        assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
+
+
 async def test_a_job_that_does_not_wait_has_no_forecast(tmp_path: Path) -> None:
     simulation = stopped_at(60.0)
     async with running_cell(

@@ -20,7 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import Bus, BusUnavailable
 from libs.contracts.base import Topic
-from libs.forecast.answer import Forecast, forecast
+from libs.contracts.jobs import JobSpec
+from libs.forecast.answer import Forecast, NewForecast, forecast, forecast_of_new
 from libs.forecast.branch import CORES, Branch, without_collection
 from libs.forecast.expected import expected_start
 from libs.forecast.following import Followed
@@ -45,9 +46,12 @@ KEEP_S = 60.0
 MOST_BACK = 20_000
 """Records before the snapshots of the cores that are read for what is known of the past: about a second's work."""
 HEARTBEAT_S = 5.0
+PATIENCE_S = 5.0
+"""How long the states are waited for; the first question has them read."""
 MOST_QUESTIONS = 8
 """That are answered or wait; the next is to be asked again."""
 T = TypeVar("T")
+A = TypeVar("A", Forecast, NewForecast)
 
 
 class NotFollowed(Exception):
@@ -187,13 +191,22 @@ class Cores:
         Raises:
             NotFollowed: they could not be, in that time; many others ask; or forecasts have ended.
         """
+        return await self._answered(partial(self._foresee, job_id), at_least_offset, patience_s)
+
+    async def forecast_of_new(self, spec: JobSpec, at_least_offset: int, patience_s: float) -> tuple[NewForecast, int]:
+        """When a job would start that were submitted now; as `forecast` else."""
+        return await self._answered(partial(self._foresee_new, spec), at_least_offset, patience_s)
+
+    async def _answered(
+        self, foresee: Callable[[Followed, Callable[[float], bool]], A], at_least_offset: int, patience_s: float
+    ) -> tuple[A, int]:
         if self._questions >= MOST_QUESTIONS:
             raise NotFollowed(f"{self._questions} such questions are being answered already")
         self._questions += 1
         try:
             followed = await self._up_to(at_least_offset, patience_s)
             await self._settle(followed)
-            return await self._alone(partial(self._foresee, followed, job_id))
+            return await self._alone(partial(self._timed, foresee, followed))
         finally:
             self._questions -= 1
 
@@ -241,15 +254,16 @@ class Cores:
             followed.handled(extent.positions)
             self._extent = None
 
-    def _foresee(self, followed: Followed, job_id: str) -> tuple[Forecast, int]:
+    def _timed(self, foresee: Callable[[Followed, Callable[[float], bool]], A], followed: Followed) -> tuple[A, int]:
         began_s = time.thread_time()
-        found = forecast(
-            self._branches(followed),
-            job_id,
-            track=self._past.track,
-            is_over=lambda part: time.thread_time() - began_s > part * self._limit_s,
-        )
+        found = foresee(followed, lambda part: time.thread_time() - began_s > part * self._limit_s)
         return found, followed.next_offset - 1
+
+    def _foresee(self, job_id: str, followed: Followed, is_over: Callable[[float], bool]) -> Forecast:
+        return forecast(self._branches(followed), job_id, track=self._past.track, is_over=is_over)
+
+    def _foresee_new(self, spec: JobSpec, followed: Followed, is_over: Callable[[float], bool]) -> NewForecast:
+        return forecast_of_new(self._branches(followed)(), spec, track=self._past.track, is_over=is_over)
 
     def _branches(self, followed: Followed) -> Callable[[], Branch]:
         return followed.branches(self._now(), self._past.arrivals.latest)

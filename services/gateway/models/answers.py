@@ -250,6 +250,10 @@ class DryRun(Answer):
     where: dict[str, int]
     """{node: GPUs} it would probably get."""
     spec: dict[str, Any]
+    expected: dict[str, Any] | None = None
+    """When it would start, as in a Forecast; null: not asked for, not known now, or it would be rejected."""
+    errors: dict[str, Any] | None = None
+    """Of such expectations so far, as in a Forecast; null where `expected` is."""
 
 
 class Check(Answer):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from libs.cli.forecasts import lines_of_forecast
+from libs.cli.forecasts import lines_of_forecast, start_of
 from libs.cli.main import app_for
 from libs.inspect.jsonl import write_jsonl
 from libs.testing.builders import log_of
@@ -68,3 +68,5 @@ def test_words():
     ]
     found["errors"] = errors | {"basis": "residual_life"}
     assert "; of 12 expectations by how long others of the tenant ran so far half" in lines_of_forecast(found)[1]
+    assert start_of({"in_s": 0.0}, {}) == "expected to start at once"
+    assert start_of({"in_s": None}, {}) == "not expected to start as long as nothing changes"
