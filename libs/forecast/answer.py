@@ -15,7 +15,7 @@ from libs.forecast.errors import Errors, Track
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, endless, options
 
-FOR_OPTIONS, FOR_STEPS = 0.7, 0.8
+FOR_OPTIONS, FOR_STEPS = 0.6, 0.8
 """Parts of the time after which no more options are looked for, and the forward run ends: the estimate of what is left
 then has the rest."""
 
