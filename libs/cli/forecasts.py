@@ -13,6 +13,7 @@ from libs.cli.context import NOT_FOUND, fail
 from libs.cli.following import tell
 from libs.cli.output import Form, duration, show_document
 from libs.client.errors import ClientError
+from libs.kernel.words import counted
 
 if TYPE_CHECKING:
     from libs.client import Client
@@ -36,19 +37,30 @@ def lines_of_forecast(said: Mapping[str, Any]) -> list[str]:
         within = "" if said["is_complete"] else " in the time that there was"
         shown = [f"  nothing that was tried{within} would start it at the next decision"]
     expected = said["expected"]
+    return [*shown, f"  {start_of(expected, said['errors'])}"]
+
+
+def start_of(expected: Mapping[str, Any], errors: Mapping[str, Any]) -> str:
+    """When a job is expected to start, what that rests on, and how sure it is."""
     if expected["in_s"] is None:
-        return [*shown, "  not expected to start as long as nothing changes"]
-    most = max(expected["rests_on"], key=lambda basis: expected["rests_on"][basis], default="")
-    rests = f", by {BASES[most]}" if most in BASES else ""
-    return [*shown, f"  expected to start in {duration(expected['in_s'])}{rests}; {_off(said['errors'])}"]
+        return "not expected to start as long as nothing changes"
+    if expected["in_s"] <= 0:
+        return "expected to start at once"
+    basis = expected.get("basis", "")
+    rests = f", by {BASES[basis]}" if basis in BASES else ""
+    if arrivals := expected.get("arrivals", 0):
+        rests += f", with {counted(arrivals, 'job')} that may arrive before"
+    return f"expected to start in {duration(expected['in_s'])}{rests}; {_off(errors)}"
 
 
 def _off(errors: Mapping[str, Any]) -> str:
     if errors["median_ratio"] is None:
         return "how far such expectations are off is not known yet"
+    basis = errors.get("basis", "")
+    by = f" by {BASES[basis]}" if basis in BASES else ""
     return (
-        f"of {errors['expectations']} expectations so far half were off by less than {errors['median_ratio']:.0%} of "
-        f"the wait, nine of ten by less than {errors['p90_ratio']:.0%}"
+        f"of {errors['expectations']} expectations{by} so far half were off by less than {errors['median_ratio']:.0%} "
+        f"of the wait, nine of ten by less than {errors['p90_ratio']:.0%}"
     )
 
 
@@ -66,6 +78,7 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
     import msgspec
 
     from libs.forecast.answer import forecast
+    from libs.forecast.arrivals import Arrivals
     from libs.forecast.branch import CORES, branches
     from libs.inspect.replay import refold
     from libs.inspect.why import why
@@ -79,9 +92,14 @@ def why_on_log(source: str, job_id: str, at: int | None, *, as_json: bool) -> No
             fail(f"{job_id} has not arrived before {before}", NOT_FOUND)
         foreseen = None
         if explanation.waits_for:
+            arrivals = Arrivals()
+            for record in log.control():
+                if record.offset < end:
+                    arrivals.take(record.envelope)
             services = [service for service in roster().SERVICES if service.name in CORES]
             replicas = refold(log.control(), services, until_offset=end, positions=log.header.positions)
-            foreseen = forecast(branches(replicas, explanation.now_s), job_id).document()
+            branched = branches(replicas, explanation.now_s, arrived=arrivals.latest)
+            foreseen = forecast(branched, job_id).document()
     if as_json:
         show_document(msgspec.to_builtins(explanation) | {"forecast": foreseen}, Form.JSON)
         return

@@ -14,6 +14,7 @@ from libs.cli.checking import check
 from libs.cli.context import FAILED, USAGE, Gateway, client, fail
 from libs.cli.env_files import filled_in
 from libs.cli.following import Timeout, deadline, ended, exit_code, has_output, tell, until, write
+from libs.cli.forecasts import start_of
 from libs.cli.job_options import Given, describes_a_job, members
 from libs.cli.launches import launch_of
 from libs.cli.listing import AsJson
@@ -53,7 +54,7 @@ def submit(
         request = build(cell, given, loaded, send=not dry_run)
         if dry_run:
             _tell_launch(request)
-            _tell_verdict(cell.dry_run(request), as_json=as_json)
+            _tell_verdict(cell.dry_run(request, expected=True), as_json=as_json)
             return
         check(cell, request, idempotency_key)
         _tell_launch(request)
@@ -91,7 +92,9 @@ def _submit_dag(
         return
     for job in jobs:
         tell(f"{job.get('name', '')}:")
-        _tell_verdict(cell.dry_run({field: value for field, value in job.items() if field != "after"}), as_json=as_json)
+        alone = {field: value for field, value in job.items() if field != "after"}
+        # When it would start is not asked: that depends on the others of the DAG.
+        _tell_verdict(cell.dry_run(alone), as_json=as_json)
 
 
 def _tell_launch(request: dict[str, Any]) -> None:
@@ -107,6 +110,8 @@ def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
     else:
         where = ", ".join(f"{counted(gpus, 'GPU')} of {node}" for node, gpus in found["where"].items())
         typer.echo(f"{found['verdict']}: {found['message']} ({found['reason']})" + (f"; {where}" if where else ""))
+        if found.get("expected"):
+            typer.echo(start_of(found["expected"], found["errors"]))
     if found["verdict"] == "rejected":
         sys.exit(FAILED)
 

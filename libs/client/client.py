@@ -82,9 +82,15 @@ class Client(Connection):
                 sent = True
             time.sleep(REPEAT_EVERY_S)
 
-    def dry_run(self, job: Json) -> Json:
-        """What would become of a job; nothing is appended."""
-        return self._ask("POST", "/v1/jobs", json=job, params={"dry_run": True})
+    def dry_run(self, job: Json, *, expected: bool = False) -> Json:
+        """What would become of a job; nothing is appended.
+
+        Args:
+            job: as for `submit`.
+            expected: say when it would start, too; that takes as long as many decisions.
+        """
+        asked = {"dry_run": True} | ({"expected": True} if expected else {})
+        return self._ask("POST", "/v1/jobs", json=job, params=asked)
 
     def upload_limits(self) -> dict[str, int]:
         """How large an upload may be: `files`, `unpacked_bytes`, `packed_bytes`."""

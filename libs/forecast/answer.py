@@ -7,13 +7,17 @@ from typing import Any
 
 import msgspec
 
-from libs.forecast.branch import Branch, without_collection
-from libs.forecast.errors import Errors
+from libs.contracts.gateway import OWNER, JobArrived
+from libs.contracts.jobs import JobSpec
+from libs.forecast.branch import Branch, Spare, without_collection
+from libs.forecast.changes import ASKED_BY, NEW_JOB
+from libs.forecast.errors import Errors, Track
 from libs.forecast.expected import STEPS, Expectation, expected_start
 from libs.forecast.search import Option, endless, options
 
-FOR_OPTIONS = 0.7
-"""Part of the time in which options are looked for; the forward run has the rest."""
+FOR_OPTIONS, FOR_STEPS = 0.6, 0.8
+"""Parts of the time after which no more options are looked for, and the forward run ends: the estimate of what is left
+then has the rest."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool = True
     """All ways were tried to their end in the time that there was."""
     errors: Errors = Errors()
-    """Of such expectations so far."""
+    """Of such expectations so far: as far as it is known, of those that rested on the same."""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -47,7 +51,7 @@ def forecast(
     job_id: str,
     *,
     steps: int = STEPS,
-    errors: Errors | None = None,
+    track: Track | None = None,
     is_over: Callable[[float], bool] = endless,
 ) -> Forecast:
     """What would start the job, and when it is expected to start.
@@ -55,23 +59,52 @@ def forecast(
     Args:
         branched: makes a branch of the present.
         steps: of the forward run, before the rest is estimated.
-        errors: of earlier expectations.
+        track: of earlier expectations; this one is said to it.
         is_over: whether this part of the time that there is has passed.
     """
     with without_collection():
-        found = options(branched, job_id, is_over=lambda: is_over(FOR_OPTIONS))
-        is_complete = not is_over(FOR_OPTIONS)
-        branch = branched()
+        spare = Spare(branched)
+        found = options(spare, job_id, is_over=lambda: is_over(FOR_OPTIONS))
+        branch = spare()
         now_s = branch.now_s
-        expected = expected_start(branch, job_id, steps, lambda: is_over(1.0))
+        expected = expected_start(branch, job_id, steps, lambda: is_over(FOR_STEPS))
+    track = track or Track()
+    errors = track.errors_by(expected.basis)
+    if expected.at_s is not None:
+        track.said(job_id, now_s, expected.at_s, expected.basis)
     return Forecast(
         job_id=job_id,
         now_s=now_s,
-        options=found,
-        is_complete=is_complete,
+        options=found.options,
+        is_complete=found.is_complete,
         expected=expected,
-        errors=errors or Errors(),
+        errors=errors,
     )
+
+
+class NewForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a job that has not been submitted."""
+
+    expected: Expectation
+    errors: Errors
+    """Of such expectations so far, as of a Forecast."""
+
+
+def forecast_of_new(
+    branch: Branch, spec: JobSpec, *, track: Track | None = None, is_over: Callable[[float], bool] = endless
+) -> NewForecast:
+    """When a job would start that were submitted now.
+
+    Args:
+        branch: of the present; it is used up.
+        spec: the job.
+        track: of earlier expectations; this one is not said to it, because its start will not come.
+        is_over: whether this part of the time that there is has passed.
+    """
+    with without_collection():
+        branch.feed(OWNER, JobArrived(job_id=NEW_JOB, spec=spec, submitted_by=spec.user or ASKED_BY))
+        expected = expected_start(branch, NEW_JOB, is_over=lambda: is_over(FOR_STEPS))
+    return NewForecast(expected=expected, errors=(track or Track()).errors_by(expected.basis))
 
 
 def _document(option: Option) -> dict[str, Any]:

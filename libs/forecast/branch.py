@@ -10,6 +10,7 @@ from typing import Any
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobPlaced, TimeSliceStarted
+from libs.forecast.arrivals import Arrival
 from libs.inspect.refolding import Handled
 from libs.kernel.ids import request_id
 from libs.kernel.present import Present
@@ -44,6 +45,7 @@ class Branch:
         unhandled: {service: records that it may not have handled yet}, in order: the branch begins with them.
         cores: names of the services that take part.
         states: {service: its packed state}, where that is at hand.
+        arrived: the latest arrivals, in order.
     """
 
     def __init__(
@@ -53,8 +55,11 @@ class Branch:
         unhandled: Mapping[str, Sequence[Handled]] | None = None,
         cores: Iterable[str] = CORES,
         states: Mapping[str, bytes] | None = None,
+        arrived: Sequence[Arrival] = (),
     ) -> None:
         self.now_s = now_s
+        self.arrived = arrived
+        """The latest arrivals before the branch, in order: as far as they are known."""
         self.started: dict[str, float] = {}
         """{job: when it was given GPUs on this branch}."""
         self.on_order: Callable[[Event], None] = _forget
@@ -90,6 +95,8 @@ class Branch:
 
     def close(self) -> None:
         """The copies are free at once, not when cycles are collected next."""
+        for replica in self._dispatcher.replicas.values():
+            replica.discard()
         self._dispatcher.replicas.clear()
         self.on_order = _forget
 
@@ -135,16 +142,41 @@ def started_by(event: Event) -> list[str]:
     return [job.job_id for job in event.resumed] if isinstance(event, TimeSliceStarted) else []
 
 
+class Spare:
+    """Makes branches of one moment; one that was not touched is handed out again, because to make one costs as much as
+    many decisions.
+
+    Args:
+        branched: makes a branch.
+    """
+
+    def __init__(self, branched: Callable[[], Branch]) -> None:
+        self._branched = branched
+        self._kept: Branch | None = None
+
+    def __call__(self) -> Branch:
+        kept, self._kept = self._kept, None
+        return kept or self._branched()
+
+    def take_back(self, branch: Branch) -> None:
+        """It is not needed any more."""
+        if self._kept is None and branch.is_untouched:
+            self._kept = branch
+        else:
+            branch.close()
+
+
 def branches(
     replicas: Mapping[str, Replica[Any]],
     now_s: float,
     unhandled: Mapping[str, Sequence[Handled]] | None = None,
     cores: Iterable[str] = CORES,
+    arrived: Sequence[Arrival] = (),
 ) -> Callable[[], Branch]:
     """Makes as many branches of one moment as are asked for; arguments as for `Branch`."""
     names = tuple(cores)
     states = {name: replicas[name].packed() for name in names}
-    return lambda: Branch(replicas, now_s, unhandled, names, states)
+    return lambda: Branch(replicas, now_s, unhandled, names, states, arrived)
 
 
 def merged(replicas: Mapping[str, Replica[Any]], job_id: str, now_s: float) -> Present:

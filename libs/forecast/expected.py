@@ -1,4 +1,5 @@
-"""When a waiting job is expected to start: the cores run forward, with jobs that run for as long as is expected.
+"""When a waiting job is expected to start: the cores run forward, with jobs that run for as long as is expected, and
+with jobs that arrive as they have lately.
 
 Each step costs what it costs live, and behind thousands of jobs there are thousands of steps. So the run ends after
 some; from there on the jobs that still wait take GPUs out of one pool, in their order.
@@ -10,10 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from libs.contracts.gateway import OWNER
+from libs.forecast.arrivals import Coming
 from libs.forecast.branch import Branch, without_collection
-from libs.forecast.lengths import lengths_of
+from libs.forecast.lengths import Lengths
 from libs.forecast.playing import Nodes
-from libs.forecast.pool import NEVER, from_pool
+from libs.forecast.pool import from_pool
+from libs.forecast.returning import NEVER
 from libs.forecast.search import endless
 
 FORWARD, POOL = "forward_run", "pool"
@@ -32,6 +36,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """`forward_run`: the cores have started it; `pool`: they were run forward, and the rest was estimated."""
     rests_on: dict[str, int] = {}
     """{what the lengths of jobs rest on: number of jobs}."""
+    basis: str = ""
+    """That on which most of them rest: it says how sure the expectation is. Empty: there are no jobs."""
+    arrivals: int = 0
+    """Jobs that are expected to arrive before it starts, as many as have arrived lately."""
     steps: int = 0
 
 
@@ -53,22 +61,36 @@ def expected_start(
 
 def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
-    lengths = lengths_of(now)
-    rests_on: dict[str, int] = {}
-    for length in lengths.values():
-        rests_on[length.basis] = rests_on.get(length.basis, 0) + 1
-    nodes, taken = Nodes(branch, now, lengths), 0
+    lengths = Lengths(now)
+    nodes, coming, taken = Nodes(branch, now, lengths.of), Coming(branch.arrived, begin_s), 0
     ends = False
     while job_id not in branch.started and not ends and taken < steps and not is_over():
-        ends = not _step(branch, nodes)
+        if (arrival := coming.next_before(_next_s(branch, nodes))) is not None:
+            lengths.expect(arrival.event.job_id, arrival.event.spec)
+            branch.advance_to(arrival.time_s)
+            branch.feed(OWNER, arrival.event)
+        else:
+            ends = not _step(branch, nodes)
         taken += not ends
     how, at_s = FORWARD, branch.started.get(job_id, NEVER)
     if at_s == NEVER and not ends:
-        how, at_s = POOL, from_pool(branch.present(""), lengths, begin_s, branch.now_s, job_id)
+        how, at_s = POOL, from_pool(branch.present(""), lengths.of, begin_s, branch.now_s, job_id)
     known = at_s < NEVER
     return Expectation(
-        in_s=at_s - begin_s if known else None, at_s=at_s if known else None, how=how, rests_on=rests_on, steps=taken
+        in_s=at_s - begin_s if known else None,
+        at_s=at_s if known else None,
+        how=how,
+        rests_on=lengths.rests_on,
+        basis=lengths.basis,
+        arrivals=coming.played,
+        steps=taken,
     )
+
+
+def _next_s(branch: Branch, nodes: Nodes) -> float:
+    """When the next thing happens without arrivals; infinite: nothing does."""
+    timer, due_s = branch.next_timer, nodes.next_s
+    return min(NEVER if timer is None else timer[0], NEVER if due_s is None else due_s)
 
 
 def _step(branch: Branch, nodes: Nodes) -> bool:

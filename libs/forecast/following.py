@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from libs.contracts.envelope import Record
+from libs.forecast.arrivals import Arrival
 from libs.forecast.branch import Branch, branches
 from libs.inspect.refolding import Joined
 from libs.kernel.replica import Replica
@@ -42,8 +43,13 @@ class Followed:
             for handled in self._joined[name].complete(min(position, self.next_offset)) if name in self._joined else ():
                 self._replicas[name].refold(handled.input, handled.outputs)
 
-    def branches(self, now_s: float) -> Callable[[], Branch]:
+    def branches(self, now_s: float, arrived: Sequence[Arrival] = ()) -> Callable[[], Branch]:
         """Makes branches of the present, with what has not been handled yet decided there. They are to be made before
-        the next record is taken."""
+        the next record is taken.
+
+        Args:
+            now_s: the present, in seconds since the epoch.
+            arrived: the latest arrivals, in order.
+        """
         held = {name: joined.held() for name, joined in self._joined.items()}
-        return branches(self._replicas, now_s, held, tuple(self._replicas))
+        return branches(self._replicas, now_s, held, tuple(self._replicas), arrived)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -10,7 +10,7 @@ from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
 from libs.forecast.branch import Branch
-from libs.kernel.present import Present, PresentLength
+from libs.kernel.present import Present, PresentLength, Report
 
 Task = tuple[str, int]
 """Job and attempt."""
@@ -53,15 +53,11 @@ class Nodes:
             run = self._runs[key] = Run(self._left_s(job.job_id), nodes, len(nodes), branch.now_s)
             for node_id in job.leaving:
                 self._say(node_id, _stopped(key, node_id))
+            for task in job.gang:
+                if (report := job.unreported.get(task.node_id)) is not None:
+                    self._say(task.node_id, _REPORTS[report](key, task.node_id, task.gpu_indices))
             if job.is_placed:
-                if not job.may_end and not job.leaving:
-                    self._start(key, run)
                 self._plan_end(key, run)
-
-    def _start(self, key: Task, run: Run) -> None:
-        """Some task has not reported its start; of the others a second report changes nothing."""
-        for node_id in run.nodes:
-            self._say(node_id, _started(key, node_id))
 
     def _left_s(self, job_id: str) -> float:
         length = self._lengths.get(job_id)
@@ -107,7 +103,7 @@ class Nodes:
         run, now_s = self._runs.get(key), self._branch.now_s
         if isinstance(order, LaunchTask):
             run = self._runs.setdefault(key, Run(self._left_s(order.job_id), expected=order.node_count, since_s=now_s))
-            self._say(node_id, _started(key, node_id))
+            self._say(node_id, _started(key, node_id, order.gpu_indices))
             self._set(key, run, node_id, runs=True)
         elif run is None:
             return
@@ -116,11 +112,10 @@ class Nodes:
             self._say(node_id, _stopped(key, node_id))
         elif isinstance(order, SuspendTask):
             self._set(key, run, node_id, runs=False)
-            self._say(node_id, JobSuspended(job_id=key[0], attempt=key[1], node_id=node_id, parked=True))
+            self._say(node_id, _suspended(key, node_id, []))
         else:
             self._set(key, run, node_id, runs=True)
-            resumed = JobResumed(job_id=key[0], attempt=key[1], node_id=node_id, gpu_indices=order.gpu_indices)
-            self._say(node_id, resumed)
+            self._say(node_id, _resumed(key, node_id, order.gpu_indices))
 
     def _set(self, key: Task, run: Run, node_id: str, *, runs: bool) -> None:
         now_s = self._branch.now_s
@@ -132,8 +127,24 @@ class Nodes:
             self._plan_end(key, run)
 
 
-def _started(key: Task, node_id: str) -> JobStarted:
+def _started(key: Task, node_id: str, gpus: list[int]) -> JobStarted:
     return JobStarted(job_id=key[0], attempt=key[1], node_id=node_id, pid=1)
+
+
+def _suspended(key: Task, node_id: str, gpus: list[int]) -> JobSuspended:
+    return JobSuspended(job_id=key[0], attempt=key[1], node_id=node_id, parked=True)
+
+
+def _resumed(key: Task, node_id: str, gpus: list[int]) -> JobResumed:
+    return JobResumed(job_id=key[0], attempt=key[1], node_id=node_id, gpu_indices=gpus)
+
+
+_REPORTS: Mapping[Report, Callable[[Task, str, list[int]], Event]] = {
+    "started": _started,
+    "suspended": _suspended,
+    "resumed": _resumed,
+}
+"""What an agent says: of a task on a node, and its GPUs there."""
 
 
 def _stopped(key: Task, node_id: str) -> JobExited:

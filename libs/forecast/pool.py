@@ -6,15 +6,15 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
+from libs.forecast.returning import NEVER, return_of
 from libs.kernel.present import Present, PresentJob, PresentLength
-
-NEVER = float("inf")
 
 
 def from_pool(now: Present, lengths: Mapping[str, PresentLength], begin_s: float, now_s: float, job_id: str) -> float:
     """When the job starts if all GPUs that it may use are one pool, taken in order of the queue.
 
-    A job that does not fit is passed, until it has waited for as long as gangs do before GPUs are kept for them.
+    A job that does not fit is passed, until it has waited for as long as gangs do before GPUs are kept for them. A
+    suspended job goes on where it is (`returning.py`).
 
     Args:
         now: as of `now_s`, the end of the forward run.
@@ -24,8 +24,10 @@ def from_pool(now: Present, lengths: Mapping[str, PresentLength], begin_s: float
         job_id: the job that is asked about.
     """
     job = now.jobs.get(job_id)
-    if job is None:
+    if job is None or job.held:
         return NEVER
+    if job.gang:
+        return return_of(now, lengths, begin_s, now_s, job)
     usable, busy = _usable(now, job), dict[tuple[str, int], float]()
     for other in now.jobs.values():
         if other.is_placed:

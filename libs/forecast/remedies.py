@@ -19,7 +19,7 @@ from libs.forecast.changes import Change, Kind
 from libs.kernel.present import Present, PresentJob, PresentNode
 
 MOST_AHEAD = 64
-"""Behind more jobs than that, the ends of a few others start jobs that come before it."""
+"""Behind more jobs than that, the ends of a few others, and some rounds, start jobs that come before it."""
 TOO_MANY_SERVERS = 64
 """A job that so many more servers would not help is not helped by servers."""
 
@@ -80,10 +80,21 @@ def waits_for_time(now: Present, job_id: str) -> bool:
         return True
     if job is None or job.held or now.limits.get(job_id) or not _is_let_through(now, job_id):
         return False
+    if not job.gang and now.ahead_for_gpus > MOST_AHEAD:
+        return False
     needed = job.spec.gpus.count
-    if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and now.keeps_gpus:
+    if job.cause in (PendingReason.INSUFFICIENT_GPUS, PendingReason.BEHIND) and not now.turn_s:
         return _all_free(now, job) >= needed
     return job.cause not in BY_CHANGES_ALONE
+
+
+def for_it(now: Present, job_id: str) -> Change | None:
+    """A job that is being stopped has left, where this one waits for such jobs."""
+    job = now.jobs.get(job_id)
+    if job is None or job.cause != PendingReason.WAITING_FOR_VICTIMS:
+        return None
+    leaving = next((each for each in now.jobs.values() if each.leaving), None)
+    return changes.ended(leaving) if leaving is not None else None
 
 
 def _all_free(now: Present, job: PresentJob) -> int:
@@ -139,9 +150,8 @@ def _more_guaranteed(now: Present, job: PresentJob) -> Change | None:
 
 def _for_gpus(way: Way, now: Present, job: PresentJob, made: list[Change]) -> Change | None:
     """Of a job that has its share, or is suspended, and waits for GPUs."""
-    leaving = next((each for each in now.jobs.values() if each.leaving), None)
-    if job.cause == PendingReason.WAITING_FOR_VICTIMS and leaving is not None:
-        return changes.ended(leaving)
+    if (left := for_it(now, job.job_id)) is not None:
+        return left
     if way is Way.ACCEPT:
         return _accepted(job, made)
     if job.cause in NEVER_BY_GPUS:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
-from libs.forecast.branch import Branch, without_collection
+from libs.forecast.branch import Branch, Spare, without_collection
 from libs.forecast.changes import Change, Kind, later
-from libs.forecast.remedies import Way, remedy, waits_for_time
+from libs.forecast.remedies import Way, for_it, remedy, waits_for_time
+from libs.kernel.present import Present
 
 MOST_CHANGES = 12
 """A longer list helps nothing that reads it."""
@@ -38,40 +40,42 @@ def endless(part: float = 1.0) -> bool:
     return False
 
 
-def options(
-    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way] = WAYS, is_over: Callable[[], bool] = endless
-) -> list[Option]:
-    """What would start the job, the smallest change first.
+class Found(NamedTuple):
+    """What a search has found."""
+
+    options: list[Option]
+    """The smallest change first."""
+    is_complete: bool
+    """All ways were tried to their end."""
+
+
+def options(spare: Spare, job_id: str, ways: Iterable[Way] = WAYS, is_over: Callable[[], bool] = endless) -> Found:
+    """What would start the job.
 
     Args:
-        branched: makes a branch of the present.
+        spare: makes branches of the present.
         ways: which kinds of changes are looked for, in this order.
         is_over: asked before each change; when it is, what was found so far is all.
     """
     with without_collection():
-        found = _found(branched, job_id, ways, is_over)
-    return sorted(_no_more_than_needed(found), key=lambda option: option.size)
+        found = _found(spare, job_id, ways, is_over)
+    return Found(sorted(_no_more_than_needed(found.options), key=lambda option: option.size), found.is_complete)
 
 
-def _found(
-    branched: Callable[[], Branch], job_id: str, ways: Iterable[Way], is_over: Callable[[], bool]
-) -> list[Option]:
+def _found(spare: Spare, job_id: str, ways: Iterable[Way], is_over: Callable[[], bool]) -> Found:
     """On each way what starts the job."""
     found: list[Option] = []
-    branch = branched()
     for way in ways:
-        if is_over():
-            break
         if way is Way.END and any(_is_by_ends_alone(option) for option in found):
             continue
-        if not branch.is_untouched:
-            branch.close()
-            branch = branched()
+        branch = spare()
         changes = _tried(way, branch, job_id, is_over)
-        if changes is not None:
+        spare.take_back(branch)
+        if changes is None:
+            return Found(found, is_complete=False)
+        if changes:
             found.append(Option(way=way, changes=tuple(changes)))
-    branch.close()
-    return found
+    return Found(found, is_complete=True)
 
 
 def _is_by_ends_alone(option: Option) -> bool:
@@ -92,27 +96,45 @@ def _no_more_than_needed(found: list[Option]) -> list[Option]:
 
 
 def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -> list[Change] | None:
-    """The changes on one way, as far as they start the job; None: they do not."""
+    """The changes on one way that start the job; empty: none do; None: the time is over before that is known."""
     made: list[Change] = []
-    now_s = branch.now_s
-    while len(made) < MOST_CHANGES and not is_over():
-        change = _next(way, branch, job_id, made)
-        if change is None:
+    now_s, waited = branch.now_s, Waited()
+    while len(made) < MOST_CHANGES:
+        if is_over():
             return None
+        now = branch.present(job_id)
+        if way is Way.WAIT:
+            change = waited.next(branch, now, job_id)
+        else:
+            change = remedy(way, now, job_id, list(made), branch.now_s)
+        if change is None:
+            return []
         made.append(change)
         apply(branch, change, is_over)
         if (change.starts or job_id) in branch.started:
             return _joined(made, now_s)
-    return None
+    return []
 
 
-def _next(way: Way, branch: Branch, job_id: str, made: Sequence[Change]) -> Change | None:
-    if way is not Way.WAIT:
-        return remedy(way, branch.present(job_id), job_id, list(made), branch.now_s)
-    if not made and not waits_for_time(branch.present(job_id), job_id):
-        return None
-    due = branch.next_timer
-    return later(due[0], max(0.0, due[0] - branch.now_s)) if due is not None else None
+class Waited:
+    """The way of time alone. A round in which no job starts and the cause stays is the last one that is looked at: one
+    costs as much as all other ways, and the next ones are mostly as it was."""
+
+    def __init__(self) -> None:
+        self._before: tuple[str, int] | None = None
+
+    def next(self, branch: Branch, now: Present, job_id: str) -> Change | None:
+        """What happens next without anything else; None: nothing that may help."""
+        if (left := for_it(now, job_id)) is not None:
+            return left
+        job = now.jobs.get(job_id)
+        seen = job.cause if job is not None else "", len(branch.started)
+        if self._before is None and not waits_for_time(now, job_id):
+            return None
+        if seen == self._before and now.turn_s:
+            return None
+        self._before, due = seen, branch.next_timer
+        return later(due[0], max(0.0, due[0] - branch.now_s)) if due is not None else None
 
 
 def _joined(made: list[Change], now_s: float) -> list[Change]:

@@ -6,6 +6,8 @@ admission what jobs wait for. A service offers it on its door plate (`Service.pr
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from libs.contracts.cluster import TaskPlacement
@@ -13,6 +15,7 @@ from libs.contracts.features import missing
 from libs.contracts.gateway import TenantConfigured
 from libs.contracts.jobs import JobSpec
 
+Report = Literal["started", "suspended", "resumed"]
 Place = tuple[int, int, str]
 """A job's place in the queue, ascending."""
 
@@ -34,6 +37,8 @@ class PresentJob(msgspec.Struct, kw_only=True, gc=False):
     """Nodes with a task that runs; empty while some task has not reported its start, or stands still."""
     leaving: list[str]
     """Nodes with a task that is being stopped."""
+    unreported: dict[str, Report]
+    """{node: what its task has been told and its agent has not reported yet}; of one that is being stopped: nothing."""
     cause: str
     """What it was told last of its wait; empty: nothing yet."""
     behind: str
@@ -105,12 +110,14 @@ class Present(msgspec.Struct, kw_only=True):
     """Jobs that are granted quota before it, as far as they may want the same."""
     nodes: dict[str, PresentNode] = {}
     settings: dict[str, float] = {}
-    keeps_gpus: bool = False
-    """A job that has GPUs keeps them to its end, under the policy in force."""
+    turn_s: float = 0.0
+    """How long a round or a time slice lasts; 0: under the policy in force jobs keep their GPUs to their end."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}
     """Of all jobs, where none is asked about."""
+    usual: dict[str, PresentLength] = {}
+    """{tenant: how long its jobs run}, by those that have ended; where none is asked about."""
     limits: dict[str, list[PresentLimit]] = {}
     """{waiting job: limits that hold it up}, of the job that is asked about."""
     borrowers: list[str] = []

@@ -5,14 +5,15 @@
 Answers are measured at a gateway that follows the log of a cell with so many waiting jobs, over HTTP without a socket:
 CPU time of this process, and the time on the clock, which is longer where the machine has other work (its load).
 Starts are foreseen in a cell that is used at about its capacity, forty times while jobs arrive, for five waiting jobs
-each, and compared with the simulation's. What jobs arrive later is not known to an expectation, nor are lengths of jobs
-where the users do not state their steps.
+each, and compared with the simulation's. What jobs arrive later is not known to an expectation, which has them arrive
+as they have so far; nor are lengths of jobs where the users do not state their steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import random
 import tempfile
@@ -24,6 +25,7 @@ from typing import Any
 from libs.bus import codec
 from libs.contracts.gateway import PolicyChanged
 from libs.contracts.read_models import JobState
+from libs.forecast.arrivals import Arrivals
 from libs.forecast.branch import Branch
 from libs.forecast.errors import Track
 from libs.forecast.expected import expected_start
@@ -61,6 +63,8 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
     simulation, bus = full(policy, jobs), await memory_bus()
     await bus.append([codec.outgoing(envelope) for envelope in simulation.log.control])
     asked = waiting(simulation)
+    # The simulation is no part of a gateway: what collects cycles is not to walk over its objects meanwhile.
+    gc.freeze()
     took_ms, cpu_ms = list[float](), list[float]()
     found, complete = 0, 0
     async with running_cell(folder, bus=bus, now=lambda: simulation.now_s) as cell:
@@ -75,6 +79,7 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
             assert answer.status_code == 200, answer.text
             found += bool(answer.json()["options"])
             complete += answer.json()["is_complete"]
+    gc.unfreeze()
     return {
         "waiting": len(asked),
         "questions": len(took_ms),
@@ -84,7 +89,7 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
         "p90_cpu_ms": round(quantiles(cpu_ms, n=10)[-1], 1),
         "median_ms": round(median(took_ms), 1),
         "load": round(os.getloadavg()[0] / (os.cpu_count() or 1), 1),
-        "within_limit": median(cpu_ms) < LIMIT_MS,
+        "within_limit": quantiles(cpu_ms, n=10)[-1] < LIMIT_MS,
     }
 
 
@@ -107,6 +112,7 @@ def busy(policy: str, arrivals: int, *, stated: bool) -> tuple[Simulation, float
 def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
     """How far expected starts are off, in parts of the wait that came."""
     simulation, until_s = busy(policy, arrivals, stated=stated)
+    arrived, seen = Arrivals(), 0
     luck, track, next_s, took_ms = random.Random(3), Track(), 3600.0, list[float]()
     foreseen, unknown = 0, 0
     while simulation.advance():
@@ -114,10 +120,13 @@ def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
             continue
         next_s = simulation.now_s + until_s / 40
         simulation.dispatcher.settle()
+        for envelope in simulation.log.control[seen:]:
+            arrived.take(envelope)
+        seen = len(simulation.log.control)
         asked = waiting(simulation)
         for job_id in luck.sample(asked, min(5, len(asked))):
             began_s = time.process_time()
-            expected = expected_start(Branch(simulation.replicas, simulation.now_s), job_id)
+            expected = expected_start(Branch(simulation.replicas, simulation.now_s, arrived=arrived.latest), job_id)
             took_ms.append((time.process_time() - began_s) * 1000)
             foreseen += 1
             if expected.at_s is None:

@@ -163,3 +163,5 @@ def test_a_job_in_words(cell: Cell):
     assert "name: told" in sanjaya(cell, "show", "told", "-o", "yaml")[1]
     verdict = sanjaya(cell, "submit", "--gpus", "99", "--dry-run", "--", "true")
     assert verdict[0] == 1 and verdict[1].startswith("rejected: ")
+    code, text, _ = sanjaya(cell, "submit", "--dry-run", "--", "true")
+    assert code == 0 and text.startswith("starts: ") and "\nexpected to start " in text, text

@@ -15,13 +15,15 @@ from libs.bus.naming import log_id
 from libs.bus.port import BusUnavailable
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.answer import forecast
-from libs.forecast.branch import CORES, Branch
+from libs.forecast.arrivals import Arrivals
+from libs.forecast.branch import CORES, Branch, branches, started_by
 from libs.inspect.rules import rules_of
 from libs.runtime.snapshots import Snapshots
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario
 from services.gateway.adapters.cores import MOST_QUESTIONS, Cores, NotFollowed
 from services.gateway.adapters.feed import Feed
+from services.gateway.adapters.past_store import PastStore
 from tests.integration.gateway_cell import CONTROL, LONGEST_WAIT_S, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
@@ -44,8 +46,10 @@ async def foreseen(cell: Cell, job_id: str) -> dict[str, Any]:
 
 def expected(simulation: Simulation, job_id: str) -> dict[str, Any]:
     """What the services' own cores say."""
-    branched = forecast(lambda: Branch(simulation.replicas, simulation.now_s), job_id)
-    return branched.document()
+    arrivals = Arrivals()
+    for envelope in simulation.log.control:
+        arrivals.take(envelope)
+    return forecast(branches(simulation.replicas, simulation.now_s, arrived=arrivals.latest), job_id).document()
 
 
 async def bus_of(simulation: Simulation, bus: MemoryBus | None = None) -> MemoryBus:
@@ -81,6 +85,28 @@ async def test_it_is_what_the_cores_of_the_services_say(tmp_path: Path) -> None:
         again = await foreseen(cell, "job-7")
         assert {**again, "errors": {}} == {**expected(simulation, "job-7"), "errors": {}}
         assert again["errors"]["expectations"] == 1, "job-6 has started"
+        assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
+
+
+async def test_a_dry_run_says_when_the_job_would_start(tmp_path: Path) -> None:
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    body = {"command": ["true"], "gpus": 2, "tenant": "product"}
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        await foreseen(cell, "job-6")
+
+        async def planned(**params: object) -> dict[str, Any]:
+            answer = await cell.client.post("/v1/jobs", params={"dry_run": True, **params}, json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        assert (await planned())["expected"] is None, "a submission does not wait for that"
+        plan = await planned(expected=True)
+        assert plan["verdict"] == "waits"
+        assert plan["expected"]["in_s"] > 0 and plan["expected"]["basis"]
+        assert plan["errors"]["expectations"] == 0
+        body["gpus"] = 99
+        assert (await planned(expected=True))["expected"] is None, "it would be rejected"
         assert len(simulation.log.control) == await bus.end_offset(CONTROL), "nothing is appended"
 
 
@@ -204,6 +230,32 @@ async def test_the_start_of_a_suspended_job_is_counted(tmp_path: Path) -> None:
         assert (await foreseen(cell, suspended()[0]))["errors"]["expectations"] == 1
 
 
+async def test_a_gateway_that_starts_again_knows_what_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.adapters.cores.KEEP_S", 0.0)
+    monkeypatch.setattr("services.gateway.adapters.cores.HEARTBEAT_S", 0.05)
+    simulation = stopped_at(60.0)
+    bus = await bus_of(simulation)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        said = (await foreseen(cell, "job-6"))["expected"]["at_s"]
+        store = PastStore(cell.gateway.settings.database)
+        name = await log_id(bus)
+
+        async def is_kept() -> bool:
+            kept = store.load(name)
+            return kept is not None and "job-6" in kept.track.said
+
+        await eventually(is_kept)
+        store.close()
+    # It starts while no gateway is there.
+    go_on_to(simulation, 226.0)
+    await bus_of(simulation, bus)
+    async with running_cell(tmp_path, bus=bus, now=lambda: simulation.now_s, foresee_s=600.0) as cell:
+        errors = (await foreseen(cell, "job-7"))["errors"]
+    started = next(each.time_s for each in simulation.log.control if started_by(each.event) == ["job-6"])
+    assert errors["expectations"] == 1
+    assert errors["median_ratio"] == pytest.approx(abs(said - started) / (started - 60.0), abs=0.05)
+
+
 async def test_what_is_foreseen_unasked_is_one_job_after_the_other(tmp_path: Path) -> None:
     simulation = stopped_at(60.0)
     bus = await bus_of(simulation)
@@ -220,6 +272,6 @@ async def test_what_is_foreseen_unasked_is_one_job_after_the_other(tmp_path: Pat
             return cores.reached >= simulation.log.end
 
         await eventually(is_read)
-        assert cores._track.errors.expectations == 1 + 2
+        assert cores._past.track.errors.expectations == 1 + 2
         # Nothing waits any more.
         cores._sample(cores._followed)

@@ -11,7 +11,7 @@ from libs.contracts.agent import JobExited
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobPlaced, TimeSliceStarted
 from libs.contracts.read_models import JobState
-from libs.forecast.branch import Branch
+from libs.forecast.branch import Branch, Spare
 from libs.forecast.changes import Change, Kind
 from libs.forecast.search import Option, options
 from libs.kernel.ids import request_id
@@ -115,7 +115,7 @@ def test_the_job_starts_after_what_is_said():
         assume(cell.waiting())
         job_id = data.draw(st.sampled_from(cell.waiting()))
         situations.append(job_id)
-        found = options(cell.branch, job_id)
+        found = options(Spare(cell.branch), job_id).options
         if not found:
             unanswered.append(f"nothing is said of {job_id} at {cell.simulation.now_s} s: {cell.scenario}")
             return

@@ -2,7 +2,7 @@
 
 Nothing is followed until the first question: a gateway that is never asked pays nothing. From then on the states are
 kept up to date record by record, and once a minute the start of one waiting job is foreseen, so that it is known how
-far such expectations are off.
+far such expectations are off. That, and which jobs have arrived lately, is kept next to the read models.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import Bus, BusUnavailable
 from libs.contracts.base import Topic
-from libs.contracts.catalogue import TERMINAL
-from libs.forecast.answer import Forecast, forecast
-from libs.forecast.branch import CORES, Branch, started_by, without_collection
-from libs.forecast.errors import Track
+from libs.contracts.jobs import JobSpec
+from libs.forecast.answer import Forecast, NewForecast, forecast, forecast_of_new
+from libs.forecast.branch import CORES, Branch, without_collection
 from libs.forecast.expected import expected_start
 from libs.forecast.following import Followed
+from libs.forecast.past import Kept, Past
 from libs.inspect.extent import Extent, survey
 from libs.inspect.rules import rules_of
 from libs.kernel.replica import Replica, pass_over
@@ -34,15 +35,23 @@ from libs.runtime.recovery import from_snapshot
 from libs.runtime.roster import roster
 from libs.runtime.snapshots import Snapshots
 from services.gateway.adapters.feed import Entry, Feed
+from services.gateway.adapters.past_store import PastStore
 
 log = logging.getLogger(__name__)
 
 SAMPLE_S = 60.0
 """How often a start is foreseen unasked."""
+KEEP_S = 60.0
+"""How often what is known of the past is kept for the next gateway."""
+MOST_BACK = 20_000
+"""Records before the snapshots of the cores that are read for what is known of the past: about a second's work."""
 HEARTBEAT_S = 5.0
+PATIENCE_S = 5.0
+"""How long the states are waited for; the first question has them read."""
 MOST_QUESTIONS = 8
 """That are answered or wait; the next is to be asked again."""
 T = TypeVar("T")
+A = TypeVar("A", Forecast, NewForecast)
 
 
 class NotFollowed(Exception):
@@ -70,8 +79,8 @@ class Cores:
         self._asked, self._moved = asyncio.Event(), asyncio.Condition()
         self._lock = asyncio.Lock()
         self._followed: Followed | None = None
-        self._track = Track()
-        self._sampled_s, self._samples = 0.0, 0
+        self._past, self._log_id = Past(), ""
+        self._sampled_s, self._kept_s, self._samples = 0.0, 0.0, 0
         self._extent: Extent | None = None
         """How far the services were; None: that is taken into account."""
         self._questions = 0
@@ -97,7 +106,8 @@ class Cores:
     async def _follow(self) -> None:
         await self._feed.started.wait()
         if self._followed is None:
-            self._followed, self._sampled_s = Followed(await self._restored()), self._now()
+            self._followed = await self._begun()
+            self._sampled_s = self._kept_s = self._now()
         followed = self._followed
         await self._tell()
         async for batch in self._feed.follow(followed.next_offset, HEARTBEAT_S):
@@ -108,11 +118,45 @@ class Cores:
                 self._sampled_s = self._now()
                 await self._settle(followed)
                 await self._alone(partial(self._sample, followed))
+            if self._now() - self._kept_s >= KEEP_S:
+                self._kept_s = self._now()
+                await self._alone(self._keep)
 
     async def _tell(self) -> None:
         """Questions wait for more to be taken, or for the end of all answers."""
         async with self._moved:
             self._moved.notify_all()
+
+    async def _begun(self) -> Followed:
+        """The states, and what is known of the past, which is followed from where it was left."""
+        replicas, self._log_id = await self._restored(), await log_id(self._bus)
+        kept = await asyncio.to_thread(self._kept)
+        followed = Followed(replicas)
+        back = max(0, followed.next_offset - MOST_BACK)
+        self._past = Past.since(kept, back)
+        followed.next_offset = min(followed.next_offset, max(back, self._past.next_offset))
+        return followed
+
+    def _kept(self) -> Kept | None:
+        """What the gateway before this one knew of the past of this log; None: nothing is known of that."""
+        store = PastStore(self._database)
+        try:
+            return store.load(self._log_id)
+        except (SQLAlchemyError, msgspec.DecodeError) as error:
+            log.warning("what forecasts know of the past cannot be read: it is begun anew", extra=fields(error=error))
+            return None
+        finally:
+            store.close()
+
+    def _keep(self) -> None:
+        """For the next gateway. Where the database is away, the next minute keeps as much and more."""
+        store = PastStore(self._database)
+        try:
+            store.save(self._log_id, self._past.kept)
+        except SQLAlchemyError as error:
+            log.warning("what forecasts know of the past cannot be kept now", extra=fields(error=error))
+        finally:
+            store.close()
 
     async def _restored(self) -> dict[str, Replica[Any]]:
         """Each core as of its newest snapshot, or empty: then the whole log is folded."""
@@ -147,13 +191,22 @@ class Cores:
         Raises:
             NotFollowed: they could not be, in that time; many others ask; or forecasts have ended.
         """
+        return await self._answered(partial(self._foresee, job_id), at_least_offset, patience_s)
+
+    async def forecast_of_new(self, spec: JobSpec, at_least_offset: int, patience_s: float) -> tuple[NewForecast, int]:
+        """When a job would start that were submitted now; as `forecast` else."""
+        return await self._answered(partial(self._foresee_new, spec), at_least_offset, patience_s)
+
+    async def _answered(
+        self, foresee: Callable[[Followed, Callable[[float], bool]], A], at_least_offset: int, patience_s: float
+    ) -> tuple[A, int]:
         if self._questions >= MOST_QUESTIONS:
             raise NotFollowed(f"{self._questions} such questions are being answered already")
         self._questions += 1
         try:
             followed = await self._up_to(at_least_offset, patience_s)
             await self._settle(followed)
-            return await self._alone(partial(self._foresee, followed, job_id))
+            return await self._alone(partial(self._timed, foresee, followed))
         finally:
             self._questions -= 1
 
@@ -183,11 +236,7 @@ class Cores:
     def _take(self, followed: Followed, batch: list[Entry]) -> None:
         for entry in batch:
             followed.take(entry.record)
-            event = entry.record.envelope.event
-            for job_id in started_by(event):
-                self._track.started(job_id, entry.record.envelope.time_s)
-            if type(event) in TERMINAL:
-                self._track.ended(event.subject)
+            self._past.take(entry.record)
         self._note_handled(followed)
 
     async def _settle(self, followed: Followed) -> None:
@@ -205,22 +254,24 @@ class Cores:
             followed.handled(extent.positions)
             self._extent = None
 
-    def _foresee(self, followed: Followed, job_id: str) -> tuple[Forecast, int]:
+    def _timed(self, foresee: Callable[[Followed, Callable[[float], bool]], A], followed: Followed) -> tuple[A, int]:
         began_s = time.thread_time()
-        found = forecast(
-            followed.branches(self._now()),
-            job_id,
-            errors=self._track.errors,
-            is_over=lambda part: time.thread_time() - began_s > part * self._limit_s,
-        )
-        if found.expected.at_s is not None:
-            self._track.said(job_id, found.now_s, found.expected.at_s)
+        found = foresee(followed, lambda part: time.thread_time() - began_s > part * self._limit_s)
         return found, followed.next_offset - 1
+
+    def _foresee(self, job_id: str, followed: Followed, is_over: Callable[[float], bool]) -> Forecast:
+        return forecast(self._branches(followed), job_id, track=self._past.track, is_over=is_over)
+
+    def _foresee_new(self, spec: JobSpec, followed: Followed, is_over: Callable[[float], bool]) -> NewForecast:
+        return forecast_of_new(self._branches(followed)(), spec, track=self._past.track, is_over=is_over)
+
+    def _branches(self, followed: Followed) -> Callable[[], Branch]:
+        return followed.branches(self._now(), self._past.arrivals.latest)
 
     def _sample(self, followed: Followed) -> None:
         """Foresee the start of one waiting job after the other."""
         with without_collection():
-            branch = followed.branches(self._now())()
+            branch = self._branches(followed)()
             waiting = [job.job_id for job in branch.present("").jobs.values() if job.queued and not job.held]
             if waiting:
                 self._sample_of(branch, waiting[self._samples % len(waiting)])
@@ -231,4 +282,4 @@ class Cores:
         now_s, began_s = branch.now_s, time.thread_time()
         expected = expected_start(branch, job_id, is_over=lambda: time.thread_time() - began_s > self._limit_s)
         if expected.at_s is not None:
-            self._track.said(job_id, now_s, expected.at_s)
+            self._past.track.said(job_id, now_s, expected.at_s, expected.basis)

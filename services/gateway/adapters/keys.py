@@ -88,7 +88,7 @@ class Keys:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
+        self._engine = engine_of(url)
         self._writer = uuid.uuid4().hex
         self._sees_models = False
 
@@ -299,7 +299,8 @@ def _words(error: SQLAlchemyError) -> str:
     return str(getattr(error, "orig", None) or error)
 
 
-def _engine(url: str) -> sa.Engine:
+def engine_of(url: str) -> sa.Engine:
+    """For what the gateway itself keeps next to the read models."""
     is_sqlite = make_url(url).get_backend_name() == "sqlite"
     engine = sa.create_engine(
         url,

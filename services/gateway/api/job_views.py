@@ -12,7 +12,7 @@ from libs.contracts.read_models import WAITING_STATES, EventRow, JobRow, Profile
 from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
-from services.gateway.adapters.cores import NotFollowed
+from services.gateway.adapters.cores import PATIENCE_S, NotFollowed
 from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, look, responses
 from services.gateway.api.finding import find_job
 from services.gateway.core import views
@@ -22,8 +22,6 @@ from services.gateway.models.answers import Check, Forecast, JobMetrics, Point, 
 from services.gateway.problems import Problem
 from services.gateway.strict import StrictRoute
 
-PATIENCE_S = 5.0
-"""How long the states of the cores are waited for; the first question has them read."""
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["jobs"], route_class=StrictRoute)
 
 

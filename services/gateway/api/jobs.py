@@ -12,8 +12,10 @@ from libs.contracts.gateway import ArrayArrived, JobArrived
 from libs.contracts.groups import ARRAY_PREFIX
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import WAITING_STATES, AttemptRow, JobRow, JobState
+from libs.forecast.answer import NewForecast
 from libs.kernel.ids import short_id
 from services.gateway.adapters import cluster_queries, failure_queries, group_queries, job_queries
+from services.gateway.adapters.cores import PATIENCE_S, NotFollowed
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.job_queries import JobFilter
 from services.gateway.api.common import (
@@ -44,7 +46,8 @@ from services.gateway.api.common import (
 from services.gateway.api.dependencies import resolved
 from services.gateway.api.finding import find_group, find_job
 from services.gateway.core import group_views, views
-from services.gateway.core.fit import Forecast, forecast
+from services.gateway.core.fit import Forecast as Fit
+from services.gateway.core.fit import forecast as fit
 from services.gateway.core.idempotency import request_digest
 from services.gateway.core.whereabouts import folders_on, holder_of
 from services.gateway.door import Gateway
@@ -69,6 +72,7 @@ async def submit(
     body: SubmitRequest,
     key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="Say what would become of it; append nothing.")] = False,
+    expected: Annotated[bool, Query(description="With `dry_run`: say when it would start, too.")] = False,
 ) -> Response:
     """Accept a job, or an array of jobs. From the answer on it is never lost; what becomes of it is decided by the
     services.
@@ -79,7 +83,7 @@ async def submit(
     spec = body.spec(caller.name)
     require_tenant(caller, spec.tenant)
     if dry_run:
-        return await _dry_run(gateway, spec)
+        return await _dry_run(gateway, spec, expected=expected)
     key = scoped(key, caller)
     digest = request_digest(body.canonical())
     event = _arrival(key, body, spec, caller.name, digest)
@@ -123,14 +127,16 @@ def _arrival(key: str, body: SubmitRequest, spec: JobSpec, submitted_by: str, di
     )
 
 
-async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
-    def query(connection: sa.Connection) -> Forecast:
+async def _dry_run(gateway: Gateway, spec: JobSpec, *, expected: bool) -> Response:
+    def query(connection: sa.Connection) -> Fit:
         tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
         nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
         ahead = job_queries.count_waiting(connection, spec.priority)
-        return forecast(spec, nodes, gpus, tenants.get(spec.tenant), ahead, job_queries.asking(connection))
+        return fit(spec, nodes, gpus, tenants.get(spec.tenant), ahead, job_queries.asking(connection))
 
     found, offset = await look(gateway, query)
+    is_asked = expected and found.verdict in ("starts", "waits")
+    start = await _start(gateway, spec, offset) if is_asked else None
     plan = DryRun(
         verdict=found.verdict,
         reason=found.reason,
@@ -138,8 +144,19 @@ async def _dry_run(gateway: Gateway, spec: JobSpec) -> Response:
         numbers=found.numbers,
         where=found.where,
         spec=msgspec.to_builtins(spec),
+        expected=None if start is None else msgspec.to_builtins(start.expected),
+        errors=None if start is None else msgspec.to_builtins(start.errors),
     )
     return answer(plan, offset=offset)
+
+
+async def _start(gateway: Gateway, spec: JobSpec, offset: int) -> NewForecast | None:
+    """When the job would start; None: that is not known now."""
+    try:
+        found, _ = await gateway.cores.forecast_of_new(spec, offset + 1, PATIENCE_S)
+    except NotFollowed:
+        return None
+    return found
 
 
 @router.get("", operation_id="listJobs", dependencies=[Fresh], responses=responses("JobList", 404, 409))

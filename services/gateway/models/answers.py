@@ -250,6 +250,10 @@ class DryRun(Answer):
     where: dict[str, int]
     """{node: GPUs} it would probably get."""
     spec: dict[str, Any]
+    expected: dict[str, Any] | None = None
+    """When it would start, as in a Forecast; null: not asked for, not known now, or it would be rejected."""
+    errors: dict[str, Any] | None = None
+    """Of such expectations so far, as in a Forecast; null where `expected` is."""
 
 
 class Check(Answer):
@@ -307,10 +311,10 @@ class Forecast(Answer):
     options: list[dict[str, Any]]
     """`message, changes`; each alone starts the job, the smallest first. A change has `kind, message, numbers`."""
     expected: dict[str, Any]
-    """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `steps`."""
+    """`in_s, at_s` (null: not as long as nothing changes), `how`, `rests_on`, `basis`, `arrivals`, `steps`."""
     errors: dict[str, Any]
-    """Of such expectations since this gateway was asked first: `expectations` of which the start has come,
-    `median_ratio` and `p90_ratio` of the wait."""
+    """Of such expectations so far, of those that rested on the same `basis` where there are any: `expectations` of
+    which the start has come, `median_ratio` and `p90_ratio` of the wait."""
 
 
 class Story(Answer):

@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import msgspec
 
-from libs.kernel.present import Present, PresentJob, PresentNode
+from libs.kernel.present import Present, PresentJob, PresentNode, Report
 from libs.policies.policy import Kind
 from libs.policies.table import POLICIES
 from services.placement.core.cell import Cell
@@ -31,8 +31,16 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         else 0,
         nodes={node.node_id: _node(node) for node in cell.nodes.values()},
         settings=msgspec.to_builtins(cell.settings),
-        keeps_gpus=POLICIES[cell.policy].kind == Kind.ORDER,
+        turn_s=_turn_s(cell),
     )
+
+
+def _turn_s(cell: Cell) -> float:
+    """How long GPUs are given for."""
+    kind = POLICIES[cell.policy].kind
+    if kind is Kind.ORDER:
+        return 0.0
+    return cell.settings.round_s if kind is Kind.SHARES else cell.settings.slice_s
 
 
 def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
@@ -49,6 +57,9 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         is_placed=job.stays,
         may_end=live if runs and not job.tasks.still else [],
         leaving=live if ends else [],
+        unreported={}
+        if ends or job.move is not None
+        else {node: of for node in live if (of := _unreported(job, node))},
         cause=job.wait_code.partition(":")[0],
         behind=behind_in(job.wait_code),
         held=job.held,
@@ -57,6 +68,15 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         since_s=job.since_s if job.gang else job.queued_since_s,
         pool=job.pool,
     )
+
+
+def _unreported(job: Job, node_id: str) -> Report | None:
+    """What the agent of a node of the gang has not reported yet."""
+    if node_id not in job.tasks.started:
+        return "started"
+    if job.suspended:
+        return None if node_id in job.tasks.still else "suspended"
+    return "resumed" if job.stays and not job.held and node_id in job.tasks.still else None
 
 
 def _stated_s(cell: Cell, job: Job, now_s: float) -> float | None:

@@ -9,7 +9,7 @@ from libs.contracts.gateway import ANY_TYPE, TenantConfigured
 from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
-from services.quota.core.estimating import NEVER, RESIDUAL_LIFE, TIME_LIMIT, Expected, rest_of
+from services.quota.core.estimating import RESIDUAL_LIFE, TIME_LIMIT, rest_of
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
@@ -21,6 +21,7 @@ def present(state: State, job_id: str, now_s: float) -> Present:
     return Present(
         tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
         lengths={} if job_id else {each: _length(state, of, now_s) for each, of in state.claims.items()},
+        usual={} if job_id else {name: of for name, tenant in state.tenants.items() if (of := _usual(tenant))},
         limits={job_id: list(_limits(state, job_id, claim))} if claim is not None and waits else {},
         ahead_for_quota=_ahead(state, job_id, claim) if claim is not None and waits else 0,
         borrowers=_borrowers(state) if state.has_guarantees else [],
@@ -46,16 +47,22 @@ def _configured(name: str, tenant: Tenant) -> TenantConfigured:
 def _length(state: State, claim: Claim, now_s: float) -> PresentLength:
     """Of an attempt with GPUs the rest, as the estimate of guests has it; of one that waits all of it."""
     tenant = state.tenants[claim.tenant] if claim.tenant in state.tenants else Tenant()
-    found = rest_of(claim, tenant, now_s) if claim.run is not None else _whole(claim, tenant)
+    if claim.run is None:
+        return _whole(claim, tenant)
+    found = rest_of(claim, tenant, now_s)
     return PresentLength(in_s=found.in_s, basis=found.basis)
 
 
-def _whole(claim: Claim, tenant: Tenant) -> Expected:
+def _whole(claim: Claim, tenant: Tenant) -> PresentLength:
     if claim.time_limit_s is not None:
-        return Expected(claim.time_limit_s, TIME_LIMIT)
-    if tenant.ran_s:
-        return Expected(sum(tenant.ran_s) / len(tenant.ran_s), RESIDUAL_LIFE)
-    return NEVER
+        return PresentLength(in_s=claim.time_limit_s, basis=TIME_LIMIT)
+    return _usual(tenant) or PresentLength(in_s=float("inf"), basis="")
+
+
+def _usual(tenant: Tenant) -> PresentLength | None:
+    if not tenant.ran_s:
+        return None
+    return PresentLength(in_s=sum(tenant.ran_s) / len(tenant.ran_s), basis=RESIDUAL_LIFE)
 
 
 def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from libs.cli.forecasts import lines_of_forecast
+from libs.cli.forecasts import lines_of_forecast, start_of
 from libs.cli.main import app_for
 from libs.inspect.jsonl import write_jsonl
 from libs.testing.builders import log_of
@@ -53,10 +54,19 @@ def test_what_cannot_be_answered(log: Path):
 
 def test_words():
     errors = {"expectations": 12, "median_ratio": 0.08, "p90_ratio": 0.314}
-    expected = {"in_s": 5400.0, "rests_on": {"time_limit": 3, "remaining_work": 9}}
-    found = {"is_complete": False, "options": [], "expected": expected, "errors": errors}
+    expected = {
+        "in_s": 5400.0,
+        "rests_on": {"time_limit": 3, "remaining_work": 9},
+        "basis": "remaining_work",
+        "arrivals": 2,
+    }
+    found: dict[str, Any] = {"is_complete": False, "options": [], "expected": expected, "errors": errors}
     assert lines_of_forecast(found) == [
         "  nothing that was tried in the time that there was would start it at the next decision",
-        "  expected to start in 1h, by measured rates; of 12 expectations so far half were off by less than 8% of the "
-        "wait, nine of ten by less than 31%",
+        "  expected to start in 1h, by measured rates, with 2 jobs that may arrive before; of 12 expectations so far "
+        "half were off by less than 8% of the wait, nine of ten by less than 31%",
     ]
+    found["errors"] = errors | {"basis": "residual_life"}
+    assert "; of 12 expectations by how long others of the tenant ran so far half" in lines_of_forecast(found)[1]
+    assert start_of({"in_s": 0.0}, {}) == "expected to start at once"
+    assert start_of({"in_s": None}, {}) == "not expected to start as long as nothing changes"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.cluster import TaskPlacement
+from libs.forecast.answer import forecast_of_new
 from libs.forecast.branch import Branch
 from libs.forecast.errors import MOST_OF_ONE, Errors, Track
 from libs.forecast.expected import FORWARD, POOL, Expectation, expected_start
 from libs.forecast.pool import from_pool
-from libs.kernel.present import Present, PresentJob, PresentLength, PresentNode
+from libs.kernel.present import Present, PresentLength
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, Spec
 from services.roster import SERVICES
-from tests.unit.forecast.crowded_cell import stopped_at
+from tests.unit.forecast.crowded_cell import four_gpus, present_job, stopped_at
 
 
 def stated(scenario: Scenario, job_id: str, gpus: int, runs_s: float, *, at: float = 0.0) -> None:
@@ -44,6 +44,17 @@ def test_it_is_when_the_jobs_before_it_have_ended():
     assert simulation.outcomes["job-3"].first_start_s == pytest.approx(expected.at_s, abs=0.01)
 
 
+def test_a_new_job_comes_behind_those_that_are_there():
+    simulation, spec = line(), Spec("new").gpus(4).build()
+    before = simulation.replicas["placement"].state_bytes
+    found = forecast_of_new(Branch(simulation.replicas, simulation.now_s), spec)
+    assert found.expected.at_s == pytest.approx(sum(range(100, 106)), abs=0.01)
+    assert (found.expected.basis, found.errors) == ("stated_work", Errors())
+    assert simulation.replicas["placement"].state_bytes == before
+    idle = stopped_at(20.0, Scenario().servers(4, v100=4))
+    assert forecast_of_new(Branch(idle.replicas, idle.now_s), spec).expected.in_s == 0.0
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3, 5])
 def test_what_is_left_behind_the_last_step_is_estimated_from_one_pool(steps: int):
     expected = asked(line(), "job-5", steps)
@@ -62,44 +73,11 @@ def test_gpus_of_other_types_are_not_in_the_pool_and_neither_are_the_jobs_on_the
     assert asked(simulation, "waits").at_s == pytest.approx(1000.0, abs=0.01)
 
 
-def present_job(job_id: str, placed: bool, since_s: float = 0.0) -> PresentJob:
-    """A job on all four GPUs of the server, or one that waits for so many."""
-    return PresentJob(
-        job_id=job_id,
-        spec=Spec(job_id).gpus(4).build(),
-        order=(0, 0, job_id),
-        priority=0,
-        attempt=1,
-        gang=[TaskPlacement(node_id="n1", gpu_indices=[0, 1, 2, 3], first_rank=0)] if placed else [],
-        is_placed=placed,
-        may_end=["n1"] if placed else [],
-        leaving=[],
-        cause="",
-        behind="",
-        held=False,
-        queued=not placed,
-        stated_s=None,
-        since_s=since_s,
-    )
-
-
 def pooled(lengths: dict[str, float], *, since_s: float = 0.0, begin_s: float = 0.0, now_s: float = 0.0) -> float:
     """When `waits` starts, with jobs of these lengths on all four GPUs."""
     jobs = {job_id: present_job(job_id, True, since_s) for job_id in lengths} | {"waits": present_job("waits", False)}
-    server = PresentNode(
-        node_id="n1",
-        rack="",
-        gpu_types=["v100"] * 4,
-        gpu_memory_bytes=0,
-        cpus=0,
-        memory_bytes=0,
-        features=[],
-        present=True,
-        draining=False,
-        free={},
-    )
     known = {job_id: PresentLength(in_s=in_s, basis="") for job_id, in_s in lengths.items()}
-    return from_pool(Present(jobs=jobs, nodes={"n1": server}), known, begin_s, now_s, "waits")
+    return from_pool(Present(jobs=jobs, nodes={"n1": four_gpus()}), known, begin_s, now_s, "waits")
 
 
 def test_gpus_that_jobs_share_are_in_the_pool_when_the_last_of_them_has_ended():
@@ -175,6 +153,18 @@ def test_errors_are_parts_of_the_wait_that_came():
         track.said("b", now_s=now_s, at_s=100.0)
     track.started("b", 100.0)
     assert track.errors.expectations == 2 + MOST_OF_ONE, "a job that is asked about often does not outweigh all others"
+
+
+def test_errors_are_of_expectations_that_rested_on_the_same_as_far_as_there_are_any():
+    track = Track()
+    track.said("a", now_s=0.0, at_s=110.0, basis="stated_work")
+    track.said("b", now_s=0.0, at_s=300.0, basis="residual_life")
+    track.started("a", 100.0)
+    assert track.errors_by("residual_life") == track.errors, "none of these has come"
+    track.started("b", 100.0)
+    assert track.errors_by("stated_work").median_ratio == pytest.approx(0.1)
+    assert track.errors_by("residual_life").median_ratio == pytest.approx(2.0)
+    assert (track.errors_by("residual_life").basis, track.errors.basis) == ("residual_life", "")
 
 
 def test_a_start_counts_once():

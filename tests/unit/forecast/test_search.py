@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.gateway import JobArrived, SettingChanged
 from libs.contracts.groups import Condition, Dependency
-from libs.forecast.branch import Branch
+from libs.forecast.branch import Branch, Spare
 from libs.forecast.changes import Kind, later
 from libs.forecast.search import Option, apply, options
 from libs.sim.options import FaultKind
@@ -16,7 +16,7 @@ from tests.unit.forecast.crowded_cell import stopped_at
 
 def found_for(scenario: Scenario, job_id: str, at: float = 20.0) -> list[Option]:
     simulation = stopped_at(at, scenario)
-    return options(lambda: Branch(simulation.replicas, simulation.now_s), job_id)
+    return options(Spare(lambda: Branch(simulation.replicas, simulation.now_s)), job_id).options
 
 
 def said(found: list[Option]) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_gang_with_too_few_servers_is_submitted_anew_without_that_limit():
 def test_the_cell_itself_is_not_changed():
     simulation = stopped_at(60.0)
     before = {name: replica.state_bytes for name, replica in simulation.replicas.items()}
-    options(lambda: Branch(simulation.replicas, simulation.now_s), "job-6")
+    options(Spare(lambda: Branch(simulation.replicas, simulation.now_s)), "job-6")
     assert {name: replica.state_bytes for name, replica in simulation.replicas.items()} == before
 
 
@@ -131,7 +131,7 @@ def test_a_back_off_ends_by_itself():
     while life.books.wait.present != "Backoff" and simulation.advance():
         pass
     simulation.dispatcher.settle()
-    found = options(lambda: Branch(simulation.replicas, simulation.now_s), "waits")
+    found = options(Spare(lambda: Branch(simulation.replicas, simulation.now_s)), "waits").options
     assert kinds(found)[0] == [Kind.TIME]
 
 
