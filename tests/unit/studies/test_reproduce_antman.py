@@ -149,7 +149,7 @@ def test_two_jobs_on_one_gpu_and_the_report():
     results = [Result(spec, execute(spec)) for spec in some.runs()]
     measured = some.measure(results)
     rows = {row.claim_id: row for row in some.judge(measured)}
-    ways = [f"table2-{way}" for way in ("preempt", "fifo", "pack", "umem", "owner", "guest")]
+    ways = [f"table2-{way}" for way in ("preempt", "fifo", "pack", "owner", "guest")]
     for claim_id in (*ways, "fig12-owner", "fig12-guest"):
         assert rows[claim_id].verdict is Verdict.HOLDS, rows[claim_id]
     assert rows["fig10-trading"].verdict is Verdict.HOLDS
