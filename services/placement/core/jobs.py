@@ -244,9 +244,13 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def needs(self) -> list[str]:
         """Features that every node must have where it is placed."""
-        if not self.avoided and not self.pool:
+        return self.needs_in(self.pool)
+
+    def needs_in(self, pool: str) -> list[str]:
+        """The same, were it placed on this side of the pools."""
+        if not self.avoided and not pool:
             return self.spec.needs
-        return [*self.spec.needs, *([self.pool] if self.pool else []), *map(other_than, self.avoided)]
+        return [*self.spec.needs, *([pool] if pool else []), *map(other_than, self.avoided)]
 
     @property
     def widths(self) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from libs.contracts import features
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.features import lacking
 from services.placement.core.jobs import Job
 from services.placement.core.promises import when_empty
 
@@ -25,10 +26,8 @@ def side_for(cell: Cell, job: Job) -> str:
         return ""
     if job.trial is None:
         return features.OUTSIDE_POOLS
-    before, job.pool = job.pool, _TRIALS
-    takes = takes_empty(cell, job)
-    job.pool = before
-    return _TRIALS if takes else ""
+    of_pool = cell.servers(lacking(cell.nodes.values(), job.needs_in(_TRIALS)))
+    return _TRIALS if gangs.can_hold(job.spec.gpus, when_empty(job, of_pool)) else ""
 
 
 def settle(cell: Cell, job: Job) -> None:
