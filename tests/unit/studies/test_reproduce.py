@@ -154,6 +154,12 @@ def test_a_long_study_makes_the_runs_of_claims_with_a_turn_first_claim_by_claim(
     assert others == sorted(others)
 
 
+def test_as_large_a_part_of_a_table_is_measured_beside_each_other_as_in_the_paper():
+    found = next(each for each in gavel.study(SMALL).claims if each.claim_id == "fig14-estimated")
+    assert {point.spec.references for point in found.points["tested"]} == {5}, "of 8, as 16 of 26"
+    assert {point.spec.references for point in found.points["base"]} == {None}
+
+
 def test_what_is_accepted_in_words():
     assert said(Accepted(least=1.5, reason=""), times) == "at least 1.50×"
     assert said(Accepted(most=0.02, reason=""), percent) == "at most 2.0 %"
