@@ -133,6 +133,9 @@ def reproduce(
     processes: Processes = None,
     again: Again = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Run nothing: judge the runs that are there, also while others are made.")
+    ] = False,
 ) -> None:
     """Check papers' claims by simulation; one report says which hold here, and why others do not."""
     from libs.studies.report.page import write_report
@@ -153,6 +156,8 @@ def reproduce(
             fail(f"{option}: the study of {paper} has inputs of its own; that of {takes} takes it", USAGE)
     if full and reduced:
         fail("--full and --reduced: expected one of them", USAGE)
+    if judge and again:
+        fail("--judge and --again: expected one of them", USAGE)
     if known is not None and paper == ALL_PAPERS:
         fail(f"--known: a file has the values of one paper; name it instead of {ALL_PAPERS}", USAGE)
     names = list(PAPERS) if paper == ALL_PAPERS else [paper]
@@ -167,7 +172,7 @@ def reproduce(
     if dry_run:
         _list(runs, out)
         return
-    outcome, results = _run(runs, out, processes, again)
+    outcome, results = _there(runs, out) if judge else _run(runs, out, processes, again)
     parts = []
     for study, size in chosen:
         needed = {spec.cell_id for spec in study.runs()}
@@ -250,6 +255,14 @@ def _run(runs: Sequence[RunSpec], folder: Path, processes: int | None, again: bo
         outcome = run_cells(runs, folder, execute, processes=processes, again=again, told=told)
     write_overview(runs, folder, outcome)
     return outcome, read_results(runs, folder)
+
+
+def _there(runs: Sequence[RunSpec], folder: Path) -> tuple[Outcome, list[Result]]:
+    from libs.studies.experiments.cells import Outcome, read_results
+
+    results = read_results(runs, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return Outcome(len(runs), reused=len(results)), results
 
 
 @contextmanager

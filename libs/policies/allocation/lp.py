@@ -184,6 +184,12 @@ class LinearProgram:
         """Change a coefficient."""
         self._highs.changeCoeff(row, column, value)
 
+    def change_column(self, column: int, first: int, values: Floats) -> None:
+        """Change a variable's coefficients in the constraints from `first` on."""
+        change = self._highs.changeCoeff
+        for row, value in enumerate(values.tolist(), start=first):
+            change(row, column, value)
+
     def add_row(self, columns: Ints, values: Floats, lower: float, upper: float) -> None:
         """One more constraint."""
         self._highs.addRow(lower, upper, len(columns), columns.astype(np.int32), values)

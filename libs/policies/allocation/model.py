@@ -143,6 +143,13 @@ class Model:
         """(C,) total throughput of each class."""
         return _sums(self._owner, self._rate * values[self._column], len(self.classes.count))
 
+    @property
+    def fastest(self) -> Floats:
+        """(C,) at most so many steps per second does a member make, alone or beside another."""
+        found = np.zeros(len(self.classes.count))
+        np.maximum.at(found, self._owner, self._rate)
+        return found
+
     def within_limits(self, values: Floats) -> Floats:
         """The values without what rounding in the solver has added: none is negative, and together they break no limit.
 

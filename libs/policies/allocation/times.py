@@ -11,7 +11,7 @@ from libs.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from libs.policies.allocation.model import INFINITY, Model, better_for_jobs
 
 Floats = NDArray[np.float64]
-CLOSE = 1e-10
+CLOSE = 1e-9
 MOST_STEPS = 60
 
 
@@ -44,44 +44,69 @@ def min_makespan(classes: Classes) -> Found:
 
 
 def finish_time_fairness(classes: Classes) -> Found:
-    """The smallest maximum of rho (Themis' measure), to ten digits.
+    """The smallest maximum of rho (Themis' measure), to nine digits.
 
     rho <= r means thr >= steps / (r * D - elapsed), with D the job's end on its 1/n of the cluster. For a given r an
-    LP finds the largest s with thr >= s * need(r) for all; the largest rho of its answer is the next r. While s > 1
-    that is smaller than r, and it falls faster and faster (Dinkelbach's scheme for generalised fractional programmes).
+    LP finds the largest s with thr >= s * need(r) for all; the r is looked for at which s is 1. Each answer bounds it
+    from both sides: the largest rho of its throughputs can be had, and an r is too small when the needs cost more than
+    can be paid at the answer's dual prices y, sum of y * need(r). The lower bound is tried next.
     """
     steps = _steps(classes)
     chosen = np.flatnonzero(classes.runs & (steps > 0))
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, _second(model), 0.0, 0)
+    steps = steps[chosen]
     elapsed = np.array([job.elapsed_s for job in classes.firsts])[chosen]
     ideal = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
-    ideal = ideal + steps[chosen] / isolated_rates(classes)[chosen]
+    alone = steps / isolated_rates(classes)[chosen]
+    ideal = ideal + alone
     factor = model.first_extra
     first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], np.ones(len(chosen)))
     program = model.program()
     cost = np.zeros(model.columns)
     cost[factor] = 1.0
-    rho = float(((elapsed + steps[chosen] / isolated_rates(classes)[chosen]) / ideal).max())
-    rho = max(rho, float((elapsed / ideal).max()) * (1 + 1e-9) + 1e-12)
-    values = np.zeros(model.columns)
+    least = float(((elapsed + steps / model.fastest[chosen]) / ideal).max())
+    rho = best = max(least, float(((elapsed + alone) / ideal).max()))
     for _ in range(MOST_STEPS):
-        need = steps[chosen] / (rho * ideal - elapsed)
-        for index, value in enumerate(need):
-            program.change(first + index, factor, -float(value))
+        need = steps / (rho * ideal - elapsed)
+        program.change_column(factor, first, -need)
         values = program.maximise(cost)
         thr = model.throughputs(values)[chosen] / classes.count[chosen]
-        reached = float(((elapsed + steps[chosen] / np.maximum(thr, 1e-300)) / ideal).max())
-        if reached >= rho * (1 - CLOSE):
-            rho = min(rho, reached)
+        best = min(best, float(((elapsed + steps / np.maximum(thr, 1e-300)) / ideal).max()))
+        prices = np.abs(program.row_duals[first : first + len(chosen)])
+        least = max(least, _affordable(prices, steps, ideal, elapsed, rho, float(values[factor])))
+        if best - least <= CLOSE * best:
             break
-        rho = reached
+        rho = least
     program.bound_column(factor, 0.0, 0.0)
-    need = steps[chosen] / (rho * ideal - elapsed)
-    for index, value in enumerate(need):
-        program.bound_row(first + index, kept(float(value)), INFINITY)
-    return Found(model, better_for_jobs(model, program, values), rho, program.iterations)
+    need = steps / (best * ideal - elapsed)
+    for index, value in enumerate(need.tolist()):
+        program.bound_row(first + index, kept(value), INFINITY)
+    return Found(model, better_for_jobs(model, program, values), best, program.iterations)
+
+
+def _affordable(prices: Floats, steps: Floats, ideal: Floats, elapsed: Floats, rho: float, budget: float) -> float:
+    """The r at which the needs cost `budget` times what they cost at rho; 0 where that cannot be told.
+
+    Newton's method for the inverse of the cost, which is concave in r, and a straight line where one job has a price.
+    """
+    priced = prices > 0
+    worth, ideal, elapsed = (prices * steps)[priced], ideal[priced], elapsed[priced]
+    if not len(worth) or not budget > 0:
+        return 0.0
+    end = float((elapsed / ideal).max())
+    aim = 1.0 / (float((worth / (rho * ideal - elapsed)).sum()) * budget)
+    for _ in range(MOST_STEPS):
+        gap = rho * ideal - elapsed
+        inverse = 1.0 / float((worth / gap).sum())
+        rise = inverse * inverse * float((worth * ideal / (gap * gap)).sum())
+        moved = rho + (aim - inverse) / rise
+        moved = moved if moved > end else (rho + end) / 2
+        if abs(moved - rho) <= CLOSE / 100 * rho:
+            break
+        rho = moved
+    return rho
 
 
 def isolated_rates(classes: Classes) -> Floats:

@@ -7,6 +7,7 @@ fails, or loses its process, costs the others nothing: it is named in the outcom
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import multiprocessing
 import os
@@ -24,6 +25,9 @@ CELLS = "cells"
 """Folder of the results in the folder of an experiment."""
 SUMMARY = "summary.csv"
 RUNS = "runs.json"
+
+YOUNG_OBJECTS = 50_000
+"""The collector of cycles looks after so many new objects: a run leaves few cycles, and looking costs it a twelfth."""
 
 Told = Callable[["Outcome"], None]
 
@@ -145,6 +149,7 @@ class _Worker:
 
 
 def _play(spec: RunSpec, file: Path, execute: Execute, answers: Connection) -> None:
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         document = execute(spec)
         partial = file.with_suffix(f".{os.getpid()}.partial")

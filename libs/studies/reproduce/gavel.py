@@ -33,6 +33,9 @@ PAPER_WINDOW = (4000, 5000)
 PAPER_JOBS = 6000
 """Enough that jobs go on arriving until the last of the window has ended."""
 ESTIMATOR_GPUS_OF_EACH_TYPE = 4
+PAPER_CONFIGS = 26
+"""Configurations on one GPU in the authors' table. Numbers of references (16) are of these; of smaller tables as many
+fewer."""
 PHYSICAL_CLUSTER = "v100=8,p100=16,k80=24"
 PHYSICAL_JOBS = 96
 """Of the authors' continuous trace; `STATIC_JOBS` of their static one."""
@@ -118,7 +121,11 @@ class GavelPlan:
 
     def _run(self, arm: Arm, at: float) -> RunSpec:
         chosen = {"throughputs": self.size.throughputs, "cluster": self.size.cluster, **self._jobs(arm.workload, at)}
-        return RunSpec(policy=arm.policy, **{**chosen, **arm.options})
+        options = arm.options
+        if (references := options.get("references")) is not None:
+            known = len({config for config, _ in self.rates.isolated if config[2] == 1})
+            options = {**options, "references": max(1, round(references * known / PAPER_CONFIGS))}
+        return RunSpec(policy=arm.policy, **{**chosen, **options})
 
     def _jobs(self, name: str, at: float) -> dict[str, Any]:
         """The fields of a run that say what arrives, on which cluster, and which jobs count."""

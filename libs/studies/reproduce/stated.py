@@ -78,6 +78,9 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of comparisons that need one."""
     seeds: int | None = None
     """At the default size, at most so many."""
+    turn: int | None = None
+    """Runs of claims with a turn come before all others, the lowest first and with all of their seeds: an interrupted
+    study then has whole rows."""
     base: Arm | None = None
     tested: Arm | None = None
     instead: Arm | None = None

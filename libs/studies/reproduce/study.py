@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,8 @@ from libs.studies.reproduce.stated import Accepted, Arm, Picture, Stated, Table
 
 JUDGED = ("base", "tested")
 """Roles of the runs that a verdict needs."""
+ROLES = (*JUDGED, "instead")
+"""Roles of the runs that have values of their own."""
 Measured = Mapping[str, Arms]
 """{claim id: {role: values}}: all that is kept of the runs of a study."""
 
@@ -101,13 +103,13 @@ class Claim:
                     found.setdefault(role, []).append(Value(point.at, point.spec.seed, value))
         return found
 
-    def lacking(self, arms: Arms) -> list[Point]:
+    def lacking(self, arms: Arms, roles: Container[str] = ROLES) -> list[Point]:
         """The runs that have no value yet; with the runs of the isolated policy that these are divided by."""
         made = {role: {(value.at, value.seed) for value in values} for role, values in arms.items()}
         found = [
             point
             for role, points in self.points.items()
-            if role != "isolated"
+            if role in roles
             for point in points
             if (point.at, point.spec.seed) not in made.get(role, ())
         ]
@@ -220,14 +222,18 @@ class Study:
     chapters: Sequence[Chapter]
 
     def runs(self, known: Measured | None = None) -> tuple[RunSpec, ...]:
-        """Every run that is needed, once each: the first seed of all claims first, as a long study may be interrupted.
+        """Every run that is needed, once each, in an order for a long study that may be interrupted.
+
+        What the verdicts of claims with a turn need comes first, claim by claim; then the first seed of all others.
 
         Args:
             known: what was measured before; runs that all have their values in it are not needed.
         """
-        lacking = (point for claim in self.claims for point in claim.lacking((known or {}).get(claim.claim_id, {})))
-        needed = {point.spec.cell_id: point.spec for point in lacking}
-        return tuple(sorted(needed.values(), key=lambda spec: spec.seed))
+        before = known or {}
+        early = sorted((claim for claim in self.claims if claim.stated.turn is not None), key=_turn)
+        first = (_by_seed(claim.lacking(before.get(claim.claim_id, {}), JUDGED)) for claim in early)
+        others = _by_seed(point for claim in self.claims for point in claim.lacking(before.get(claim.claim_id, {})))
+        return tuple({point.spec.cell_id: point.spec for part in (*first, others) for point in part}.values())
 
     def only(self, prefixes: Sequence[str]) -> Study:
         """The claims with ids that begin so, and what can be drawn of them."""
@@ -253,6 +259,14 @@ class Study:
         """The runs of these claims, once each."""
         chosen = [claim for claim in self.claims if claim.claim_id in ids]
         return list({point.spec.cell_id: point.spec for claim in chosen for point in _points(claim)}.values())
+
+
+def _turn(claim: Claim) -> int:
+    return claim.stated.turn or 0
+
+
+def _by_seed(points: Iterable[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: point.spec.seed)
 
 
 def _together(earlier: Arms, later: Arms) -> Arms:

@@ -236,7 +236,8 @@ class Ledger:
 
     def has(self, jobs: Sequence[Job], gang: Sequence[TaskPlacement]) -> bool:
         """Whether there is enough for these jobs to share this place."""
-        return all(min(self._left_of(node_id).minus(amount)) >= 0 for node_id, amount in self._for(jobs, gang).items())
+        needed = self._for(jobs, gang)
+        return not needed or all(min(self._left_of(node_id).minus(each)) >= 0 for node_id, each in needed.items())
 
     def take(self, jobs: Sequence[Job], gang: Sequence[TaskPlacement]) -> None:
         """The jobs share this place."""
@@ -245,8 +246,11 @@ class Ledger:
 
     def _for(self, jobs: Sequence[Job], gang: Sequence[TaskPlacement]) -> dict[str, Amount]:
         """{server: what the jobs need of it}; empty where none asks for anything."""
-        asking, found = [job for job in jobs if job.spec.is_host_bound], dict[str, Amount]()
-        for node_id in dict.fromkeys(task.node_id for task in gang) if asking else ():
+        found: dict[str, Amount] = {}
+        asking = [job for job in jobs if job.spec.is_host_bound]
+        if not asking:
+            return found
+        for node_id in dict.fromkeys(task.node_id for task in gang):
             gpus = sum(len(task.gpu_indices) for task in gang if task.node_id == node_id)
             more = [
                 (_gpus_on(job, node_id, gang) - _gpus_on(job, node_id)) * (job.spec.memory_bytes or 0) for job in asking

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -191,6 +193,31 @@ def test_pairs_by_kinds_are_pairs_of_jobs(policy: str, aware: bool):
     assert any(len(share.jobs) == 2 for share in found.allocation)
     reference = Reference(asked)
     assert (reference.limits @ plain.values(reference, found) <= reference.bounds + 1e-9).all()
+
+
+@pytest.mark.parametrize(("gpus", "late_h", "seed"), [(8, 0.0, 0), (4, 30.0, 3)])
+def test_the_fairest_finish_where_the_needs_of_most_jobs_hardly_grow(gpus: int, late_h: float, seed: int):
+    """One job may be nearly done and late already: near its optimum the others have much more than they need."""
+    luck = Random(seed)
+    drawn = [(luck.uniform(1, 100), luck.uniform(1, 50)) for _ in range(30)]
+    hours = [(left, elapsed, elapsed * luck.uniform(0.9, 1.2)) for left, elapsed in drawn]
+    if late_h:
+        hours[0] = (1.0, late_h, late_h * 0.95)
+    jobs = [
+        Job(
+            id=f"j{number}",
+            throughputs={"v100": fast, "p100": fast * luck.uniform(0.2, 0.9), "k80": fast * luck.uniform(0.05, 0.3)},
+            steps_remaining=3600 * fast * left,
+            elapsed_s=3600 * elapsed,
+            isolated_elapsed_s=3600 * isolated,
+        )
+        for number, (left, elapsed, isolated) in enumerate(hours)
+        for fast in [luck.uniform(1, 50)]
+    ]
+    cluster = {gpu_type: GpuPool(gpus=gpus) for gpu_type in ("v100", "p100", "k80")}
+    asked = Problem(policy="finish_time_fairness", cluster=cluster, jobs=jobs)
+    expected = plain.finish_time_fairness(Reference(asked))
+    assert solve(asked).objective == pytest.approx(expected, rel=3e-7)
 
 
 ANY = st.one_of(*(problems(policy) for policy in ("max_min_fairness", "finish_time_fairness", "max_throughput_slo")))

@@ -89,6 +89,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path):
         (["reproduce", "antman", "--throughputs", "t.json"], "that of gavel takes it"),
         (["reproduce", "all", "--reduced"], "the study of all has inputs of its own; that of antman takes it"),
         (["reproduce", "antman", "--reduced", "--full"], "--full and --reduced: expected one of them"),
+        (["reproduce", "gavel", "--judge", "--again"], "--judge and --again: expected one of them"),
         (["reproduce", "all", "--known", "m.json"], "--known: a file has the values of one paper"),
         (["reproduce", "gavel", "--known", "none.json"], "expected a measured/1 document"),
         (["reproduce", "gavel", "--only", "fig99"], "no claim begins with fig99; there are fig1-resnet50"),
@@ -104,6 +105,20 @@ def test_what_a_reproduction_would_run(tmp_path: Path):
     done = sanjaya(tmp_path, "reproduce", "gavel", "--only", "fig11", "--dry-run")
     assert done.returncode == 0
     assert done.stdout.splitlines()[1].startswith("hierarchical-s0-")
+
+
+def test_an_unfinished_study_is_judged_without_running_anything(tmp_path: Path):
+    def verdict(*options: str) -> tuple[str, str]:
+        done = sanjaya(tmp_path, "reproduce", "gandiva", "--only", "turns-cost", *options)
+        assert done.returncode == 0, done.stderr
+        (row,) = done.stdout.splitlines()[1:]
+        return row.split("\t")[-1], done.stderr.splitlines()[-1]
+
+    assert verdict("--judge") == ("not measured", "0 run, 0 were there, 0 failed; in reproduced")
+    assert verdict("-j", "1")[0] == "holds"
+    cells = sorted((tmp_path / "reproduced" / "cells").iterdir())
+    cells[0].unlink()
+    assert verdict("--judge") == ("incomplete", f"0 run, {len(cells) - 1} were there, 0 failed; in reproduced")
 
 
 def test_claims_of_all_papers_make_one_report(tmp_path: Path):

@@ -21,7 +21,7 @@ from libs.studies.reproduce.computed import COMPUTED
 from libs.studies.reproduce.keeping import KEPT, read_measured, write_measured
 from libs.studies.reproduce.reporting import Part, report_of
 from libs.studies.reproduce.stated import Accepted, Arm, Stated, table_of
-from libs.studies.reproduce.study import Claim, Study, percent, said, sources, times
+from libs.studies.reproduce.study import JUDGED, Claim, Study, percent, said, sources, times
 
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
 SEEDED = gavel.Size(gpus_of_each_type=2, seeds=(0, 1, 2), full=True, shrink=20.0)
@@ -135,6 +135,29 @@ def test_a_study_goes_on_from_what_was_measured_before():
     assert some.measure([], everything) == everything
     again = some.measure([], {**everything, "fig10-rho": {"base": [first]}})
     assert again["fig10-rho"] == {"base": [first]}, "a value that is known stays, and none is made up"
+
+
+def test_a_long_study_makes_the_runs_of_claims_with_a_turn_first_claim_by_claim():
+    whole = gavel.study(SEEDED)
+    order = {spec.cell_id: place for place, spec in enumerate(whole.runs())}
+    early = sorted((each for each in whole.claims if each.stated.turn is not None), key=lambda each: each.stated.turn)
+    assert [each.claim_id for each in early[:3]] == ["fig8-jct", "makespan-fifo", "makespan-fifo-artifact"]
+    seen, last = set(), -1
+    for each in early:
+        runs = [point.spec for role in JUDGED for point in each.points.get(role, ())]
+        fresh = sorted({order[spec.cell_id] for spec in runs} - seen)
+        assert fresh == list(range(last + 1, last + 1 + len(fresh))), each.claim_id
+        assert all(spec.seed in SEEDED.seeds for spec in runs)
+        seen, last = seen | set(fresh), last + len(fresh)
+    others = [spec.seed for spec in whole.runs()[last + 1 :]]
+    assert others
+    assert others == sorted(others)
+
+
+def test_as_large_a_part_of_a_table_is_measured_beside_each_other_as_in_the_paper():
+    found = next(each for each in gavel.study(SMALL).claims if each.claim_id == "fig14-estimated")
+    assert {point.spec.references for point in found.points["tested"]} == {5}, "of 8, as 16 of 26"
+    assert {point.spec.references for point in found.points["base"]} == {None}
 
 
 def test_what_is_accepted_in_words():

@@ -121,7 +121,7 @@ class Board:
         """Whether the gang's servers, which suit one of the row's jobs, have the features that the others need of them,
         and enough CPUs and memory for all of them."""
         needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
-        if not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
+        if needs and not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
             return False
         return self.ledger.has([self._cell.jobs[job_id] for job_id in assignment.jobs], gang)
 

@@ -46,7 +46,9 @@ def _told_why(cell: Cell, rounds: Rounds) -> Plan:
         job = cell.jobs[job_id]
         if job.phase is Phase.QUEUED and not job.held:
             victims = _holders(cell, lease)
-            news.append((job, why_it_waits_for(lease, victims) if victims else why_it_waits(rounds, job)))
+            # What is no news is not put into words.
+            if job.wait_code != (PendingReason.WAITING_FOR_VICTIMS if victims else PendingReason.FAIR_SHARE):
+                news.append((job, why_it_waits_for(lease, victims) if victims else why_it_waits(rounds, job)))
     for by_cause in cell.told.values():
         sample = cell.jobs[next(iter(next(iter(by_cause.values()))))]
         no_server = why_no_server(cell, sample)
@@ -73,17 +75,22 @@ def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
 
 
 def _is_free(cell: Cell, lease: Lease) -> bool:
-    nodes = ((cell.nodes[task.node_id], task.gpu_indices) for task in lease.gang)
-    if not all(node.usable and node.are_healthy(indices) for node, indices in nodes):
+    if _holders(cell, lease):
         return False
-    return not _holders(cell, lease)
+    nodes = ((cell.nodes[task.node_id], task.gpu_indices) for task in lease.gang)
+    return all(node.usable and node.are_healthy(indices) for node, indices in nodes)
 
 
 def _holders(cell: Cell, lease: Lease) -> list[str]:
     """The jobs that have to leave before the lease begins."""
-    nodes = ((cell.nodes[task.node_id], task.gpu_indices) for task in lease.gang)
-    gpus = (node.gpus[index] for node, indices in nodes for index in indices if index < len(node.gpus))
-    return list(dict.fromkeys(holder for gpu in gpus for holder in gpu.holders if holder not in lease.packed_with))
+    found: list[str] = []
+    for task in lease.gang:
+        gpus = cell.nodes[task.node_id].gpus
+        for index in task.gpu_indices:
+            holders = gpus[index].holders if index < len(gpus) else ()
+            if holders:
+                found += [holder for holder in holders if holder not in lease.packed_with and holder not in found]
+    return found
 
 
 def _idle_given_away(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
@@ -163,11 +170,14 @@ def _best(job: Job, known: Mapping[str, float], idle: Idle) -> gangs.Fit | None:
 
 def _idle(cell: Cell, rounds: Rounds) -> Idle:
     """What idles on usable servers, without GPUs that a lease waits for."""
+    servers = cell.servers()
+    free_ones = {gpu_type: servers.with_free(gpu_type) for gpu_type in servers.types()}
+    if not any(free_ones.values()):
+        return {}
     planned = {(t.node_id, i) for lease in rounds.plan.values() for t in lease.gang for i in t.gpu_indices}
     found: Idle = {}
-    servers = cell.servers()
-    for gpu_type in servers.types():
-        for node, free in servers.with_free(gpu_type):
+    for gpu_type, of_type in free_ones.items():
+        for node, free in of_type:
             indices = [i for i in free if (node.node_id, i) not in planned]
             if indices:
                 found.setdefault(gpu_type, []).append((node, indices))
