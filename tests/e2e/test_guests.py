@@ -30,13 +30,6 @@ from pathlib import Path
 while not Path(sys.argv[1]).exists():
     time.sleep(0.05)
 """
-COMPUTES = """
-import sys
-from pathlib import Path
-
-while not Path(sys.argv[1]).exists():
-    sum(range(1_000_000))
-"""
 TRAINS = """
 import sys
 import libs.testing.quick_torch
@@ -130,16 +123,21 @@ def test_guests_use_what_is_kept_for_a_gang_until_it_is_complete(bus: str, tmp_p
     with Cell(plan), Client(plan.gateway_url) as client:
         cell = GuestsCell(client, tmp_path)
         client.set_policy("antman")
-        first = cell.submit("first", script=COMPUTES)  # so its GPU is never the least busy one
-        cell.waits_for("RUNNING", first)
+        owners = {cell.submit(name): name for name in ("a", "b", "c", "d")}
+        cell.waits_for("RUNNING", *owners)
+        # Of GPUs that are equally busy guests go to the first: so the last one is not kept for the gang.
+        [first] = [gpu["job_id"] for gpu in client.gpus() if gpu["index"] == 3]
+        others = [job for job in owners if job != first]
+        cell.end(*(owners[job] for job in others))
+        cell.waits_for("SUCCEEDED", *others)
         gang = cell.submit("gang", 4)
         cell.until(lambda: any(client.events(type="gang.reserved.v1")))
         guests = [cell.submit(f"guest-{number}", of_class="opportunistic", script=TRAINS) for number in range(3)]
         cell.waits_for("RUNNING", *guests)
         cell.until(lambda: all(client.job(guest)["minibatches"] > 0 for guest in guests))
         assert client.job(gang)["state"] == "QUEUED"
-        cell.end("first")
-        cell.waits_for("RUNNING", gang, *guests)  # its first GPU has no guest that would have to make room
+        cell.end(owners[first])
+        cell.waits_for("RUNNING", gang, *guests)  # its last GPU has no guest that would have to make room
         cell.end("gang", *(f"guest-{number}" for number in range(3)))
         cell.until(lambda: all(client.job(job)["state"] in FINAL for job in (first, gang, *guests)))
         assert {client.job(job)["state"] for job in (first, gang, *guests)} == {"SUCCEEDED"}
