@@ -23,7 +23,7 @@ NODES = (
     Column("GPUS", lambda n: f"{n['gpus'] - n['free']}/{n['gpus']} {','.join(n['gpu_types'])}"),
     Column("JOBS", lambda n: ", ".join(n["jobs"])),
     Column("RACK", lambda n: n["rack"]),
-    Column("POOL", lambda n: n["pool"]),
+    Column("POOL", lambda n: n.get("pool", "")),
     Column("CPUS", lambda n: f"{n['cpus_promised']}/{n['cpus']}"),
     Column("MEM", lambda n: f"{n['memory_promised_bytes'] / 2**30:.0f}/{n['memory_bytes'] / 2**30:.0f} GiB"),
     Column("HOST USES", lambda n: host_use(n)),

@@ -54,7 +54,7 @@ def submit(
         request = build(cell, given, loaded, send=not dry_run)
         if dry_run:
             _tell_launch(request)
-            _tell_verdict(cell.dry_run(request, expected=True), as_json=as_json)
+            _tell_verdict(cell.dry_run(request, expected=True), is_asked=True, as_json=as_json)
             return
         check(cell, request, idempotency_key)
         _tell_launch(request)
@@ -94,7 +94,7 @@ def _submit_dag(
         tell(f"{job.get('name', '')}:")
         alone = {field: value for field, value in job.items() if field != "after"}
         # When it would start is not asked: that depends on the others of the DAG.
-        _tell_verdict(cell.dry_run(alone), as_json=as_json)
+        _tell_verdict(cell.dry_run(alone), is_asked=False, as_json=as_json)
 
 
 def _tell_launch(request: dict[str, Any]) -> None:
@@ -103,8 +103,9 @@ def _tell_launch(request: dict[str, Any]) -> None:
         tell(words)
 
 
-def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
-    """What would become of the job; ends with 1 when it would be rejected."""
+def _tell_verdict(found: dict[str, Any], *, is_asked: bool, as_json: bool) -> None:
+    """What would become of the job, and where that was asked when it would start; ends with 1 when it would be
+    rejected."""
     if as_json:
         show_document(found, Form.JSON)
     else:
@@ -112,6 +113,8 @@ def _tell_verdict(found: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(f"{found['verdict']}: {found['message']} ({found['reason']})" + (f"; {where}" if where else ""))
         if found.get("expected"):
             typer.echo(start_of(found["expected"], found["errors"]))
+        elif is_asked and found["verdict"] in ("starts", "waits"):
+            typer.echo("when it would start is not known now")
     if found["verdict"] == "rejected":
         sys.exit(FAILED)
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from libs.forecast.returning import NEVER, return_of
+from libs.forecast.returning import NEVER, length_of, return_of
 from libs.kernel.present import Present, PresentJob, PresentLength
 
 
@@ -31,7 +31,7 @@ def from_pool(now: Present, lengths: Mapping[str, PresentLength], begin_s: float
     usable, busy = _usable(now, job), dict[tuple[str, int], float]()
     for other in now.jobs.values():
         if other.is_placed:
-            end_s = max(now_s, max(begin_s, other.since_s) + _of(lengths, other))
+            end_s = max(now_s, max(begin_s, other.since_s) + length_of(lengths, other))
             held = ((task.node_id, index) for task in other.gang for index in task.gpu_indices)
             # Of jobs that share a GPU the last one gives it back.
             busy |= {gpu: max(end_s, busy.get(gpu, 0.0)) for gpu in held if gpu in usable}
@@ -60,11 +60,6 @@ def _usable(now: Present, job: PresentJob) -> dict[tuple[str, int], None]:
     }
 
 
-def _of(lengths: Mapping[str, PresentLength], job: PresentJob) -> float:
-    length = lengths.get(job.job_id)
-    return length.in_s if length is not None else NEVER
-
-
 def _lines(now: Present, job: PresentJob) -> dict[int, deque[PresentJob]]:
     """{GPUs: the jobs that wait for so many, in order}, of those that may use the same types."""
     nodes = [node for node in now.nodes.values() if job.is_for(node)]
@@ -74,7 +69,7 @@ def _lines(now: Present, job: PresentJob) -> dict[int, deque[PresentJob]]:
         for other in now.jobs.values()
         if not other.gang
         and not other.held
-        and other.pool in ("", job.pool)
+        and (not job.pool or other.pool in ("", job.pool))
         and any(other.spec.gpus.accepts(t) for t in types)
     ]
     found: dict[int, deque[PresentJob]] = {}
@@ -106,5 +101,5 @@ def _take(
         if head.job_id == job_id:
             return -1
         free -= gpus
-        heappush(ends, (now_s + _of(lengths, head), gpus))
+        heappush(ends, (now_s + length_of(lengths, head), gpus))
     return free

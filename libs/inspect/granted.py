@@ -85,7 +85,7 @@ class Granted:
         """GPUs that nothing can be placed on are none, neither of the cell nor of the jobs that hold them."""
         usable, of_type = self._usable, event.gpu_type
         together = sum(
-            max(0, grant.gpus - usable.lost(job_id))
+            max(0, grant.gpus - usable.lost(job_id, grant.gpus))
             for job_id, (_, grant) in self._claims.items()
             if usable.type_of(job_id, getattr(grant, "gpu_type", "")) == of_type
         )

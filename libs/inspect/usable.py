@@ -82,15 +82,17 @@ class Usable:
         holding = self._holdings.get(job_id)
         return holding.gpu_type if holding is not None and holding.gpu_type else granted
 
-    def lost(self, job_id: str) -> int:
-        """How many GPUs the job holds that no other could be placed on."""
+    def lost(self, job_id: str, granted_gpus: int) -> int:
+        """How many GPUs the job holds that no other could be placed on; a trial in the pool has lost nothing."""
         holding = self._holdings.get(job_id)
-        return 0 if holding is None else sum(self._is_lost(node_id, index) for node_id, index in holding.gpus)
+        if holding is None:
+            return 0
+        in_trial = len(holding.gpus) < granted_gpus
+        return sum(self._is_lost(node_id, index, in_trial) for node_id, index in holding.gpus)
 
-    def _is_lost(self, node_id: str, index: int) -> bool:
-        """A trial in the pool has lost nothing of its grant: its gang comes after it."""
+    def _is_lost(self, node_id: str, index: int, in_trial: bool) -> bool:
         server = self._servers.get(node_id)
-        return server is None or not (server.in_pool or server.can_use(index))
+        return server is None or not (server.can_use(index) or (in_trial and server.in_pool))
 
     def _joined(self, event: NodeJoined) -> None:
         known = self._servers.get(event.node_id)

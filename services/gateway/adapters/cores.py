@@ -130,14 +130,16 @@ class Cores:
     async def _begun(self) -> Followed:
         """The states, and what is known of the past, which is followed from where it was left."""
         replicas, self._log_id = await self._restored(), await log_id(self._bus)
-        kept = await asyncio.to_thread(self._kept)
+        kept = await asyncio.to_thread(self._before)
         followed = Followed(replicas)
-        back = max(0, followed.next_offset - MOST_BACK)
+        # Not before the log's begin: what was removed there may be archived where the gateway cannot read it.
+        begin_offset = await self._bus.begin_offset(CONTROL)
+        back = min(followed.next_offset, max(begin_offset, followed.next_offset - MOST_BACK))
         self._past = Past.since(kept, back)
         followed.next_offset = min(followed.next_offset, max(back, self._past.next_offset))
         return followed
 
-    def _kept(self) -> Kept | None:
+    def _before(self) -> Kept | None:
         """What the gateway before this one knew of the past of this log; None: nothing is known of that."""
         store = PastStore(self._database)
         try:
@@ -263,7 +265,8 @@ class Cores:
         return forecast(self._branches(followed), job_id, track=self._past.track, is_over=is_over)
 
     def _foresee_new(self, spec: JobSpec, followed: Followed, is_over: Callable[[float], bool]) -> NewForecast:
-        return forecast_of_new(self._branches(followed)(), spec, track=self._past.track, is_over=is_over)
+        with without_collection():
+            return forecast_of_new(self._branches(followed)(), spec, track=self._past.track, is_over=is_over)
 
     def _branches(self, followed: Followed) -> Callable[[], Branch]:
         return followed.branches(self._now(), self._past.arrivals.latest)

@@ -9,7 +9,7 @@ from libs.forecast.past import Kept
 from libs.kernel.replica import schema_of
 from services.gateway.adapters.keys import engine_of
 
-_kept = sa.Table(
+_forecasts = sa.Table(
     "gateway_forecasts",
     sa.MetaData(),
     sa.Column("log_id", sa.Text(), primary_key=True),
@@ -34,17 +34,19 @@ class PastStore:
 
     def load(self, log_id: str) -> Kept | None:
         """What was kept; None: nothing of this log in this form."""
-        _kept.create(self._engine, checkfirst=True)
+        _forecasts.create(self._engine, checkfirst=True)
         with self._engine.connect() as connection:
-            found = connection.execute(sa.select(_kept).where(_kept.c.log_id == log_id, _kept.c.form == _FORM)).first()
+            of_log = sa.select(_forecasts).where(_forecasts.c.log_id == log_id, _forecasts.c.form == _FORM)
+            found = connection.execute(of_log).first()
         return msgspec.msgpack.decode(found.body, type=Kept) if found is not None else None
 
     def save(self, log_id: str, kept: Kept) -> None:
         """Keep this, and nothing else."""
         row = {"log_id": log_id, "form": _FORM, "body": msgspec.msgpack.encode(kept)}
         with self._engine.begin() as connection:
-            connection.execute(sa.delete(_kept))
-            connection.execute(sa.insert(_kept).values(row))
+            _forecasts.create(connection, checkfirst=True)  # also where the database was away when it was read
+            connection.execute(sa.delete(_forecasts))
+            connection.execute(sa.insert(_forecasts).values(row))
 
     def close(self) -> None:
         """Give back the connections."""

@@ -46,13 +46,13 @@ from services.gateway.api.common import (
 from services.gateway.api.dependencies import resolved
 from services.gateway.api.finding import find_group, find_job
 from services.gateway.core import group_views, views
-from services.gateway.core.fit import Forecast as Fit
-from services.gateway.core.fit import forecast as fit
+from services.gateway.core.fit import Fit, fit
 from services.gateway.core.idempotency import request_digest
 from services.gateway.core.whereabouts import folders_on, holder_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import DryRun, Job, JobDetail, JobList, Submitted
 from services.gateway.models.group_request import SubmitRequest
+from services.gateway.problems import invalid
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
@@ -79,6 +79,8 @@ async def submit(
 
     With `dry_run=true` nothing is appended, and the answer (200) is a `DryRun`: of an array, of one of its jobs.
     """
+    if expected and not dry_run:
+        raise invalid("expected", "it is said with dry_run=true alone", expected, where="query")
     require_code(gateway, body.code_id, "/code_id")
     spec = body.spec(caller.name)
     require_tenant(caller, spec.tenant)

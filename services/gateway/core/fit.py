@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from libs.contracts.features import OUTSIDE_POOLS, described, is_in_pool, missing
+from libs.contracts.features import described, is_in_pool, missing
 from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
@@ -17,7 +17,7 @@ from services.gateway.core.hosts import Promised, left, promised
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Fit:
     """What would happen, and why."""
 
     verdict: str
@@ -29,14 +29,14 @@ class Forecast:
     """{node: GPUs} it would probably get."""
 
 
-def forecast(
+def fit(
     spec: JobSpec,
     nodes: Sequence[NodeRow],
     gpus: Sequence[GpuRow],
     tenant: TenantRow | None,
     queued_ahead: int,
     asking: Sequence[JobRow] = (),
-) -> Forecast:
+) -> Fit:
     """Judge a job against the cluster as it is.
 
     Args:
@@ -44,18 +44,18 @@ def forecast(
         asking: jobs that have not ended and ask for CPUs or memory.
     """
     wanted = spec.gpus.count
+    nodes = [node for node in nodes if not is_in_pool(node.features)]
     if not nodes:
-        return Forecast("unknown", PendingReason.NOT_YET_EVALUATED, "no node has joined the cell yet")
-    needs = [*spec.needs, *([OUTSIDE_POOLS] if any(is_in_pool(node.features) for node in nodes) else [])]
-    nodes = [node for node in nodes if not missing(needs, node.features)]
+        return Fit("unknown", PendingReason.NOT_YET_EVALUATED, "no node for jobs has joined the cell yet")
+    nodes = [node for node in nodes if not missing(spec.needs, node.features)]
     if not nodes:
         numbers: dict[str, Number] = {"gpus": wanted}
-        return Forecast("rejected", PendingReason.NEVER_FITS, f"no node has {described(needs)}", numbers)
+        return Fit("rejected", PendingReason.NEVER_FITS, f"no node has {described(spec.needs)}", numbers)
     usable = _beside(spec, _by_type(spec, nodes, gpus, free_only=False), nodes, {})
     largest = max((_largest(spec, per_node) for per_node in usable.values()), default=0)
     numbers = {"gpus": wanted, "largest_gang_gpus": largest}
     if largest < wanted:
-        return Forecast(
+        return Fit(
             "rejected",
             PendingReason.NEVER_FITS,
             f"{counted(wanted, 'GPU')}{beside(spec)} asked for, a gang can have {largest}{beside_them(spec)}"
@@ -66,7 +66,7 @@ def forecast(
     if tenant is not None and limit is not None:
         numbers |= {"limit_gpus": limit, "granted_gpus": tenant.granted_gpus}
         if wanted > limit:
-            return Forecast(
+            return Fit(
                 "rejected",
                 PendingReason.EXCEEDS_QUOTA,
                 f"tenant {tenant.name} may use {counted(limit, 'GPU')}",
@@ -74,7 +74,7 @@ def forecast(
             )
         if tenant.granted_gpus + wanted > limit:
             message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {counted(limit, 'GPU')}"
-            return Forecast("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
+            return Fit("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
     return _now(spec, nodes, gpus, numbers, queued_ahead, promised(asking, gpus))
 
 
@@ -85,7 +85,7 @@ def _now(
     numbers: dict[str, Number],
     queued_ahead: int,
     have: Mapping[str, Promised],
-) -> Forecast:
+) -> Fit:
     wanted = spec.gpus.count
     all_free = _by_type(spec, nodes, gpus, free_only=True)
     free = _beside(spec, all_free, nodes, have)
@@ -96,18 +96,18 @@ def _now(
         best = min(places, key=len)
         if queued_ahead:
             message = f"it fits now, and {counted(queued_ahead, 'waiting job goes', 'waiting jobs go')} first"
-            return Forecast("waits", PendingReason.BEHIND, message, numbers, best)
+            return Fit("waits", PendingReason.BEHIND, message, numbers, best)
         message = f"{counted(wanted, 'GPU is', 'GPUs are')} free on {', '.join(best)}"
-        return Forecast("starts", "Fits", message, numbers, best)
+        return Fit("starts", "Fits", message, numbers, best)
     if spec.is_host_bound and any(_place(spec, per_node) for per_node in all_free.values()):
         message = f"{counted(wanted, 'GPU')}{beside(spec)} asked for; GPUs are free, but not enough beside them"
-        return Forecast("waits", _lacks(spec, all_free, nodes, have), message, numbers)
+        return Fit("waits", _lacks(spec, all_free, nodes, have), message, numbers)
     max_nodes = spec.gpus.max_nodes
     if most_free >= wanted and max_nodes is not None:
         message = f"{counted(most_free, 'GPU is', 'GPUs are')} free, but not on {counted(max_nodes, 'server')}"
-        return Forecast("waits", PendingReason.GANG_FRAGMENTED, message, numbers)
+        return Fit("waits", PendingReason.GANG_FRAGMENTED, message, numbers)
     message = f"{counted(wanted, 'GPU')} asked for, {most_free} of one type {plural(most_free, 'is', 'are')} free"
-    return Forecast("waits", PendingReason.INSUFFICIENT_GPUS, message, numbers)
+    return Fit("waits", PendingReason.INSUFFICIENT_GPUS, message, numbers)
 
 
 def _by_type(

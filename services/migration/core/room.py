@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.contracts.features import missing, side_of
+from libs.contracts.features import OUTSIDE_POOLS, missing, side_of
 from services.migration.core.assignments import gpu_type_of
 from services.migration.core.state import Assignment, State
 
@@ -34,7 +34,7 @@ class Room:
         """Servers with room for all of the job, and what else it needs, the fullest first; not those that a job is
         leaving."""
         gpu_type, gpus = gpu_type_of(self._state, assignment), assignment.width
-        # A trial stays in the pool, and any other job outside.
+        # A trial, of one GPU, stays in the pool; any other job goes, or stays, outside.
         needs = [*self._state.needs.get(job_id, ()), self._side_of(assignment)]
         fitting = [
             (counts[gpu_type], node_id)
@@ -46,7 +46,7 @@ class Room:
 
     def _side_of(self, assignment: Assignment) -> str:
         here = self._state.servers.get(assignment.nodes[0])
-        return side_of(here.features if here is not None else ())
+        return side_of(here.features) if here is not None and assignment.width == 1 else OUTSIDE_POOLS
 
     def unchanged_s(self, node_id: str) -> float:
         """For how long the same jobs have held the same GPUs of the server."""

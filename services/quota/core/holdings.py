@@ -123,19 +123,20 @@ class Holdings:
 def held(nodes: Mapping[str, Node], claim: Claim) -> int:
     """How many of the GPUs that `Holdings.capacity` counts the granted job has, or may have.
 
-    A trial on a node of the pool counts with its whole grant: its gang comes after it. GPUs that a job still has on a
-    node which has gone or is drained are none of them, nor are those that are not healthy
-    or cordoned: a cordon takes as much from what there is as from what is granted, and so nothing from any other job.
+    GPUs that a job still has on a node which has gone or is drained are none of them, nor are those that are not
+    healthy or cordoned: a cordon takes as much from what there is as from what is granted, and so nothing from any
+    other job. The same of a node that was set apart for the pool since; but a trial there counts with its whole grant,
+    because its gang comes after it.
     An elastic job that has shrunk, or grown, counts with what it was granted: it may have that back, and keeps no more
     when others need it.
     """
-    lost = (_is_lost(nodes, node_id, index) for node_id, indices in claim.gang.items() for index in indices)
+    in_trial = sum(map(len, claim.gang.values())) < claim.gpus
+    lost = (_is_lost(nodes.get(node_id), i, in_trial) for node_id, indices in claim.gang.items() for i in indices)
     return max(0, claim.gpus - sum(lost))
 
 
-def _is_lost(nodes: Mapping[str, Node], node_id: str, index: int) -> bool:
-    node = nodes.get(node_id)
-    return node is None or not (node.in_pool or node.can_use(index))
+def _is_lost(node: Node | None, index: int, in_trial: bool) -> bool:
+    return node is None or not (node.can_use(index) or (in_trial and node.in_pool))
 
 
 def _capacity(nodes: Mapping[str, Node]) -> dict[str, int]:

@@ -73,7 +73,7 @@ class Claim(msgspec.Struct, kw_only=True):
 
     @property
     def as_granted(self) -> bool:
-        """Whether it has as many GPUs as it was granted; only an elastic job may have others."""
+        """Whether it has as many GPUs as it was granted; an elastic job and a trial may have others."""
         return sum(map(len, self.gang.values())) == self.gpus
 
     def turnstile(self, job_id: str) -> Turnstile:

@@ -11,15 +11,15 @@ from libs.contracts.jobs import GpuRequest, JobSpec
 from libs.contracts.placement import JobPlaced
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, TenantRow
 from libs.testing.core_case import arrival, node
-from services.gateway.core.fit import Forecast, forecast
+from services.gateway.core.fit import Fit, fit
 from tests.unit.projection.story import Story, placed
 
 
-def plan(story: Story, gpus: int | GpuRequest = 1, ahead: int = 0) -> Forecast:
+def plan(story: Story, gpus: int | GpuRequest = 1, ahead: int = 0) -> Fit:
     request = gpus if isinstance(gpus, GpuRequest) else GpuRequest(count=gpus)
     spec = JobSpec(name="x", command=["x"], gpus=request, tenant="vision")
     tenant = story.rows.get(TenantRow, "vision")
-    return forecast(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), tenant, ahead)
+    return fit(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), tenant, ahead)
 
 
 def cluster() -> Story:
@@ -85,11 +85,11 @@ def test_the_tenants_limit(limit: int | None, verdict: str) -> None:
 def test_gpus_count_that_have_what_a_job_asks_for_beside_them() -> None:
     story = Story().says(node("n1", 4, cpus=16, memory_bytes=64 << 30), node("n2", 4, cpus=64, memory_bytes=256 << 30))
 
-    def of(gpus: int, **host: int) -> Forecast:
+    def of(gpus: int, **host: int) -> Fit:
         spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), **host)
         rows = story.rows
         asking = [job for job in rows.all(JobRow) if job.is_host_bound]
-        return forecast(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0, asking)
+        return fit(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0, asking)
 
     assert of(2, cpus=16).where == {"n2": 2}
     assert of(6, cpus=8).where == {"n2": 4, "n1": 2}
@@ -111,9 +111,9 @@ def test_only_nodes_that_have_what_else_a_job_needs_count() -> None:
     story = Story().says(node("n1", 4), node("n2", 2, features=["images"]))
     rows = story.rows
 
-    def found(gpus: int, **fields: object) -> Forecast:
+    def found(gpus: int, **fields: object) -> Fit:
         spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), **fields)  # type: ignore[arg-type]
-        return forecast(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0)
+        return fit(spec, rows.all(NodeRow), rows.all(GpuRow), None, 0)
 
     assert found(1, image="ubuntu").where == {"n2": 1}
     assert found(3, image="ubuntu").verdict == "rejected"
@@ -124,9 +124,9 @@ def test_only_nodes_that_have_what_else_a_job_needs_count() -> None:
 def test_the_features_and_what_is_beside_the_gpus_count_on_the_same_nodes() -> None:
     story = Story().says(node("n1", 4, cpus=8, features=["data:coco"]), node("n2", 4, cpus=64))
 
-    def found(gpus: int) -> Forecast:
+    def found(gpus: int) -> Fit:
         spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), cpus=4, mounts={"coco": ""})
-        return forecast(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), None, 0)
+        return fit(spec, story.rows.all(NodeRow), story.rows.all(GpuRow), None, 0)
 
     assert found(2).where == {"n1": 2}
     never = found(3)
@@ -141,4 +141,4 @@ def test_a_job_does_not_fit_the_pool_for_trials() -> None:
     assert plan(Story().says(node("n1", 2), apart), 4).verdict == "rejected"
     assert plan(Story().says(node("n1", 4), apart), 4).where == {"n1": 4}
     found = plan(Story().says(apart), 1)
-    assert (found.verdict, found.message) == ("rejected", "no node has a place for jobs that are no trials")
+    assert (found.verdict, found.message) == ("unknown", "no node for jobs has joined the cell yet")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.reasons import PendingReason, Reason
 from services.placement.core.cell import Cell
+from services.placement.core.cluster.features import has
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.reservations import unreserved
 from services.placement.core.promises import shortage
@@ -37,7 +38,7 @@ def place_with(cell: Cell, job: Job, gpus: int) -> list[TaskPlacement] | None:
     if gpus > len(own):
         [left] = unreserved(cell, [node])
         more = left.free(node.gpus[own[0]].gpu_type)[: gpus - len(own)]
-        if not node.usable or len(own) + len(more) < gpus:
+        if not (node.usable and has(node, job.needs)) or len(own) + len(more) < gpus:
             return None
     gang = [TaskPlacement(node_id=task.node_id, gpu_indices=sorted([*own[:gpus], *more]), first_rank=0)]
     return gang if shortage(cell, [(job, gang)]) is None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from services.placement.core.cell import Cell
+from services.placement.core.cluster.locality import no_rack_holds
 from services.placement.core.cluster.servers import Listed, Servers
 from services.placement.core.jobs import Job
 
@@ -20,18 +21,21 @@ def preferred(cell: Cell, job: Job, servers: Servers) -> Iterator[Servers]:
     Args:
         servers: that the job may use.
     """
-    apart = set_apart(cell)
+    apart = for_small_jobs(cell)
     if apart:
         is_small = job.width == 1
-        yield Listed([node for node in servers.nodes() if (node.node_id in apart) is is_small])
+        meant = Listed([node for node in servers.nodes() if (node.node_id in apart) is is_small])
+        # A gang that only a rack with servers for small jobs can hold is not spread over racks for their sake.
+        if no_rack_holds(job.spec.gpus, servers) or not no_rack_holds(job.spec.gpus, meant):
+            yield meant
     yield servers
 
 
-def set_apart(cell: Cell) -> dict[str, None]:
-    """The servers for small jobs: the first by rack and name of those that can be used."""
+def for_small_jobs(cell: Cell) -> dict[str, None]:
+    """The first servers by rack and name of those that can be used, and are not in the pool for trials."""
     count = int(cell.settings.small_servers)
     if count <= 0:
         return {}
-    usable = (node for node in cell.nodes.values() if node.usable)
+    usable = (node for node in cell.nodes.values() if node.usable and node.node_id not in cell.set_apart)
     ranked = sorted(usable, key=lambda node: (node.rack, node.node_id))
     return dict.fromkeys(node.node_id for node in ranked[:count])
