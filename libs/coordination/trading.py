@@ -29,6 +29,8 @@ PATIENCE = 6
 ERROR_OF_MEDIAN = 1.4826 * 1.2533
 """Standard error of a median, times the root of the number of samples, by their median absolute deviation: of normally
 distributed ones."""
+SCATTERS = 3
+"""Fewer mini-batches do not say by how much they scatter."""
 ERRORS = 3.0
 """A gain counts if it is so many times its standard error."""
 
@@ -172,12 +174,14 @@ def _rates(window: Window) -> dict[str, float]:
 
 
 def _errors(window: Window) -> dict[str, float]:
-    """{guest: the standard error of its rate, as a part of it}."""
+    """{guest: the standard error of its rate, as a part of it}; all of it where too few mini-batches say how large."""
     return {task: _error(taken) for task, taken in window.durations_s.items()}
 
 
 def _error(durations_s: Sequence[float]) -> float:
-    return ERROR_OF_MEDIAN * scatter(durations_s) / math.sqrt(len(durations_s)) if durations_s else 0.0
+    if len(durations_s) < SCATTERS:
+        return 1.0
+    return ERROR_OF_MEDIAN * scatter(durations_s) / math.sqrt(len(durations_s))
 
 
 class Gain(NamedTuple):

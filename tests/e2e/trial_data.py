@@ -27,7 +27,7 @@ def plan_in(folder: Path) -> CellPlan:
 
 
 def start(cell: Cell) -> None:
-    """From now on."""
+    """Jobs of more than one GPU run a trial first from now on."""
     sanjaya(cell, "settings", "set", "admission.trial_above_gpus", str(WIDE - 1))
 
 

@@ -34,7 +34,7 @@ class Watch:
     """Looks at what placement knows before and after each event."""
 
     def before(self, state: State, event: Event) -> None:
-        """A place is given."""
+        """Check a placement against the state before it."""
         if not isinstance(event, JobPlaced):
             return
         job = state.jobs[event.job_id]

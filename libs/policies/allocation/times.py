@@ -44,7 +44,7 @@ def min_makespan(classes: Classes) -> Found:
 
 
 def finish_time_fairness(classes: Classes) -> Found:
-    """The smallest maximum of rho (Themis' measure), to nine digits.
+    """The smallest maximum of rho (Themis' measure), to the solver's tolerance.
 
     rho <= r means thr >= steps / (r * D - elapsed), with D the job's end on its 1/n of the cluster. For a given r an
     LP finds the largest s with thr >= s * need(r) for all; the r is looked for at which s is 1. Each answer bounds it
@@ -67,15 +67,18 @@ def finish_time_fairness(classes: Classes) -> Found:
     cost = np.zeros(model.columns)
     cost[factor] = 1.0
     least = float(((elapsed + steps / model.fastest[chosen]) / ideal).max())
-    rho = best = max(least, float(((elapsed + alone) / ideal).max()))
+    rho = max(least, float(((elapsed + alone) / ideal).max()))
+    best, values = INFINITY, np.zeros(model.columns)
     for _ in range(MOST_STEPS):
         need = steps / (rho * ideal - elapsed)
         program.change_column(factor, first, -need)
-        values = program.maximise(cost)
-        thr = model.throughputs(values)[chosen] / classes.count[chosen]
-        best = min(best, float(((elapsed + steps / np.maximum(thr, 1e-300)) / ideal).max()))
+        found = program.maximise(cost)
+        thr = model.throughputs(found)[chosen] / classes.count[chosen]
+        reached = float(((elapsed + steps / np.maximum(thr, 1e-300)) / ideal).max())
+        if reached < best:
+            best, values = reached, found
         prices = np.abs(program.row_duals[first : first + len(chosen)])
-        least = max(least, _affordable(prices, steps, ideal, elapsed, rho, float(values[factor])))
+        least = max(least, _affordable(prices, steps, ideal, elapsed, rho, float(found[factor])))
         if best - least <= CLOSE * best:
             break
         rho = least

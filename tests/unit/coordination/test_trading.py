@@ -57,6 +57,7 @@ def test_ten_trials_find_a_split_as_good_as_the_best_of_nine(slowed: list[Slowed
     assert rates(slowed, parts) >= 0.95 * best
     for trade in trades:
         assert trade.kept is (trade.reason.numbers["gain_ratio"] >= trade.reason.numbers["needed_ratio"] >= 0.02)
+        assert trade.reason.numbers["gain_ratio"] == pytest.approx(trade.rates_after / trade.rates_before - 1, abs=1e-3)
 
 
 def test_of_three_identical_guests_no_trade_is_kept():

@@ -41,8 +41,8 @@ ANTMAN_ROWS = (
     "A-T5b A-53a A-53b A-53c ours"
 )
 PHILLY_ROWS = (
-    "P-T1a P-T1b P-T1c P-T1d P-T1e P-T1f P-32a P-32b P-32c P-32d P-F2 P-F3 P-F4 P-F5a P-F5b P-23a P-23b P-T2 P-T3 P-T4 "
-    "P-F8 P-T5a P-T5b P-T5c P-T5d P-T6 P-F9a P-F9b P-F9c P-F9d P-F9e P-F10a P-F10b P-G1 P-G2 P-G3"
+    "P-T1a P-T1b P-T1c P-T1d P-32a P-32b P-32c P-32d P-F2 P-F3 P-F4 P-F5a P-F5b P-23a P-23b P-T2 P-T3 P-T4 "
+    "P-F8 P-T5a P-T5b P-T5c P-T5d P-T6 P-F9a P-F9b P-F9c P-F9d P-F9e P-F10a P-F10b P-G1 P-G2 P-G3 ours"
 )
 """Every claim of the papers with a number, by its place in the list of all claims; `ours` are additions."""
 
