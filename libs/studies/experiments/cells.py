@@ -11,6 +11,7 @@ import gc
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -149,6 +150,7 @@ class _Worker:
 
 
 def _play(spec: RunSpec, file: Path, execute: Execute, answers: Connection) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         document = execute(spec)
@@ -159,6 +161,14 @@ def _play(spec: RunSpec, file: Path, execute: Execute, answers: Connection) -> N
         answers.send(f"{type(error).__name__}: {error}")
     else:
         answers.send(None)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed stops none of its processes: a run would go on for hours, for no study."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def read_results(runs: Iterable[RunSpec], folder: Path) -> list[Result]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,12 @@ def dies_for_seed_1(spec: RunSpec) -> dict[str, Any]:
     return document(spec)
 
 
+def never_ends(spec: RunSpec) -> dict[str, Any]:
+    print(os.getpid(), flush=True)
+    signal.pause()
+    return document(spec)
+
+
 def must_not_be_played(spec: RunSpec) -> dict[str, Any]:
     raise AssertionError(f"{spec.cell_id} was played again")
 
@@ -107,6 +116,21 @@ def test_a_process_that_dies_costs_the_others_nothing(tmp_path: Path):
     assert outcome.done == 1
     assert outcome.failed == {runs(2)[1].cell_id: "the process died, exit code -9"}
     assert not list((tmp_path / CELLS).glob("*.partial"))
+
+
+def test_a_run_ends_with_the_process_that_has_begun_it(tmp_path: Path):
+    ours = "tests.unit.studies.test_experiments"
+    code = (
+        f"from {ours} import never_ends, run_cells, runs; import sys; run_cells(runs(1), Path(sys.argv[1]), never_ends)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from pathlib import Path; {code}", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as study:
+        assert study.stdout is not None
+        ended = os.pidfd_open(int(study.stdout.readline()))
+        study.kill()
+        assert select.select([ended], [], [], 120.0)[0] == [ended]
+        os.close(ended)
 
 
 def test_the_overview_names_runs_and_failures(tmp_path: Path):
