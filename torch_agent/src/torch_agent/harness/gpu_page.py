@@ -118,12 +118,13 @@ class GpuPage:
         self._times[ASLEEP] = now_s
         return self._bell.value
 
-    def sleep(self, bell: int, now_s: float, longest_s: float) -> None:
-        """Wait until guests are woken, the owner has been silent, or so long."""
+    def sleep(self, bell: int, now_s: float, longest_s: float) -> bool:
+        """Wait until guests are woken, the owner has been silent, or so long. Returns whether they were woken."""
         if self._numbers[OWNER_PID]:
             silent_s = self._times[SILENT_AFTER] - now_s
             longest_s = min(longest_s, max(silent_s, 0.0) + SHORTEST_SLEEP_S)
         self._bell.wait(bell, longest_s)
+        return self._bell.value != bell
 
     # The agent's side.
 

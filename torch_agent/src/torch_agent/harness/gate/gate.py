@@ -25,6 +25,9 @@ GUARD_LEAST_S, GUARD_MOST_S = 0.0005, 0.01
 """Bounds of the time before the expected end of a gap in which no group is begun; between them, the longest group's."""
 LOOK_S = 0.02
 """How often a closed gate looks whether the agent has changed anything, if it is not woken."""
+AFTER_OWNER_S = 0.0002
+"""For so long a guest that is woken leaves the processor that it shares with the owner: else it takes that from the
+owner, which has just woken it, for a time slice of some milliseconds, and by so much the owner's wait begins later."""
 LONGEST_IDLE_S = 0.02
 """In one piece; then the gate looks around."""
 MEASURED, EVERY = 256, 17
@@ -150,5 +153,6 @@ class Gate:
         bell = self._pages[0].listen(now_s)
         if is_free(self._pages, share, now_s, self._guard_s):
             return True
-        self._pages[0].sleep(bell, now_s, longest_s)
+        if self._pages[0].sleep(bell, now_s, longest_s) and self._in_flight is None:
+            time.sleep(AFTER_OWNER_S)
         return False
