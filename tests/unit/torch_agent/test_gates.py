@@ -44,9 +44,10 @@ class Clock:
         self.now_s += seconds
         self.computed_s += seconds
 
-    def sleep(self, bell: int, now_s: float, longest_s: float) -> None:
+    def sleep(self, bell: int, now_s: float, longest_s: float) -> bool:
         """In the place of a page's."""
         self.now_s = now_s + longest_s
+        return False
 
 
 @pytest.fixture
@@ -141,11 +142,32 @@ def test_a_share_beside_no_owner_is_kept_to_and_one_with_several_gpus_waits_for_
 
 def test_a_gate_without_an_owner_sleeps_as_long_as_it_has_to_idle(page: GpuPage):
     began_s = time.monotonic()
-    page.sleep(page.listen(began_s), began_s, 0.05)
+    assert not page.sleep(page.listen(began_s), began_s, 0.05)
     assert time.monotonic() - began_s >= 0.05, "it would look around, and compute by that"
     page.own(os.getpid())
     page.busy(until_s=began_s)
-    page.sleep(page.listen(began_s), began_s, 600.0)  # it is over when the owner has been silent
+    assert not page.sleep(page.listen(began_s), began_s, 600.0), "it is over when the owner has been silent"
+
+
+def test_a_guest_that_its_owner_wakes_leaves_the_processor_to_it_first(
+    page: GpuPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, left = Clock(1000.0), list[float]()
+    monkeypatch.setattr(gate_module, "time", clock)
+    monkeypatch.setattr(clock, "sleep", lambda seconds: left.append(seconds))
+    page.own(os.getpid())
+    page.busy(until_s=1010.0)
+    create_control(tmp_path)
+    allow(tmp_path, Allowance(role="guest", memory_limit_bytes=None, share_ratio=0.0))
+    sleep = page.sleep
+
+    def owner_waits(bell: int, now_s: float, longest_s: float) -> bool:
+        page.wait_for_data(now_s, now_s + 1.0)
+        return sleep(bell, now_s, longest_s)
+
+    monkeypatch.setattr(page, "sleep", owner_waits)
+    Gate(ControlReader(str(tmp_path)), [page], None)()
+    assert left == [gate_module.AFTER_OWNER_S]
 
 
 def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_share(
