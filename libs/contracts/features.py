@@ -48,6 +48,11 @@ def name_of(side: str) -> str:
     return side.removeprefix(_POOL) if side.startswith(_POOL) else ""
 
 
+def pool_of(there: Iterable[str]) -> str:
+    """The name of the pool that a node with these features is set apart for; empty: it is not."""
+    return name_of(side_of(there))
+
+
 def is_in_pool(there: Iterable[str]) -> bool:
     """Whether a node with these features is set apart."""
     return side_of(there) != OUTSIDE_POOLS

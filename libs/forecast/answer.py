@@ -91,17 +91,22 @@ class NewForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forecast_of_new(
-    branch: Branch, spec: JobSpec, *, track: Track | None = None, is_over: Callable[[float], bool] = endless
+    branched: Callable[[], Branch],
+    spec: JobSpec,
+    *,
+    track: Track | None = None,
+    is_over: Callable[[float], bool] = endless,
 ) -> NewForecast:
     """When a job would start that were submitted now.
 
     Args:
-        branch: of the present; it is used up.
+        branched: makes a branch of the present.
         spec: the job.
         track: of earlier expectations; this one is not said to it, because its start will not come.
         is_over: whether this part of the time that there is has passed.
     """
     with without_collection():
+        branch = branched()
         branch.feed(OWNER, JobArrived(job_id=NEW_JOB, spec=spec, submitted_by=spec.user or ASKED_BY))
         expected = expected_start(branch, NEW_JOB, is_over=lambda: is_over(FOR_STEPS))
     return NewForecast(expected=expected, errors=(track or Track()).errors_by(expected.basis))

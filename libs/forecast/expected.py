@@ -14,10 +14,9 @@ import msgspec
 from libs.contracts.gateway import OWNER
 from libs.forecast.arrivals import Coming
 from libs.forecast.branch import Branch, without_collection
-from libs.forecast.lengths import Lengths
+from libs.forecast.lengths import NEVER, Lengths
 from libs.forecast.playing import Nodes
 from libs.forecast.pool import from_pool
-from libs.forecast.returning import NEVER
 from libs.forecast.search import endless
 
 FORWARD, POOL = "forward_run", "pool"

@@ -9,6 +9,7 @@ from statistics import median
 from libs.contracts.jobs import JobSpec
 from libs.kernel.present import Present, PresentJob, PresentLength
 
+NEVER = float("inf")
 STATED, OTHERS = "stated_work", "other_jobs"
 """What a length rests on, beside what quota says of it: steps at a known rate; what is known of others."""
 MEASURED = "remaining_work"
@@ -21,7 +22,7 @@ class Lengths:
     def __init__(self, now: Present) -> None:
         found = {job_id: _length(job, now.lengths) for job_id, job in now.jobs.items()}
         known = [length.in_s for length in found.values() if length is not None]
-        self._usual = PresentLength(in_s=median(known) if known else float("inf"), basis=OTHERS)
+        self._usual = PresentLength(in_s=median(known) if known else NEVER, basis=OTHERS)
         self._of_tenants = now.usual
         self.of = {job_id: length or self._usual for job_id, length in found.items()}
         """{job: how long it runs}."""
@@ -36,13 +37,19 @@ class Lengths:
         self.of[job_id] = stated or self._of_tenants.get(spec.tenant) or self._usual
 
 
+def left_s(lengths: Mapping[str, PresentLength], job_id: str) -> float:
+    """How long the job runs on; infinite: nothing is known of it."""
+    length = lengths.get(job_id)
+    return length.in_s if length is not None else NEVER
+
+
 def _length(job: PresentJob, said: Mapping[str, PresentLength]) -> PresentLength | None:
     of_quota = said.get(job.job_id)
     if of_quota is not None and of_quota.basis == MEASURED:
         return of_quota
     if job.stated_s is not None:
         return PresentLength(in_s=job.stated_s, basis=STATED)
-    return of_quota if of_quota is not None and of_quota.in_s < float("inf") else None
+    return of_quota if of_quota is not None and of_quota.in_s < NEVER else None
 
 
 def _stated(spec: JobSpec) -> PresentLength | None:

@@ -10,6 +10,7 @@ from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
 from libs.forecast.branch import Branch
+from libs.forecast.lengths import left_s
 from libs.kernel.present import Present, PresentLength, Report
 
 Task = tuple[str, int]
@@ -50,7 +51,7 @@ class Nodes:
                 continue
             key = (job.job_id, job.attempt)
             nodes = {task.node_id: job.is_placed for task in job.gang}
-            run = self._runs[key] = Run(self._left_s(job.job_id), nodes, len(nodes), branch.now_s)
+            run = self._runs[key] = Run(left_s(lengths, job.job_id), nodes, len(nodes), branch.now_s)
             for node_id in job.leaving:
                 self._say(node_id, _stopped(key, node_id))
             for task in job.gang:
@@ -58,10 +59,6 @@ class Nodes:
                     self._say(task.node_id, _REPORTS[report](key, task.node_id, task.gpu_indices))
             if job.is_placed:
                 self._plan_end(key, run)
-
-    def _left_s(self, job_id: str) -> float:
-        length = self._lengths.get(job_id)
-        return length.in_s if length is not None else float("inf")
 
     @property
     def next_s(self) -> float | None:
@@ -102,7 +99,9 @@ class Nodes:
         key, node_id = (order.job_id, order.attempt), order.node_id
         run, now_s = self._runs.get(key), self._branch.now_s
         if isinstance(order, LaunchTask):
-            run = self._runs.setdefault(key, Run(self._left_s(order.job_id), expected=order.node_count, since_s=now_s))
+            run = self._runs.setdefault(
+                key, Run(left_s(self._lengths, order.job_id), expected=order.node_count, since_s=now_s)
+            )
             self._say(node_id, _started(key, node_id, order.gpu_indices))
             self._set(key, run, node_id, runs=True)
         elif run is None:

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from libs.forecast.returning import NEVER, length_of, return_of
+from libs.forecast.lengths import NEVER, left_s
+from libs.forecast.returning import return_of
 from libs.kernel.present import Present, PresentJob, PresentLength
 
 
@@ -31,7 +32,7 @@ def from_pool(now: Present, lengths: Mapping[str, PresentLength], begin_s: float
     usable, busy = _usable(now, job), dict[tuple[str, int], float]()
     for other in now.jobs.values():
         if other.is_placed:
-            end_s = max(now_s, max(begin_s, other.since_s) + length_of(lengths, other))
+            end_s = max(now_s, max(begin_s, other.since_s) + left_s(lengths, other.job_id))
             held = ((task.node_id, index) for task in other.gang for index in task.gpu_indices)
             # Of jobs that share a GPU the last one gives it back.
             busy |= {gpu: max(end_s, busy.get(gpu, 0.0)) for gpu in held if gpu in usable}
@@ -101,5 +102,5 @@ def _take(
         if head.job_id == job_id:
             return -1
         free -= gpus
-        heappush(ends, (now_s + length_of(lengths, head), gpus))
+        heappush(ends, (now_s + left_s(lengths, head.job_id), gpus))
     return free

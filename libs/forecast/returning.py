@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from libs.forecast.lengths import NEVER, left_s
 from libs.kernel.present import Present, PresentJob, PresentLength
-
-NEVER = float("inf")
 
 
 def return_of(
@@ -54,7 +53,7 @@ def _end_s(
     """When so many GPUs of the server are free, as jobs there end."""
     free = sum(now.nodes[node_id].free.values())
     running = [other for other in now.jobs.values() if other.is_placed and _on(other, node_id)]
-    ends = [(max(begin_s, job.since_s) + length_of(lengths, job), _on(job, node_id)) for job in running]
+    ends = [(max(begin_s, job.since_s) + left_s(lengths, job.job_id), _on(job, node_id)) for job in running]
     for end_s, freed in [(now_s, 0), *sorted(ends)]:
         free += freed
         if free >= gpus:
@@ -65,9 +64,3 @@ def _end_s(
 def _on(job: PresentJob, node_id: str) -> int:
     """Its GPUs on the server."""
     return sum(len(task.gpu_indices) for task in job.gang if task.node_id == node_id)
-
-
-def length_of(lengths: Mapping[str, PresentLength], job: PresentJob) -> float:
-    """How long the job runs on."""
-    length = lengths.get(job.job_id)
-    return length.in_s if length is not None else NEVER

@@ -20,7 +20,7 @@ from libs.contracts import (
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
-from libs.contracts.features import is_in_pool, name_of, side_of
+from libs.contracts.features import pool_of
 from libs.contracts.groups import GroupChange
 from libs.kernel.words import bytes_of, counted, plural
 
@@ -504,7 +504,7 @@ def _(e: agent.NodeJoined) -> str:
     types = sorted({gpu.gpu_type for gpu in e.gpus})
     running = f", {counted(len(e.tasks), 'task')} found running" if e.tasks else ""
     cpus = f", on {counted(len({*e.gpu_cpus}), 'CPU')} of their own" if e.gpu_cpus else ""
-    pool = f", set apart for the pool {name_of(side_of(e.features))!r}" if is_in_pool(e.features) else ""
+    pool = f", set apart for the pool {name!r}" if (name := pool_of(e.features)) else ""
     return f"node {e.node_id} joins with {gpus(len(e.gpus))} ({', '.join(types)}){cpus}{pool}{running}"
 
 

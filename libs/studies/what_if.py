@@ -17,7 +17,7 @@ from libs.contracts.admission import JobAdmitted
 from libs.contracts.agent import NodeJoined
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Event
-from libs.contracts.features import name_of, side_of
+from libs.contracts.features import pool_of
 from libs.contracts.gateway import (
     JobArrived,
     JobPriorityChanged,
@@ -200,7 +200,7 @@ def _servers(joined: NodeJoined) -> list[Server]:
             gpu_type=of,
             gpus=sum(gpu.gpu_type == of for gpu in joined.gpus),
             rack=joined.rack or "r0",
-            pool=name_of(side_of(joined.features)),
+            pool=pool_of(joined.features),
         )
         for of in types
     ]

@@ -1,4 +1,4 @@
-"""A job of a live cell whose data is not as its schema says, and what its trial finds."""
+"""A job of a live cell with data that is not as its schema says, and what its trial finds."""
 
 from __future__ import annotations
 

@@ -8,20 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.contracts.base import Event
-from libs.contracts.catalogue import TERMINAL
 from libs.contracts.features import is_in_pool
 from libs.contracts.placement import JobPlaced
-from libs.inspect.conservation import conservation
 from libs.inspect.verify import verify
 from libs.kernel.machine import Machine
-from libs.testing.builders import Scenario, events, log_of
+from libs.testing.builders import Scenario, log_of
 from services.placement.core.jobs import Job
 from services.placement.core.state import State
 from services.placement.service import SERVICE as PLACEMENT
 from services.roster import SERVICES
 from tests.properties.effort import whole_system
 from tests.properties.test_trials import cells_with_trials
-from tests.properties.test_whole_system import checked_run, hold
+from tests.properties.test_whole_system import checked_run, every_job_has_ended, hold
 
 
 @st.composite
@@ -91,10 +89,6 @@ def test_no_job_but_trials_has_gpus_of_the_pool_and_no_trial_others_while_the_po
 @given(cells_with_a_pool())
 def test_no_job_is_lost_beside_a_pool_and_every_decision_can_be_derived_again(scenario: Scenario):
     simulation = checked_run(scenario)
-    ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
-    books = conservation(simulation.records())
-    assert books.violations == []
-    assert books.gpus_held == 0
+    every_job_has_ended(simulation)
     result = verify(log_of(simulation), SERVICES)
     assert result.ok, "\n".join(result.first.lines() if result.first else [])

@@ -48,6 +48,16 @@ def checked_run(scenario: Scenario, look: Callable[[Simulation], object] = hold)
     return simulation
 
 
+def every_job_has_ended(simulation: Simulation) -> None:
+    """Once each, and the books balance."""
+    ended = [event.job_id for event in events(simulation, *TERMINAL)]
+    assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
+    books = conservation(simulation.records())
+    assert books.violations == []
+    assert books.gpus_held == 0
+    assert books.jobs_total == len(ended)
+
+
 def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
     return [wire.encode(envelope) for envelope in simulation.log.control + simulation.log.orders]
 
@@ -55,13 +65,7 @@ def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
 @whole_system
 @given(scenarios())
 def test_every_job_ends_exactly_once_and_the_books_balance(scenario: Scenario):
-    simulation = checked_run(scenario)
-    ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
-    books = conservation(simulation.records())
-    assert books.violations == []
-    assert books.gpus_held == 0
-    assert books.jobs_total == len(ended)
+    every_job_has_ended(checked_run(scenario))
 
 
 @whole_system

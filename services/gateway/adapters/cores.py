@@ -265,8 +265,7 @@ class Cores:
         return forecast(self._branches(followed), job_id, track=self._past.track, is_over=is_over)
 
     def _foresee_new(self, spec: JobSpec, followed: Followed, is_over: Callable[[float], bool]) -> NewForecast:
-        with without_collection():
-            return forecast_of_new(self._branches(followed)(), spec, track=self._past.track, is_over=is_over)
+        return forecast_of_new(self._branches(followed), spec, track=self._past.track, is_over=is_over)
 
     def _branches(self, followed: Followed) -> Callable[[], Branch]:
         return followed.branches(self._now(), self._past.arrivals.latest)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts import settings as known_settings
-from libs.contracts.features import name_of, side_of
+from libs.contracts.features import pool_of
 from libs.contracts.gateway import NO_GUESTS
 from libs.contracts.read_models import (
     GpuRow,
@@ -115,7 +115,7 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any
         "incarnation": row.incarnation,
         "agent_version": row.agent_version,
         "features": row.features,
-        "pool": name_of(side_of(row.features)),
+        "pool": pool_of(row.features),
         "image_runner": row.image_runner,
         "note": row.note,
         "errors": row.errors,

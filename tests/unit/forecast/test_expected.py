@@ -47,12 +47,12 @@ def test_it_is_when_the_jobs_before_it_have_ended():
 def test_a_new_job_comes_behind_those_that_are_there():
     simulation, spec = line(), Spec("new").gpus(4).build()
     before = simulation.replicas["placement"].state_bytes
-    found = forecast_of_new(Branch(simulation.replicas, simulation.now_s), spec)
+    found = forecast_of_new(lambda: Branch(simulation.replicas, simulation.now_s), spec)
     assert found.expected.at_s == pytest.approx(sum(range(100, 106)), abs=0.01)
     assert (found.expected.basis, found.errors) == ("stated_work", Errors())
     assert simulation.replicas["placement"].state_bytes == before
     idle = stopped_at(20.0, Scenario().servers(4, v100=4))
-    assert forecast_of_new(Branch(idle.replicas, idle.now_s), spec).expected.in_s == 0.0
+    assert forecast_of_new(lambda: Branch(idle.replicas, idle.now_s), spec).expected.in_s == 0.0
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 5])
