@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
+
+from libs.bus.local_broker.network import free_port
 
 _START_S = 200
 _PR_SET_PDEATHSIG = 1
@@ -73,7 +74,7 @@ def running_postgres() -> Iterator[str]:
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         _initialise(programs, data, user)
         server = _start(programs, data, port, user)
         try:
@@ -188,9 +189,3 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path)
             if server.poll() is not None or time.monotonic() > deadline:
                 raise PostgresMissing(f"the server does not answer: {error}\n{log.read_text()}") from None
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

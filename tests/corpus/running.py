@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from libs.bus.local_broker.network import free_port
 from tests.corpus.manifest import Program
 from tests.corpus.needs import MEMORY_CGROUPS, without_privileges
 
@@ -126,7 +126,7 @@ class _Gang:
         self._lines: list[str] = []
         command = f"echo $$ > {group}/cgroup.procs\n{program.run}" if group else program.run
         env = _environment(program, folder, store)
-        port = _free_port()
+        port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
         for rank in range(program.ranks):
             world = _world(rank, program.ranks, port) if program.ranks > 1 else {}
@@ -213,8 +213,3 @@ def _world(rank: int, size: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])

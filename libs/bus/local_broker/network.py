@@ -11,15 +11,34 @@ _ANSWER_TIMEOUT_S = 2.0
 # port may by chance be given that very port, is then connected to itself, and the broker cannot come back.
 _PORTS = range(15_000, 32_000)
 
+# Holds what `free_port` has given out, until this process ends.
+_given_out: list[socket.socket] = []
+
 _METADATA, _VERSION, _CORRELATION_ID, _NO_TOPICS = 3, 1, 7, 0
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that no process listens on now. Raises OSError when none is found."""
+    """A TCP port of the loopback address that no process listens on now and that this call alone has been given.
+
+    What will listen there takes seconds to start, and until then the port looks free to everyone. So this process
+    keeps the UDP port of the same number for as long as it lives: no later call, here or in another process, gets
+    that one. Raises OSError when none is found.
+    """
     for port in random.sample(_PORTS, 50):
-        if is_free(port):
+        if _is_mine(port) and is_free(port):
             return port
     raise OSError(f"no free port among 50 tried in {_PORTS}")
+
+
+def _is_mine(port: int) -> bool:
+    reservation = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        reservation.bind((LOOPBACK, port))
+    except OSError:
+        reservation.close()
+        return False
+    _given_out.append(reservation)
+    return True
 
 
 def is_free(port: int) -> bool:
