@@ -15,7 +15,7 @@ from torch_agent.harness.gate.pace import CREDIT_S, Pace
 from torch_agent.harness.gate.signals import PATIENCE, Signals
 from torch_agent.harness.gate.spacing import Spacing
 from torch_agent.harness.gate.waits import Waits
-from torch_agent.harness.gpu_page import FAR_S, IDLE_S, GpuPage, create
+from torch_agent.harness.gpu_page import FAR_S, IDLE_S, SHORTEST_GAP_S, GpuPage, create
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 
 GUARD_S = 0.001
@@ -147,6 +147,18 @@ def test_a_gate_without_an_owner_sleeps_as_long_as_it_has_to_idle(page: GpuPage)
     page.own(os.getpid())
     page.busy(until_s=began_s)
     assert not page.sleep(page.listen(began_s), began_s, 600.0), "it is over when the owner has been silent"
+
+
+def test_no_guest_is_woken_for_a_gap_in_which_none_begins_anything(page: GpuPage):
+    def is_woken(gap_s: float) -> bool:
+        now_s = time.monotonic()
+        bell = page.listen(now_s)
+        page.wait_for_data(now_s, now_s + gap_s)
+        return page.sleep(bell, now_s, 0.0)
+
+    page.own(os.getpid())
+    assert not is_woken(SHORTEST_GAP_S / 2)
+    assert is_woken(2 * SHORTEST_GAP_S)
 
 
 def test_a_guest_that_its_owner_wakes_leaves_the_processor_to_it_first(

@@ -16,14 +16,14 @@ import time
 from collections.abc import Sequence
 
 from ..control import ControlReader
-from ..gpu_page import GpuPage
+from ..gpu_page import SHORTEST_GAP_S, GpuPage
 from .depth import GroupsInFlight
 from .pace import Pace
 from .spacing import Spacing
 
-GUARD_LEAST_S, GUARD_MOST_S = 0.0005, 0.01
+GUARD_LEAST_S, GUARD_MOST_S = SHORTEST_GAP_S, 0.01
 """Bounds of the time before the expected end of a gap in which no group is begun; between them, the longest group's."""
-LOOK_S = 0.02
+LOOK_S = 0.05
 """How often a closed gate looks whether the agent has changed anything, if it is not woken."""
 AFTER_OWNER_S = 0.0002
 """For so long a guest that is woken leaves the processor that it shares with the owner: else it takes that from the
