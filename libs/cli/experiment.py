@@ -47,9 +47,9 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     kind: Annotated[str, typer.Argument(help="continuous-single, continuous-multiple, static or static-single.")],
-    jobs: Annotated[int, typer.Option(min=1)] = 1000,
+    jobs: Annotated[int, typer.Option(min=1, help="How many are drawn.")] = 1000,
     jobs_per_hour: Annotated[float, typer.Option("--jobs-per-hour", min=0, help="Mean rate of arrivals.")] = 5.0,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same jobs.")] = 0,
     throughputs: RatesFile = None,
     high_priority: Annotated[float, typer.Option(min=0, max=1, help="Part of the jobs that have weight 5.")] = 0.0,
     slo: Annotated[list[float] | None, typer.Option(help="Deadline, times the duration; one of several.")] = None,
