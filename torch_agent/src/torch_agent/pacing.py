@@ -80,7 +80,6 @@ class Pacer:
         self._pace = Pace()
         self._processes: list[int] = []
         self._groups: list[int] = []
-        self._found_s = 0.0
         self._holds = False
         self._run_s = 0.0
 
