@@ -106,8 +106,10 @@ def set_tenant(
         bool | None, typer.Option("--borrow/--no-borrow", help="It may use more than its guarantee.")
     ] = None,
     on_stall: Annotated[OnAlarm | None, typer.Option(help="What is done about a job that hangs.")] = None,
-    on_divergence: Annotated[OnAlarm | None, typer.Option(help="About one with a loss of NaN or infinity.")] = None,
-    on_idle: Annotated[OnAlarm | None, typer.Option(help="About one that leaves its GPUs idle.")] = None,
+    on_divergence: Annotated[
+        OnAlarm | None, typer.Option(help="The same about one with a loss of NaN or infinity.")
+    ] = None,
+    on_idle: Annotated[OnAlarm | None, typer.Option(help="The same about one that leaves its GPUs idle.")] = None,
     gateway: Gateway = None,
 ) -> None:
     """Set a tenant's share and limits, and what is done about its jobs that do not get on; what is left out stays.
