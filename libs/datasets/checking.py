@@ -146,4 +146,4 @@ def _check_of(path: str) -> Check:
 
 
 def _missing() -> ToolsMissing:
-    return ToolsMissing("Parquet, CSV and Arrow schemas need pyarrow: pip install 'sanjaya[parquet]'")
+    return ToolsMissing("Parquet, CSV and Arrow schemas need pyarrow: pip install 'pyarrow>=17'")
