@@ -30,6 +30,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.driver.interface import Driver
 from torch_agent.files.server import FileServer
+from torch_agent.gpu_tests import GpuTests
 from torch_agent.holding import AnotherAgent, hold
 from torch_agent.journal import Journal, JournalRefused
 from torch_agent.launching import Launcher
@@ -49,7 +50,6 @@ from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
-from torch_agent.trials import Trials
 
 log = logging.getLogger("torch_agent")
 
@@ -125,11 +125,11 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     supervision.adopt()
     partition = await orders_partition(bus, options.node_id)
 
-    trials = Trials(options.node_id, gpus, report)
+    gpu_tests = GpuTests(options.node_id, gpus, report)
 
     def take(orders: list[Order | CheckGpus], position: int) -> None:
         supervision.take([order for order in orders if not isinstance(order, CheckGpus)], position)
-        trials.take([order for order in orders if isinstance(order, CheckGpus)])
+        gpu_tests.take([order for order in orders if isinstance(order, CheckGpus)])
         coordinator.wake()
 
     telemetry = Telemetry(
@@ -151,7 +151,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.show(bounds.look, BOUNDS_LOOK_S)),
         asyncio.create_task(supervision.show(sharing.look, SHARING_LOOK_S)),
         asyncio.create_task(coordinator.run(supervision)),
-        asyncio.create_task(trials.run()),
+        asyncio.create_task(gpu_tests.run()),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
