@@ -110,7 +110,7 @@ def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path):
         cell = Cell(CellPlan(state_dir=tmp_path, gateway_port=port))
         with pytest.raises(CellError, match=f"port {port} cannot be used: Address already in use") as raised, cell:
             pass
-    assert f"it is held by process {os.getpid()} (" in str(raised.value)
+    assert f"it is held by process {os.getpid()} ({sys.executable}" in str(raised.value)
     assert cell.children == {}
 
 
