@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from libs.contracts import placement
 from libs.inspect.sentences.table import tells
-from libs.inspect.sentences.words import gpus, named, ranges, where
-from libs.kernel.words import bytes_of, counted, plural
+from libs.inspect.sentences.words import gpus, named, where
+from libs.kernel.words import bytes_of, counted, plural, ranges
 
 
 @tells(placement.JobQueued)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.contracts.cluster import TaskPlacement
-from libs.kernel.words import counted, plural
+from libs.kernel.words import counted, plural, ranges
 
 
 def gpus(count: int) -> str:
@@ -14,17 +14,6 @@ def gpus(count: int) -> str:
 def where(gang: list[TaskPlacement]) -> str:
     """`n1:0-3, n2:0,2`."""
     return ", ".join(f"{task.node_id}:{ranges(task.gpu_indices)}" for task in gang)
-
-
-def ranges(indices: list[int]) -> str:
-    """`0-3,6`."""
-    parts: list[list[int]] = []
-    for index in indices:
-        if parts and index == parts[-1][-1] + 1:
-            parts[-1].append(index)
-        else:
-            parts.append([index])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def named(node_id: str, indices: list[int]) -> str:

@@ -66,7 +66,7 @@ def pacer_of(folder: TaskFolder) -> int | None:
 
 
 class Pacer:
-    """Of one task."""
+    """Stops and continues one task, so that it computes for its share of the time alone."""
 
     def __init__(self, folder: TaskFolder, *, virtual: bool) -> None:
         """See the module.
