@@ -21,7 +21,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml torch_agent/pyproject.toml
 wheel: ## build dist/: the whole product, and the agent alone for training images that have the rest already
 	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist . ./torch_agent
 
-demo: setup ## a whole cell on this machine: 12+ real training jobs, their story, and the audit (BUS=kafka for Kafka)
+demo: setup ## a whole cell on this machine: 13 real training jobs, their story, and the audit (BUS=kafka for Kafka)
 	$(BIN)/sanjaya demo --bus $(BUS)
 
 # Tests start hundreds of processes: without stored bytecode each would compile all that it imports.

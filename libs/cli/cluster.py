@@ -11,6 +11,7 @@ import typer
 from libs.cli.context import USAGE, Gateway, client, fail
 from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, asked, listed
 from libs.cli.output import Column, Form, show_document
+from libs.cli.policy_options import Guests, HeterogeneityAgnostic, SpaceSharing, WaterFilling
 from libs.cli.references import completions, id_of
 from libs.kernel.words import bytes_of
 
@@ -164,18 +165,10 @@ def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:
 def set_policy(
     policy: Annotated[str, typer.Argument(help="One that `sanjaya policy show` lists.")],
     reason: Annotated[str, typer.Option(help="Goes on the log.")] = "",
-    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
-    heterogeneity_agnostic: Annotated[
-        bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
-    ] = False,
-    water_filling: Annotated[
-        bool,
-        typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
-    ] = False,
-    guests: Annotated[
-        str | None,
-        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
-    ] = None,
+    space_sharing: SpaceSharing = False,
+    heterogeneity_agnostic: HeterogeneityAgnostic = False,
+    water_filling: WaterFilling = False,
+    guests: Guests = None,
     gateway: Gateway = None,
 ) -> None:
     """Switch the policy; it takes effect with the next decision."""
@@ -205,7 +198,7 @@ def show_settings(
 
 def set_setting(
     name: Annotated[str, typer.Argument(help="SERVICE.NAME, as `sanjaya settings show` lists it.")],
-    value: Annotated[float, typer.Argument()],
+    value: Annotated[float, typer.Argument(help="Its new value, a number.")],
     gateway: Gateway = None,
 ) -> None:
     """Change a setting; the change is an event."""
@@ -218,13 +211,15 @@ def set_setting(
 
 
 def events(
-    follow: Annotated[bool, typer.Option("-f", "--follow")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with new events until Ctrl-C.")] = False,
     job: Annotated[
         list[str] | None, typer.Option(help="Of this job, by id, name or `last`; repeat.", autocompletion=completions)
     ] = None,
     kind: Annotated[list[str] | None, typer.Option("--type", help="Such as job.placed.v1; repeat.")] = None,
     node: Annotated[list[str] | None, typer.Option(help="Of this node; repeat.")] = None,
-    from_offset: Annotated[int | None, typer.Option(min=0, help="With -f, the default is: from now on.")] = None,
+    from_offset: Annotated[
+        int | None, typer.Option(min=0, help="From this one on. Default: the first; with -f: the next.")
+    ] = None,
     as_json: AsJson = False,
     gateway: Gateway = None,
 ) -> None:

@@ -46,7 +46,7 @@ HOW_IT_STANDS: dict[str, Any] = {
 READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "gpus": {"nodes": Annotated[int | None, typer.Option(help="Most servers to spread over.")]},
     "env": {
-        "env": Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat.")],
+        "env": Annotated[list[str] | None, typer.Option(help="Variable of its environment, NAME=VALUE; repeat.")],
         "env_file": Annotated[
             list[str] | None, typer.Option(help="File of NAME=VALUE lines; repeat. --env outweighs it.")
         ],
@@ -55,7 +55,9 @@ READ_OTHERWISE: dict[str, dict[str, Any]] = {
     "time_limit_s": {
         "time": Annotated[str | None, typer.Option(help="Limit of one attempt: seconds, or H:MM:SS.")],
     },
-    "labels": {"label": Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VALUE; repeat.")]},
+    "labels": {
+        "label": Annotated[list[str] | None, typer.Option("-l", "--label", help="To find it by, NAME=VALUE; repeat.")]
+    },
     "throughputs": {
         "rate": Annotated[list[str] | None, typer.Option(help="TYPE=STEPS a second alone on this GPU type; repeat.")],
     },

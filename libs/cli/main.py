@@ -41,7 +41,8 @@ GROUPS = {
     "analyzing": "analyze",
     "what_if": "what-if",
     "planning": "solve simulate",
-    "experiment": "generate experiment reproduce",
+    "experiment": "generate experiment",
+    "reproducing": "reproduce",
     "running": "up down demo page agent doctor version",
     "settings": "config context",
 }

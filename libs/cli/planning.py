@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from libs.cli.context import FAILED, USAGE, fail
+from libs.cli.policy_options import Guests, HeterogeneityAgnostic, SpaceSharing, WaterFilling
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
 from libs.sim.choice import Failures
@@ -51,32 +52,24 @@ def simulate(
     throughputs: Annotated[
         str | None, typer.Option(help="Steps per second by configuration and GPU type: throughputs/1, JSON.")
     ] = None,
-    gpus_per_server: Annotated[int, typer.Option(min=1)] = 4,
+    gpus_per_server: Annotated[int, typer.Option(min=1, help="Of every type.")] = 4,
     policy: Annotated[str, typer.Option(help="As `sanjaya policy set` takes it.")] = "backfill",
-    guests: Annotated[
-        str | None,
-        typer.Option(help="antman: opportunistic jobs run beside those that it places; none. Default: the policy's."),
-    ] = None,
+    guests: Guests = None,
     models: Annotated[
         str | None, typer.Option(help="What jobs ask of GPUs that they share, by model: job-models/1, JSON.")
     ] = None,
     beside: Annotated[
         Beside, typer.Option(help="With --models, how jobs on a GPU are kept from each other: antman, or less.")
     ] = Beside.ANTMAN,
-    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
-    heterogeneity_agnostic: Annotated[
-        bool, typer.Option("--heterogeneity-agnostic", help="Decide as if all GPU types were equally fast.")
-    ] = False,
+    space_sharing: SpaceSharing = False,
+    heterogeneity_agnostic: HeterogeneityAgnostic = False,
     references: Annotated[
         int | None,
         typer.Option(
             min=0, help="So many configurations per number of GPUs were measured in pairs; others are estimated."
         ),
     ] = None,
-    water_filling: Annotated[
-        bool,
-        typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
-    ] = False,
+    water_filling: WaterFilling = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     slice_s: Annotated[float, typer.Option("--slice-s", min=1, help="Length of a time slice (gandiva).")] = 60.0,
     start_delay_s: Annotated[
@@ -91,7 +84,7 @@ def simulate(
     move_delay_s: Annotated[
         float | None, typer.Option("--move-delay-s", min=0, help="Jobs move live, and stand still so long (gandiva).")
     ] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn: the same seed gives the same log.")] = 0,
     checkpoint_overhead_s: Annotated[
         float, typer.Option("--checkpoint-overhead-s", min=0, help="Added to each start from a checkpoint.")
     ] = 0.0,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from libs.cli.cell import Cell, CellPlan
 
 StateDir = Annotated[Path | None, typer.Option("--state-dir", help="Log, read models, tasks; default ~/.sanjaya/CELL.")]
+CellName = Annotated[str, typer.Option(help="Name of the cell.")]
 Bus = Annotated[str, typer.Option(help="embedded, or kafka (KAFKA_BOOTSTRAP_SERVERS, else a broker is started).")]
 NoAuth = Annotated[
     bool, typer.Option("--no-auth", help="Without tokens: every user of this machine may do everything.")
@@ -54,8 +55,8 @@ def register(app: typer.Typer) -> None:
 def up(
     state_dir: StateDir = None,
     bus: Bus = "embedded",
-    cell: Annotated[str, typer.Option()] = "local",
-    agents: Annotated[int, typer.Option(min=0)] = 1,
+    cell: CellName = "local",
+    agents: Annotated[int, typer.Option(min=0, help="Started on this machine; 0: others join later.")] = 1,
     virtual_gpus: Annotated[int, typer.Option(min=0, help="CPU slots per agent; 0: this machine's real GPUs.")] = 4,
     pin_virtual_gpus: Annotated[
         bool | None,
@@ -130,7 +131,7 @@ def page(gateway: Gateway = None) -> None:
         typer.echo(f"{live.base_url.rstrip('/')}{live.browser_login()['path']}")
 
 
-def down(state_dir: StateDir = None, cell: Annotated[str, typer.Option()] = "local") -> None:
+def down(state_dir: StateDir = None, cell: CellName = "local") -> None:
     """End the cell of a state directory, and the tasks that it has left running; its jobs are queued again by `up`."""
     from libs.cli.cell import CellError
     from libs.cli.cell.left import left_in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from libs.runtime.roster import roster
 from libs.sim.choice import Choice
 from libs.sim.clusters import Cluster, parse_cluster
 from libs.sim.failing import planned_ends
-from libs.sim.inputs import Warn
+from libs.sim.inputs import Warn, warn_on_stderr
 from libs.sim.learning import Surface, no_surface
 from libs.sim.options import Options
 from libs.sim.sharing.demands import JobModels
@@ -166,7 +165,7 @@ def run(
     for path in (out, log) if log is not None else (out,):
         check_writable(path)
     rates = read_throughputs(throughputs) if throughputs else NO_THROUGHPUTS
-    warn = _warn if throughputs else None
+    warn = warn_on_stderr if throughputs else None
     shares = _shares(tenants, choice) if tenants else []
     simulation = simulation_of(read_trace(trace), rates, choice, requests=shares, keep_log=log is not None, warn=warn)
     if choice.measure is not None and choice.measure[0] >= len(simulation.workload.jobs):
@@ -207,7 +206,3 @@ def _every(watch: Watch, measure: tuple[int, int] | None, jobs: int) -> Callable
             watch(sum(job.has_ended for job in arrived), awaited)
 
     return counted
-
-
-def _warn(sentence: str) -> None:
-    print(f"warning: {sentence}", file=sys.stderr)

@@ -40,7 +40,9 @@ def sweep(
     file: Annotated[
         str | None, typer.Option("-f", "--file", help="Sweep as YAML or JSON; - for standard input.")
     ] = None,
-    name: Annotated[str | None, typer.Option("-n", "--name")] = None,
+    name: Annotated[
+        str | None, typer.Option("-n", "--name", help="Stands in lists; default: that of the file.")
+    ] = None,
     workdir: Workdir = None,
     no_upload: NoUpload = False,
     idempotency_key: Key = None,

@@ -81,7 +81,7 @@ def as_tree(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def set_tenant(
-    name: Annotated[str, typer.Argument()],
+    name: Annotated[str, typer.Argument(help="Of the tenant; a new one is made.")],
     quota: Annotated[str | None, typer.Option(help="Most GPUs together, or `none`.")] = None,
     guarantee: Annotated[
         list[str] | None,
@@ -106,8 +106,10 @@ def set_tenant(
         bool | None, typer.Option("--borrow/--no-borrow", help="It may use more than its guarantee.")
     ] = None,
     on_stall: Annotated[OnAlarm | None, typer.Option(help="What is done about a job that hangs.")] = None,
-    on_divergence: Annotated[OnAlarm | None, typer.Option(help="About one with a loss of NaN or infinity.")] = None,
-    on_idle: Annotated[OnAlarm | None, typer.Option(help="About one that leaves its GPUs idle.")] = None,
+    on_divergence: Annotated[
+        OnAlarm | None, typer.Option(help="The same about one with a loss of NaN or infinity.")
+    ] = None,
+    on_idle: Annotated[OnAlarm | None, typer.Option(help="The same about one that leaves its GPUs idle.")] = None,
     gateway: Gateway = None,
 ) -> None:
     """Set a tenant's share and limits, and what is done about its jobs that do not get on; what is left out stays.

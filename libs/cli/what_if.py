@@ -11,6 +11,7 @@ from libs.cli.audit import ArchiveDir, Cell, Source, opened
 from libs.cli.context import FAILED, USAGE, Gateway, fail
 from libs.cli.listing import AsJson
 from libs.cli.output import Column, Form, Row, clock, show, show_document
+from libs.cli.policy_options import SpaceSharing
 from libs.cli.progress import progress
 from libs.cli.rehearsing import policy_named, setting_changed
 from libs.kernel.words import counted, plural
@@ -36,7 +37,7 @@ def what_if(
         list[str] | None, typer.Option("--set", help="A setting with it, e.g. placement.slice_s=30; may be repeated.")
     ] = None,
     begin: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="From this offset of control on.")] = 0,
-    space_sharing: Annotated[bool, typer.Option("--space-sharing", help="Two jobs may share GPUs.")] = False,
+    space_sharing: SpaceSharing = False,
     as_json: AsJson = False,
     archive: ArchiveDir = None,
     cell: Cell = None,

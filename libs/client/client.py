@@ -142,11 +142,11 @@ class Client(Connection):
         return self._ask("POST", _job(job, "cancel"), json={"grace_s": grace_s, "note": note})
 
     def pause(self, job: str) -> Json:
-        """Hold it."""
+        """Suspend it while it runs; while it waits, keep it from being placed."""
         return self._ask("POST", _job(job, "pause"))
 
     def resume(self, job: str) -> Json:
-        """Let it go on."""
+        """Let a paused job go on, or be placed, in its turn."""
         return self._ask("POST", _job(job, "resume"))
 
     def set_priority(self, job: str, priority: int) -> Json:

@@ -39,7 +39,7 @@ def type_of(field: FieldInfo) -> tuple[Any, bool]:
 
 JOB_FIELDS: dict[str, JobField] = {
     "command": JobField(),
-    "name": JobField(options=("-n", "--name"), help="Stands in lists; default: made of the command."),
+    "name": JobField(options=("-n", "--name"), help="Name in lists; default: made of the command."),
     "gpus": JobField(options=("--gpus",), help="A number, or TYPE:NUMBER such as v100:2."),
     "tenant": JobField(options=("-q", "--tenant", "--queue"), help="Team that it is accounted to."),
     "user": JobField(),
@@ -68,7 +68,7 @@ JOB_FIELDS: dict[str, JobField] = {
         options=("--output",),
         help="Folder of the job that its node keeps beyond the job's end: sanjaya cp JOB:DIR .",
     ),
-    "elastic": JobField(options=("--elastic",), help="MIN:MAX GPUs: it may be halved or doubled within."),
+    "elastic": JobField(options=("--elastic",), help="MIN:MAX: its GPUs may be halved or doubled within."),
     "deadline_s": JobField(options=("--deadline-s",), help="Seconds from now, for policies with deadlines."),
     "time_limit_s": JobField(),
     "labels": JobField(),
@@ -96,12 +96,12 @@ JOB_FIELDS: dict[str, JobField] = {
     "restartable": JobField(
         says="Told to stop, the script saves what it has done, and goes on from there elsewhere.",
         options=("--restartable",),
-        help="Told to stop, it saves what it has done and goes on from there elsewhere.",
+        help="When it is told to stop it saves what it has done, and goes on from there elsewhere.",
     ),
     "changeable": JobField(
         says="After a failure for want of memory it may be tried again with more host memory, or another allocator.",
         options=("--changeable",),
-        help="Out of memory, it may be tried again with more host memory, or another allocator of GPU memory.",
+        help="When memory runs out it may be tried again with more host memory, or another allocator of GPU memory.",
     ),
     "cpus": JobField(
         limits={"ge": 1, "le": 65_536},
@@ -118,7 +118,7 @@ JOB_FIELDS: dict[str, JobField] = {
         limits={"max_length": 16_384},
         says="Shell command that prepares the environment, once per node for the same command, code and interpreter.",
         options=("--setup",),
-        help='Once per node and content: "pip install -r requirements.txt".',
+        help='Prepares its environment, once per node: "pip install -r requirements.txt".',
     ),
     "python": JobField(
         limits={"max_length": 4096},
@@ -154,7 +154,7 @@ JOB_FIELDS: dict[str, JobField] = {
         limits={"ge": 0, "le": 1_000_000},
         says="Mini-batches that it runs on one GPU before its gang starts; 0: none; default: the cell's settings.",
         options=("--trial",),
-        help="Mini-batches on one GPU before its gang starts; 0: none. Default: the cell's settings.",
+        help="Mini-batches of a trial on one GPU before its gang starts; 0: none. Default: the cell's settings.",
     ),
     "when_converged": JobField(
         limits={"pattern": "^(tell|stop)?$"},

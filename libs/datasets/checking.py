@@ -39,7 +39,7 @@ def read_schema(path: str | Path) -> DataSchema:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise BadInput(str(path), str(error), "a file with a schema") from None
+        raise BadInput(str(path), error.strerror or str(error), "a file with a schema") from None
     if data.lstrip()[:1] == b"{" or not data:
         return schema_of(data, str(path))
     try:
@@ -146,4 +146,4 @@ def _check_of(path: str) -> Check:
 
 
 def _missing() -> ToolsMissing:
-    return ToolsMissing("Parquet, CSV and Arrow schemas need pyarrow: pip install 'sanjaya[parquet]'")
+    return ToolsMissing("Parquet, CSV and Arrow schemas need pyarrow: pip install 'pyarrow>=17'")

@@ -22,7 +22,7 @@ LONGEST = 262_144
 
 
 class Kind(StrEnum):
-    """Of a value."""
+    """What a value is."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -79,7 +79,7 @@ class DataSchema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """Of its columns."""
+        """The names of its columns, in order."""
         return [column.name for column in self.columns]
 
 

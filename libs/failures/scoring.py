@@ -34,7 +34,7 @@ class Score:
 
     @property
     def total(self) -> int:
-        """Records."""
+        """How many records were judged."""
         return sum(self.pairs.values())
 
     @property
@@ -43,7 +43,7 @@ class Score:
         return sum(count for (label, found), count in self.pairs.items() if label == found)
 
     def summary(self) -> str:
-        """One sentence."""
+        """How many reasons and deciding lines were right, as one line."""
         return f"{self.name}: {self.right} of {self.total} reasons, {self.lines} of {self.total} deciding lines"
 
     def markdown(self) -> str:

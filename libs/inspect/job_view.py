@@ -36,7 +36,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
     @property
     def state(self) -> JobState:
-        """The one that it is in."""
+        """The state that the job is in."""
         return self.life.state
 
     @property

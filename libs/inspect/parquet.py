@@ -1,4 +1,4 @@
-"""Exported logs as Parquet, for DuckDB, pandas and the like. Needs pyarrow (`pip install 'sanjaya[parquet]'`)."""
+"""Exported logs as Parquet, for DuckDB, pandas and the like. Needs pyarrow (`pip install 'pyarrow>=17'`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_parquet(log: Log, path: Path) -> int:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ParquetMissing("Parquet needs pyarrow: pip install 'sanjaya[parquet]'") from None
+        raise ParquetMissing("Parquet needs pyarrow: pip install 'pyarrow>=17'") from None
     schema = pyarrow.schema(
         [
             ("topic", pyarrow.string()),

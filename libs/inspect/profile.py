@@ -12,7 +12,7 @@ from libs.lifecycle import Lives, Suspension
 
 
 class Profile(msgspec.Struct, kw_only=True):
-    """Of all attempts."""
+    """How fast a job has trained, with how much memory, and when it stood still: over all of its attempts."""
 
     began_s: float | None = None
     """When its first task ran; None: none has."""

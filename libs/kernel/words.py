@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -25,6 +25,17 @@ def counted(number: int, one: str, many: str = "") -> str:
 def either(numbers: Sequence[int], one: str, many: str = "") -> str:
     """A choice of numbers, and the form that agrees with the last: `1 GPU`, `1 or 2 GPUs`; at least one number."""
     return f"{' or '.join(map(str, numbers))} {plural(numbers[-1], one, many)}"
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """`0-2,5` for 0, 1, 2, 5: in their order, with what follows on each other put together."""
+    parts: list[list[int]] = []
+    for index in indices:
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 _UNITS = {"": 1} | {

@@ -77,7 +77,7 @@ class Holding(msgspec.Struct, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """Of the gang."""
+        """How many its gang has."""
         return sum(gpus for _, gpus in self.widths)
 
 

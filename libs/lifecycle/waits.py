@@ -120,7 +120,7 @@ class Lines:
         self._lines: dict[str, Wait] = {}
 
     def add(self, wait: Wait) -> None:
-        """Of a job."""
+        """A job has arrived: its wait may be that of jobs behind it."""
         self._jobs[wait.job_id] = wait
 
     def take(self, wait: Wait, event: JobQueued, now_s: float) -> None:

@@ -24,7 +24,7 @@ EXAMPLE = f"epoch {EPOCH} loss {LOSS}"
 
 
 class LossLine(msgspec.Struct, frozen=True):
-    """A rule."""
+    """How a line of output tells an epoch and its loss."""
 
     parts: tuple[tuple[str, str], ...]
     """(text, number behind it), in order; the numbers are `epoch` and `loss`."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from libs.bus.port import BusUnavailable
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
+from libs.runtime.waits import within
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +54,9 @@ class Patience:
         """
         log.warning("the log cannot be reached", extra=fields(doing=what, error=error, retry_in_s=self._wait_s))
         self.waiting = True
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._stop.wait()
-        except TimeoutError:
-            self._wait_s = min(self._wait_s * 2, self._longest_s)
-            return
-        raise StopRequested(what)
+        if await within(self._stop, self._wait_s):
+            raise StopRequested(what)
+        self._wait_s = min(self._wait_s * 2, self._longest_s)
 
     def over(self) -> None:
         """The log answers again."""

@@ -16,17 +16,16 @@ from libs.sim.faults import Faults
 from libs.sim.hanging import Hanging
 from libs.sim.nodes import Node
 from libs.sim.options import Doom, Options
+from libs.sim.places import Places
 from libs.sim.processes import Key
 from libs.sim.progress import Progress
 from libs.sim.sampling import Samples
-from libs.sim.sharing.gpus import Present, SharedGpus
+from libs.sim.sharing.gpus import Gpu, Present, SharedGpus
 from libs.sim.throughputs import Throughputs
 from libs.sim.work import Attempt, Job
 
 MOMENT_S = 1e-6
 """Work that is taken to be done where a phase ends, so that no phase ends twice."""
-Gpu = tuple[str, int]
-"""Node id and index."""
 
 
 class World:
@@ -37,9 +36,7 @@ class World:
         self.facts = Facts(agenda)
         self.nodes = {server.node_id: Node(server, agenda, options, self, self.facts.say) for server in cluster.servers}
         self.jobs: dict[str, Job] = {}
-        self._attempts: dict[Key, Attempt] = {}
-        self._on_gpu: dict[Gpu, list[Attempt]] = {}
-        """Attempts that were launched on each GPU and have not ended."""
+        self._places = Places()
         widths: dict[str, int] = {}
         for server in cluster.servers:
             widths[server.gpu_type] = max(server.gpus, widths.get(server.gpu_type, 1))
@@ -47,7 +44,7 @@ class World:
         self._dooms = Dooms(options, seed, self.jobs)
         self._faults = Faults(agenda, options, seed, self.nodes, self.facts)
         self._hanging = Hanging(agenda, self.facts)
-        self._progress = Progress(agenda, options, seed, self.nodes, self.facts, self._neighbours)
+        self._progress = Progress(agenda, options, seed, self.nodes, self.facts, self._places.neighbours)
         self._samples = Samples(agenda, self.facts.find)
         self.shared: SharedGpus | None = None
         """Where it is known what jobs ask of GPUs."""
@@ -78,10 +75,8 @@ class World:
 
     def launched(self, order: LaunchTask) -> None:
         key = (order.job_id, order.attempt)
-        attempt = self._attempts.get(key) or self._begun(key, order)
-        for gpu in [(order.node_id, index) for index in order.gpu_indices]:
-            attempt.gpus.append(gpu)
-            self._on_gpu.setdefault(gpu, []).append(attempt)
+        attempt = self._places.get(key) or self._begun(key, order)
+        self._places.launch(key, attempt, [(order.node_id, index) for index in order.gpu_indices])
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
         attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role, order.trial_steps)
@@ -93,18 +88,10 @@ class World:
         attempt.rate_alone *= self._options.failures.speed(self._seed, *key)
         attempt.rate, attempt.gpu_type = attempt.rate_alone, gpu_type
         self._dooms.plan(key, attempt)
-        self._attempts[key] = attempt
         return attempt
 
     def withdrawn(self, key: Key, node_id: str) -> None:
-        attempt = self._attempts.get(key)
-        if attempt is None:
-            return
-        for gpu in [gpu for gpu in attempt.gpus if gpu[0] == node_id]:
-            attempt.gpus.remove(gpu)
-            self._on_gpu[gpu].remove(attempt)
-        if not attempt.gpus:
-            del self._attempts[key]
+        self._places.withdraw(key, node_id)
 
     def may_go_on(self, key: Key) -> bool:
         return self.jobs[key[0]].done > 0
@@ -116,7 +103,7 @@ class World:
         self._set_running(key, node_id, False)
 
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
-        self._move(key, node_id, gpu_indices)
+        self._places.move(key, node_id, gpu_indices)
         self._set_running(key, node_id, True)
 
     def ask(self, launch: LaunchTask, order: RestoreTask) -> Answer:
@@ -129,29 +116,14 @@ class World:
         return next(each for each in (Answer.NEVER, Answer.LATER, Answer.HERE) if each in said)
 
     def take_over(self, key: Key, node_id: str, order: RestoreTask) -> None:
-        attempt, source = self._attempts.get(key), self._attempts.get((order.job_id, order.from_attempt))
+        attempt, source = self._places.get(key), self._places.get((order.job_id, order.from_attempt))
         if attempt is not None and source is not None:
             attempt.done = source.done
             self._dooms.plan(key, attempt)
             attempt.nodes[node_id] = False
 
-    def _move(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
-        """The node's part of the gang comes back on other GPUs than it left."""
-        attempt = self._attempts.get(key)
-        if attempt is None:
-            return
-        left = [gpu for gpu in attempt.gpus if gpu[0] == node_id]
-        taken = [(node_id, index) for index in gpu_indices]
-        if left == taken:
-            return
-        for gpu in left:
-            self._on_gpu[gpu].remove(attempt)
-        for gpu in taken:
-            self._on_gpu.setdefault(gpu, []).append(attempt)
-        attempt.gpus = [gpu for gpu in attempt.gpus if gpu[0] != node_id] + taken
-
     def stopping(self, key: Key) -> None:
-        attempt = self._attempts.get(key)
+        attempt = self._places.get(key)
         if attempt is not None:
             attempt.halt(self._agenda.now_s)
             attempt.leave_checkpoint()
@@ -159,7 +131,7 @@ class World:
             self._neighbours_feel(attempt)
 
     def ended(self, key: Key, node_id: str) -> int:
-        attempt = self._attempts.get(key)
+        attempt = self._places.get(key)
         if attempt is None:
             return 0
         attempt.halt(self._agenda.now_s)
@@ -167,15 +139,13 @@ class World:
         self._neighbours_feel(attempt)
         attempt.nodes.pop(node_id, None)
         if not attempt.nodes:
-            del self._attempts[key]
-            for gpu in attempt.gpus:
-                self._on_gpu[gpu].remove(attempt)
+            self._places.leave(key, attempt)
         return attempt.steps
 
     def _set_role(self, order: SetClass) -> None:
         """The gang owns its GPUs from now on, or is a guest there: it and its neighbours are faster or slower."""
         key = (order.job_id, order.attempt)
-        attempt = self._attempts.get(key)
+        attempt = self._places.get(key)
         if attempt is None or attempt.role == order.role:
             return
         attempt.role = order.role
@@ -185,7 +155,7 @@ class World:
             self._neighbours_feel(attempt)
 
     def _set_running(self, key: Key, node_id: str, running: bool) -> None:
-        attempt = self._attempts.get(key)
+        attempt = self._places.get(key)
         if attempt is None:
             return
         attempt.halt(self._agenda.now_s)
@@ -194,19 +164,10 @@ class World:
             self._go(key, attempt)
         self._neighbours_feel(attempt)
 
-    def _neighbours(self, attempt: Attempt) -> list[Attempt]:
-        """Attempts that make progress on some of the same GPUs."""
-        found: list[Attempt] = []
-        for gpu in attempt.gpus:
-            for other in self._on_gpu[gpu]:
-                if other is not attempt and other.going and other not in found:
-                    found.append(other)
-        return found
-
     def _neighbours_feel(self, attempt: Attempt) -> None:
         """It has begun or ceased to use its GPUs: jobs that share them are slower or faster from now on."""
         self._look_at(attempt)
-        for other in self._neighbours(attempt):
+        for other in self._places.neighbours(attempt):
             other.halt(self._agenda.now_s)
             self._go((other.job.job_id, other.attempt), other)
 
@@ -231,7 +192,7 @@ class World:
             return min(self.shared.speed(gpu, key) for gpu in attempt.gpus)
         # An owner is as fast as alone beside guests: these have what is left.
         is_guest = attempt.role == Role.GUEST
-        sharing = [other for other in self._neighbours(attempt) if is_guest or other.role == Role.OWNER]
+        sharing = [other for other in self._places.neighbours(attempt) if is_guest or other.role == Role.OWNER]
         others = [other.job for other in sharing]
         return attempt.job.packed_ratio(others, attempt.gpu_type, self._throughputs)
 
@@ -242,7 +203,7 @@ class World:
         if self.shared is None:
             return
         for gpu in attempt.gpus:
-            present = [self._present(other) for other in self._on_gpu[gpu] if other.makes_progress]
+            present = [self._present(other) for other in self._places.on(gpu) if other.makes_progress]
             self.shared.look(gpu, self.nodes[gpu[0]].server.memory_bytes, present)
 
     def _present(self, attempt: Attempt) -> Present:
@@ -286,7 +247,7 @@ class World:
 
     def _gpu_feels(self, gpu: Gpu) -> None:
         """Speeds there are others from now on."""
-        for other in [each for each in self._on_gpu[gpu] if each.going]:
+        for other in [each for each in self._places.on(gpu) if each.going]:
             other.halt(self._agenda.now_s)
             self._go((other.job.job_id, other.attempt), other)
 

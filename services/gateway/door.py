@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
-from libs.bus.port import Bus, Fenced
+from libs.bus.port import Bus
 from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.gateway import OWNER, JobSessionClosed
@@ -87,8 +87,6 @@ class Gateway:
         self.forwards = Forwards()
         self.sessions = LeftOpen(bus, self.database, lambda closed: self.intake.take(self.session_end(closed)))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.fenced: Fenced | None = None
-        """Another gateway has taken over: the process has to end."""
 
     def envelope(self, key: str, event: Event) -> Envelope:
         """The envelope of a request that is named by a key."""
@@ -144,8 +142,5 @@ class Gateway:
             await work
         except StopRequested:
             return
-        except Fenced as error:
-            self.fenced = error
-            raise
         finally:
             self.stop.set()

@@ -21,7 +21,8 @@ from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.purity import watched
 from libs.testing.strategies import crowded_cells, scenarios
-from services.placement.core.lifecycle.transitions import CHANGES, Standing, standing
+from services.placement.core.lifecycle.standing import Standing, standing
+from services.placement.core.lifecycle.transitions import CHANGES
 from services.placement.core.state import State as PlacementState
 from services.placement.service import SERVICE as PLACEMENT
 from services.roster import SERVICES

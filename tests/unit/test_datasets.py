@@ -278,7 +278,7 @@ def test_the_command_names_what_is_wrong(tmp_path: Path):
         ("s.json", ["none-*.csv"], "none-*.csv: no file; expected files that end in"),
         ("s.json", [], "--data-schema: no --data"),
         ("a.csv", ["a.csv"], "a.csv: "),
-        ("none.json", ["a.csv"], "none.json: [Errno 2]"),
+        ("none.json", ["a.csv"], "none.json: No such file"),
     ],
 )
 def test_submission_says_what_is_wrong_with_schema_and_data(

@@ -17,6 +17,7 @@ SETTLED_AFTER_S = 10.0
 """A process that has run so long counts as healthy: its next death is followed by a quick restart again."""
 QUICK_ENDS = 3
 """A process that gives up so many times in a row, before it has settled, would do so for ever."""
+LAST_LINES = 15
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
@@ -110,9 +111,9 @@ class Child:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def last_words(self, lines: int = 15) -> str:
-        """The end of its log."""
+    def last_words(self) -> str:
+        """The end of its log, at most `LAST_LINES` lines."""
         with contextlib.suppress(FileNotFoundError), self.log_path.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - 16_384))
-            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-LAST_LINES:])
         return ""

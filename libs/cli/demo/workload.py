@@ -18,11 +18,6 @@ class DemoJob:
     request: dict[str, Any]
     expect: str
 
-    @property
-    def to_cancel(self) -> bool:
-        """Whether the demonstration cancels it once it runs."""
-        return bool(self.request.get("labels", {}).get("demo") == "cancel")
-
 
 @dataclass(frozen=True)
 class Workload:

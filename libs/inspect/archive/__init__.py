@@ -5,7 +5,7 @@ read an archive alone and together with what the log has kept. `infra/archive.md
 """
 
 from libs.inspect.archive.manifest import FORMAT, MANIFEST
-from libs.inspect.archive.reading import Archive, archived_messages
+from libs.inspect.archive.reading import Archive
 from libs.inspect.archive.removing import NotGivenBack, give_back
 from libs.inspect.archive.whole import whole_reader
 from libs.inspect.archive.writing import archive
@@ -16,7 +16,6 @@ __all__ = [
     "Archive",
     "NotGivenBack",
     "archive",
-    "archived_messages",
     "give_back",
     "whole_reader",
 ]

@@ -124,12 +124,3 @@ class Archive:
 
     def _bad(self, segment: Segment, file: FileSum, what: str, expected: str) -> BadInput:
         return BadInput(f"{self.directory / file.name}: segment {segment.place}", what, expected)
-
-
-def archived_messages(directory: Path, partition: Partition, start: int = 0) -> Iterator[Message]:
-    """The archived records of a partition from an offset on.
-
-    Raises:
-        BadInput: here for the manifest, while walking for a segment.
-    """
-    return Archive.open(directory).messages(partition, start)

@@ -1,7 +1,7 @@
 """What making guests small and slow costs, as parameters with their sources.
 
-No live result of the memory limits and gates of this program is committed yet. So the numbers are the paper's where it
-prints one (AntMan, OSDI'20), else bounds that the live measurements have to keep.
+The numbers are the paper's where it prints one (AntMan, OSDI'20), else bounds that the live measurements have to keep
+(`tests/bench/results/guests.md`): what real GPUs cost has not been measured yet.
 """
 
 from __future__ import annotations
@@ -25,11 +25,3 @@ GATE_S = Cost(0.001, "bound of the live measurement: from an owner's flag to a g
 for."""
 LEDGER_RATIO = Cost(0.0, "the ledger's baseline follows the owner, and modelled mini-batches do not scatter")
 """Of an owner's time, charged wrongly beside guests."""
-
-COSTS = {
-    "shrink_s_per_byte": SHRINK_S_PER_BYTE,
-    "growth_s_per_byte": GROWTH_S_PER_BYTE,
-    "gate_s": GATE_S,
-    "ledger_ratio": LEDGER_RATIO,
-}
-"""By name, for reports."""

@@ -24,7 +24,9 @@ from libs.contracts.reasons import PendingReason
 from libs.kernel.machine import Turn
 from services.admission.core.fit import NeverFits, judge
 from services.admission.core.order import array_limit, never_met, not_met, quarantined
-from services.admission.core.state import Group, Pending, Share, State
+from services.admission.core.pending import Group, Pending
+from services.admission.core.shares import Share
+from services.admission.core.state import State
 from services.admission.core.table import machine
 from services.admission.core.trials import next_wakeup, order_trial, say_it_failed
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from libs.contracts.groups import Condition
 from libs.contracts.reasons import DEPENDENCY_NEVER_MET, PendingReason, Reason
 from libs.kernel.words import counted
-from services.admission.core.state import Group, Pending
+from services.admission.core.pending import Group, Pending
 
 _NAMED = 3
 """Most of the things that a job waits for which its reason names: a job may wait for hundreds."""

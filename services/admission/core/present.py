@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from libs.kernel.present import Present
-from services.admission.core.state import Pending, State
+from services.admission.core.pending import Pending
+from services.admission.core.state import State
 
 
 def present(state: State, job_id: str, now_s: float) -> Present:

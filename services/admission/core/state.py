@@ -11,54 +11,16 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.admission import OWNER
 from libs.contracts.features import missing
-from libs.contracts.gateway import ANY_TYPE
-from libs.contracts.groups import Condition, Dependency, GroupPlace
+from libs.contracts.groups import Condition, Dependency
 from libs.contracts.jobs import JobClass, JobSpec
 from libs.kernel.beside import gpus_beside
 from libs.kernel.service import InvariantViolated
+from services.admission.core.pending import Group, Pending, broken_by, meets, partly_failed
+from services.admission.core.shares import Share, least_limit
 
 REMEMBERED_ENDS = 10_000
 """Ends of jobs, arrays and DAGs that are kept. A request that names an older one says how it ended
 (`Dependency.succeeded`): only what ends while a request is on its way to the log has to be found here."""
-
-
-class Pending(msgspec.Struct, kw_only=True):
-    """A job that has arrived and was neither admitted nor rejected."""
-
-    spec: JobSpec
-    missing: dict[str, Condition] = {}
-    """{id of a job, an array or a DAG: how it must end} of what it still waits for."""
-    broken: str = ""
-    """Why what it waits for can never be, as a sentence; empty: it can."""
-    group: GroupPlace | None = None
-    paused: bool = False
-    """Its user has paused it: in an array it lets others go first."""
-    cancelled: bool = False
-    """Its user wants it cancelled: placement does that once it is let through, so that it waits for nothing else."""
-
-
-class Group(msgspec.Struct, kw_only=True):
-    """An array or a DAG with jobs that have not ended."""
-
-    size: int
-    at_once: int | None = None
-    """Most jobs let through together."""
-    through: dict[str, None] = {}
-    """Jobs that were let through to run, and have not ended."""
-    ended: int = 0
-    failed: int = 0
-    """Ended otherwise than with success."""
-    turnstile: list[tuple[int, str]] = []
-    """(index, job id) of the jobs that wait for nothing but their turn, and are not paused; ascending."""
-
-    def next_in_turn(self) -> list[str]:
-        """The job that may be let through now, if there is room for it."""
-        return [self.turnstile[0][1]] if self.turnstile and not self.is_full else []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more of its jobs may be let through now."""
-        return self.at_once is not None and len(self.through) >= self.at_once
 
 
 class Trial(msgspec.Struct, kw_only=True):
@@ -82,30 +44,6 @@ class Trial(msgspec.Struct, kw_only=True):
     """As the failure of its latest attempt was classified."""
     skipped: bool = False
     """It has waited for too long; it counts all the same if it had begun by then."""
-
-
-class Share(msgspec.Struct, kw_only=True):
-    """What bounds a tenant's jobs beside its own limit."""
-
-    parent: str = ""
-    limits: dict[str, int] = {}
-    """{GPU type: most GPUs of it}."""
-    per_user: dict[str, int] = {}
-    """{GPU type, or any: most GPUs of one user's jobs}."""
-
-    def bounds(self, spec: JobSpec) -> list[int]:
-        """Most GPUs of one job by each of these limits, where it may have no type without one."""
-        found = [self.per_user[ANY_TYPE]] if ANY_TYPE in self.per_user else []
-        types = spec.gpus.types
-        found += [
-            max(most[gpu_type] for gpu_type in types)
-            for most in (self.limits, self.per_user)
-            if types and all(gpu_type in most for gpu_type in types)
-        ]
-        return found
-
-
-NO_SHARE = Share()
 
 
 class State(msgspec.Struct, kw_only=True, dict=True):
@@ -165,18 +103,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         needs_quota = spec.job_class is JobClass.GUARANTEED or (
             spec.job_class is JobClass.AUTOMATIC and not self.guests
         )
-        return self._most_of(spec) if needs_quota else None
-
-    def _most_of(self, spec: JobSpec) -> int | None:
-        """The least of the limits of the tenant and of those above it."""
-        found, seen, name = [], dict[str, None](), spec.tenant
-        while name and name not in seen:
-            seen[name] = None
-            share = self.shares.get(name, NO_SHARE)
-            found += [self.limits[name]] if name in self.limits else []
-            found += share.bounds(spec)
-            name = share.parent
-        return min(found, default=None)
+        return least_limit(spec, self.limits, self.shares) if needs_quota else None
 
     def _beside(self, node_id: str, spec: JobSpec) -> dict[str, int]:
         """{GPU type: GPUs of the node that have enough of what the job asks for beside them}."""
@@ -209,13 +136,13 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             self.waiters.setdefault(on, {})[job_id] = None
             group = self.groups.get(on)
             if group is not None and group.failed and dependency.condition is Condition.OK:
-                pending.broken = pending.broken or _partly_failed(on)
+                pending.broken = pending.broken or partly_failed(on)
             return
         succeeded = self.ends.get(on, dependency.succeeded)
         if succeeded is None:
             pending.broken = pending.broken or f"it was to run after {on}, which is not known"
-        elif not _meets(dependency.condition, succeeded):
-            pending.broken = pending.broken or _broken_by(on, dependency.condition)
+        elif not meets(dependency.condition, succeeded):
+            pending.broken = pending.broken or broken_by(on, dependency.condition)
 
     def forget_pending(self, job_id: str) -> None:
         """The job is let through, or ends."""
@@ -285,7 +212,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
             for job_id in self.waiters.get(group_id, ()):
                 pending = self.pending[job_id]
                 if pending.missing[group_id] is Condition.OK:
-                    pending.broken = pending.broken or _partly_failed(group_id)
+                    pending.broken = pending.broken or partly_failed(group_id)
                     touched[job_id] = None
         return touched | dict.fromkeys(group.next_in_turn())
 
@@ -299,8 +226,8 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         for job_id in waiters:
             pending = self.pending[job_id]
             condition = pending.missing.pop(on)
-            if not _meets(condition, succeeded):
-                pending.broken = pending.broken or _broken_by(on, condition)
+            if not meets(condition, succeeded):
+                pending.broken = pending.broken or broken_by(on, condition)
         return dict(waiters)
 
 
@@ -312,22 +239,6 @@ def _sizes(nodes: Iterable[Mapping[str, int]]) -> dict[str, dict[int, int]]:
             of_type = found.setdefault(gpu_type, {})
             of_type[gpus] = of_type.get(gpus, 0) + 1
     return found
-
-
-def _meets(condition: Condition, succeeded: bool) -> bool:
-    """Whether an end is as it must be."""
-    return condition is Condition.ANY or succeeded is (condition is Condition.OK)
-
-
-def _broken_by(on: str, condition: Condition) -> str:
-    """A sentence for an end that is not as it must be."""
-    if condition is Condition.OK:
-        return f"it was to run after the success of {on}, which did not succeed"
-    return f"it was to run after a failure of {on}, which succeeded"
-
-
-def _partly_failed(group_id: str) -> str:
-    return f"it was to run after the success of {group_id}, of which a job did not succeed"
 
 
 def check(state: State) -> None:

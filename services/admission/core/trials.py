@@ -13,9 +13,9 @@ from libs.contracts.placement import AttemptFailed, JobMoved, JobPlaced, JobQueu
 from libs.contracts.quota import OpportunityGranted, QuotaGranted
 from libs.contracts.reasons import Number, Reason
 from libs.contracts.runtime import TimerFired
-from libs.contracts.settings import names
 from libs.kernel.launchers import PER_GPU
 from libs.kernel.machine import Turn
+from libs.kernel.settings import take_setting
 from libs.kernel.words import counted
 from services.admission.core.state import State, Trial
 from services.admission.core.table import machine
@@ -50,8 +50,7 @@ def _steps(state: State, spec: JobSpec) -> int:
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == machine.service and event.name in names(machine.service):
-        setattr(state, event.name, float(event.value))
+    take_setting(event, machine.service, state)
 
 
 @machine.evolves(TrialOrdered)

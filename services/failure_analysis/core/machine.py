@@ -6,7 +6,6 @@ judged when all of its lines have been read (FailureObserved with `complete`), o
 
 from __future__ import annotations
 
-from libs.contracts import settings
 from libs.contracts.admission import EXCUSED, JobRejected, TrialPassed
 from libs.contracts.agent import NodeJoined, NodeLeft
 from libs.contracts.failure_analysis import (
@@ -23,6 +22,7 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobMoved, JobP
 from libs.contracts.reasons import Reason
 from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
+from libs.kernel.settings import take_setting
 from services.failure_analysis.core import blaming, repeating, retrying
 from services.failure_analysis.core.classify import BY_LINES, Failure, classify
 from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT, next_attempt
@@ -60,8 +60,7 @@ def job_ended(state: State, event: JobSucceeded | JobCancelled | JobRejected | J
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in settings.names(OWNER):
-        setattr(state, event.name, float(event.value))
+    take_setting(event, OWNER, state)
 
 
 @machine.evolves(RulesLoaded)

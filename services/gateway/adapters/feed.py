@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from libs.contracts.wire import Undecodable
 from libs.inspect.archive import whole_reader
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
+from libs.runtime.waits import unless_set, within
 from services.gateway.core.cloudevent import structured
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,8 @@ class Feed:
         try:
             while not self._stop.is_set():
                 try:
-                    messages = await self._unless_stopped(reader.next_batch(_BATCH, _WAIT_S))
+                    # Followers are not to wait for a read when the gateway stops.
+                    messages = await unless_set(self._stop, reader.next_batch(_BATCH, _WAIT_S))
                 except BusUnavailable as error:
                     await self._patience.wait("read control", error)
                     continue
@@ -85,16 +86,6 @@ class Feed:
         finally:
             self._wake()
             await reader.close()
-
-    async def _unless_stopped(self, reading: Coroutine[Any, Any, list[Message]]) -> list[Message]:
-        """What is read; nothing when told to stop meanwhile: followers are not to wait for that."""
-        read, stopped = asyncio.ensure_future(reading), asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait([read, stopped], return_when=asyncio.FIRST_COMPLETED)
-            return read.result() if read.done() else []
-        finally:
-            read.cancel()
-            stopped.cancel()
 
     def _keep(self, messages: list[Message]) -> None:
         self._kept += entries(messages)
@@ -140,7 +131,7 @@ class Feed:
                 return
             else:
                 position = max(position, self.next_offset)
-                if not await _within(self._news, heartbeat_s):
+                if not await within(self._news, heartbeat_s):
                     yield []
 
     async def _from_log(self, start: int) -> AsyncIterator[list[Entry]]:
@@ -172,11 +163,3 @@ def entries(messages: list[Message]) -> list[Entry]:
 
 def _before(batch: list[Entry], end: int | None) -> list[Entry]:
     return batch if end is None else [entry for entry in batch if entry.offset < end]
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -30,6 +30,7 @@ from services.gateway.core import views
 
 LOOKED_BEHIND = 3
 """How far a job that is behind one which is behind another one, and so on, is followed."""
+MOST_PLACES = 2000
 MOST_BEFORE = 500
 """Jobs that are looked at in each of these steps."""
 
@@ -111,8 +112,8 @@ def _conditions(of: sa.FromClause, wanted: JobFilter) -> list[sa.ColumnElement[b
     return conditions
 
 
-def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, int]:
-    """{job id: place} of the jobs that placement has in its queue, from 1: as it goes through them.
+def queue_positions(connection: sa.Connection) -> dict[str, int]:
+    """{job id: place} of the first `MOST_PLACES` jobs that placement has in its queue, from 1: as it goes through them.
 
     Those with a higher priority first, then in order of arrival. A job that waits for something else than GPUs (its
     user, other jobs, its tenant's limit, a retry) is in no queue yet. Under a policy with an order, suspended jobs that
@@ -127,7 +128,7 @@ def queue_positions(connection: sa.Connection, limit: int = 2000) -> dict[str, i
         .where(jobs.c.state.in_([state.value for state in states]))
         .where(jobs.c.granted_gpus > 0, ~jobs.c.holds_gpus, ~jobs.c.held, ~jobs.c.cancel_requested)
         .order_by(jobs.c.priority.desc(), jobs.c.arrived_offset)
-        .limit(limit)
+        .limit(MOST_PLACES)
     )
     return {job_id: place for place, job_id in enumerate(connection.execute(query).scalars(), start=1)}
 

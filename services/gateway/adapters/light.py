@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from libs.runtime.log import fields
+from libs.runtime.waits import within
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import Database, ReadModelsAway, position_of
 from services.gateway.core.conservation import Counts, Law, check
@@ -64,11 +65,7 @@ class Lamp:
         """Check until told to stop. A violation is logged when it appears."""
         while not stop.is_set():
             await self.check()
-            try:
-                async with asyncio.timeout(self._every_s):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+            await within(stop, self._every_s)
 
     async def recent(self) -> Light:
         """The newest light; checked now when there is none of the last `every_s`."""

@@ -11,6 +11,8 @@ from libs.contracts.read_models import GroupRow, JobRow, SweepRow
 from services.gateway.adapters.tables import job_groups, jobs, rows_of, sweeps
 
 N = TypeVar("N", JobRow, GroupRow, SweepRow)
+MOST_ALIKE, MOST_RECENT = 10, 200
+"""Most that one reference may mean, and most whose names are offered for a misspelt one."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,18 @@ def by_id(connection: sa.Connection, kind: Kind[N], subject: str) -> N | None:
     return found[0] if found else None
 
 
-def like_named(connection: sa.Connection, kind: Kind[N], reference: str, limit: int = 10) -> list[N]:
+def like_named(connection: sa.Connection, kind: Kind[N], reference: str) -> list[N]:
     """Those with an id that begins with the reference, else those that have it as their name; newest first."""
     columns = kind.table.c
     for condition in (columns.id.startswith(reference, autoescape=True), columns.name == reference):
-        query = sa.select(kind.table).where(condition).order_by(columns.arrived_offset.desc()).limit(limit)
+        query = sa.select(kind.table).where(condition).order_by(columns.arrived_offset.desc()).limit(MOST_ALIKE)
         if found := rows_of(kind.row_type, connection.execute(query)):
             return found
     return []
 
 
-def recent_names(connection: sa.Connection, kind: Kind[N], limit: int = 200) -> list[str]:
+def recent_names(connection: sa.Connection, kind: Kind[N]) -> list[str]:
     """Ids and names of the newest."""
     columns = kind.table.c
-    query = sa.select(columns.id, columns.name).order_by(columns.arrived_offset.desc()).limit(limit)
+    query = sa.select(columns.id, columns.name).order_by(columns.arrived_offset.desc()).limit(MOST_RECENT)
     return [word for row in connection.execute(query) for word in row]

@@ -37,7 +37,8 @@ from libs.bus.port import (
     OutcomeUnknown,
 )
 from services.gateway.adapters.agents_bus import own
-from services.gateway.api.common import Agent, Door, media
+from services.gateway.api.callers import Agent
+from services.gateway.api.common import Door, media
 from services.gateway.core.ownership import NotOwned
 from services.gateway.problems import Problem, no_room, unavailable
 from services.gateway.strict import StrictRoute, limited

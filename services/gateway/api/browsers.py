@@ -9,7 +9,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 
 from services.gateway.adapters.browsers import CODE_VALID_S, COOKIE_VALID_S
 from services.gateway.adapters.tokens import Principal
-from services.gateway.api.common import Door, answer, principal, responses
+from services.gateway.api.callers import principal
+from services.gateway.api.common import Door, answer, responses
 from services.gateway.models.answers import BrowserLogin
 from services.gateway.strict import StrictRoute
 

@@ -21,14 +21,12 @@ from libs.contracts.gateway import (
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.tokens import Principal
+from services.gateway.api.callers import Admin, Operator, Reader
 from services.gateway.api.common import (
     REFERENCE,
-    Admin,
     Door,
     Fresh,
     IdempotencyKey,
-    Operator,
-    Reader,
     answer,
     append,
     look,

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import FileResponse
 
 from services.gateway.adapters.code_store import MAX_MEMBERS, CodeRefused
-from services.gateway.api.common import CodeReader, Door, Submitter, answer, media, responses
+from services.gateway.api.callers import CodeReader, Submitter
+from services.gateway.api.common import Door, answer, media, responses
 from services.gateway.models.answers import Code, UploadLimits
 from services.gateway.problems import Problem, no_room, not_found
 from services.gateway.strict import StrictRoute, limited

@@ -11,7 +11,8 @@ from libs.bus.port import BusUnavailable, Message
 from libs.contracts.gateway import DeadLetterRetried
 from libs.runtime.deadletter import Letter, letter, original
 from services.gateway.adapters.dead_letters import KEPT
-from services.gateway.api.common import Admin, Door, Reader, answer, append, is_accepted, responses, said_of
+from services.gateway.api.callers import Admin, Reader
+from services.gateway.api.common import Door, answer, append, is_accepted, responses, said_of
 from services.gateway.door import Gateway
 from services.gateway.models.answers import DeadLetter, DeadLetterDetail, DeadLetterList, Requested
 from services.gateway.problems import Problem, not_found, unavailable

@@ -13,12 +13,12 @@ from libs.contracts.base import Topic, event_classes
 from services.gateway.adapters import cluster_queries
 from services.gateway.adapters.cluster_queries import EventFilter
 from services.gateway.adapters.feed import Entry
+from services.gateway.api.callers import Reader
 from services.gateway.api.common import (
     REFERENCE,
     Cursor,
     Door,
     Limit,
-    Reader,
     answer,
     cursor_of,
     fresh,

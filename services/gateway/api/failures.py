@@ -8,13 +8,12 @@ from fastapi import APIRouter, Query, Response
 
 from libs.contracts.gateway import InputReleaseRequested
 from services.gateway.adapters.failure_queries import FailedBy, failed, grouped, in_quarantine
+from services.gateway.api.callers import Operator, Reader
 from services.gateway.api.common import (
     Door,
     Fresh,
     IdempotencyKey,
     Moment,
-    Operator,
-    Reader,
     answer,
     append,
     look,

@@ -10,7 +10,7 @@ from services.gateway.adapters import group_queries
 from services.gateway.adapters.database import TooFarBehind
 from services.gateway.adapters.named import GROUP, JOB, SWEEP, Kind, N, by_id, like_named, recent_names
 from services.gateway.adapters.tokens import Principal
-from services.gateway.api.common import require_tenant
+from services.gateway.api.callers import require_tenant
 from services.gateway.door import Gateway
 from services.gateway.problems import Problem, not_found, shown, unavailable
 

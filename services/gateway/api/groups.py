@@ -12,6 +12,7 @@ from libs.contracts.read_models import GroupRow, JobState
 from libs.kernel.ids import member_id, short_id
 from services.gateway.adapters import group_queries
 from services.gateway.adapters.tokens import Principal
+from services.gateway.api.callers import Reader, Submitter, require_tenant
 from services.gateway.api.common import (
     Cursor,
     Door,
@@ -19,8 +20,6 @@ from services.gateway.api.common import (
     GroupReference,
     IdempotencyKey,
     Limit,
-    Reader,
-    Submitter,
     answer,
     append,
     cursor_of,
@@ -29,7 +28,6 @@ from services.gateway.api.common import (
     next_page,
     offset_of,
     require_code,
-    require_tenant,
     responses,
     said_of,
     scoped,

@@ -22,12 +22,11 @@ from libs.kernel.words import bytes_of
 from services.gateway.adapters import cluster_queries
 from services.gateway.adapters.intake import CONTROL, Taken
 from services.gateway.adapters.tokens import Principal
+from services.gateway.api.callers import Operator, Submitter
 from services.gateway.api.common import (
     Door,
     IdempotencyKey,
     JobReference,
-    Operator,
-    Submitter,
     answer,
     append,
     caught_up,

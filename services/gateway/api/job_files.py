@@ -13,7 +13,8 @@ from starlette.responses import StreamingResponse
 from libs.contracts.read_models import NodeRow
 from libs.runtime.agents import AgentAway, JobPath
 from services.gateway.adapters.tokens import Principal
-from services.gateway.api.common import Door, JobReference, Reader, answer, media, responses
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, JobReference, answer, media, responses
 from services.gateway.api.finding import own_job
 from services.gateway.api.holding import holding_node
 from services.gateway.core.whereabouts import agent_of

@@ -14,7 +14,8 @@ from libs.contracts.read_models import FINAL_STATES, JobRow
 from services.gateway.adapters import job_queries
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.job_logs import JobLogs, LineFilter
-from services.gateway.api.common import REFERENCE, Door, JobReference, Reader, answer, media
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import REFERENCE, Door, JobReference, answer, media
 from services.gateway.api.finding import own_job
 from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, TEXT, resume_after, sse, stream, wanted
 from services.gateway.door import Gateway

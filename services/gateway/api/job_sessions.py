@@ -27,7 +27,8 @@ from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.entering import AgentRefused, enter
 from services.gateway.adapters.sessions import Forward, relay
 from services.gateway.adapters.tokens import Principal, Scope
-from services.gateway.api.common import append, refuse_scope, require_tenant, sender
+from services.gateway.api.callers import refuse_scope, require_tenant, sender
+from services.gateway.api.common import append
 from services.gateway.api.finding import find_job
 from services.gateway.api.holding import holding_node
 from services.gateway.core.whereabouts import agent_of

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Response
 from libs.contracts.read_models import FINAL_STATES, NodeRow
 from libs.runtime.agents import AgentAway
 from services.gateway.adapters import cluster_queries, job_queries
-from services.gateway.api.common import Door, JobReference, Reader, answer, responses
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, JobReference, answer, responses
 from services.gateway.api.finding import own_job
 from services.gateway.core.whereabouts import agent_of, holder_of
 from services.gateway.door import Gateway

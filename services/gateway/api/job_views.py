@@ -13,7 +13,8 @@ from libs.inspect.story import story
 from libs.inspect.why import why
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.cores import PATIENCE_S, NotFollowed
-from services.gateway.api.common import Door, Fresh, JobReference, Reader, answer, look, responses
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, Fresh, JobReference, answer, look, responses
 from services.gateway.api.finding import find_job
 from services.gateway.core import views
 from services.gateway.core.records import records_of

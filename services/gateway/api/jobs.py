@@ -18,6 +18,7 @@ from services.gateway.adapters import cluster_queries, failure_queries, group_qu
 from services.gateway.adapters.cores import PATIENCE_S, NotFollowed
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.job_queries import JobFilter
+from services.gateway.api.callers import Reader, Submitter, require_tenant
 from services.gateway.api.common import (
     REFERENCE,
     Cursor,
@@ -27,8 +28,6 @@ from services.gateway.api.common import (
     JobReference,
     Limit,
     Moment,
-    Reader,
-    Submitter,
     answer,
     append,
     cursor_of,
@@ -38,7 +37,6 @@ from services.gateway.api.common import (
     offset_of,
     one_of,
     require_code,
-    require_tenant,
     responses,
     said_of,
     scoped,

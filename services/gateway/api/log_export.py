@@ -15,7 +15,8 @@ from libs.inspect.archive import whole_reader
 from libs.inspect.extent import batches, has_no_gaps, survey
 from libs.inspect.jsonl import header_line, record_line
 from libs.inspect.logs import AUDITED, Header
-from services.gateway.api.common import Door, Reader, media
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, media
 from services.gateway.api.streams import NDJSON, stream
 from services.gateway.door import Gateway
 from services.gateway.strict import StrictRoute

@@ -15,7 +15,8 @@ from libs.contracts.gateway import OWNER
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.light import Light
-from services.gateway.api.common import Door, Fresh, Reader, answer, look, problems, responses
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, Fresh, answer, look, problems, responses
 from services.gateway.core import views
 from services.gateway.models.answers import Conservation, Disk, Health, Law, Status
 from services.gateway.problems import KINDS, not_found

@@ -13,14 +13,13 @@ from libs.contracts.read_models import FINAL_SWEEP_STATES, SweepRow, SweepState
 from libs.kernel.ids import short_id
 from services.gateway.adapters import sweep_queries
 from services.gateway.adapters.sweep_queries import Told, TrialOfJob
+from services.gateway.api.callers import Reader, Submitter, require_tenant
 from services.gateway.api.common import (
     Cursor,
     Door,
     Fresh,
     IdempotencyKey,
     Limit,
-    Reader,
-    Submitter,
     SweepReference,
     answer,
     append,
@@ -30,7 +29,6 @@ from services.gateway.api.common import (
     next_page,
     offset_of,
     require_code,
-    require_tenant,
     responses,
     said_of,
     scoped,

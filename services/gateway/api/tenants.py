@@ -12,19 +12,9 @@ from libs.contracts.gateway import NO_GUESTS, TenantConfigured
 from libs.contracts.read_models import SettingRow, TenantRow
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import TooFarBehind
+from services.gateway.api.callers import Admin, Reader
 from services.gateway.api.cluster import request
-from services.gateway.api.common import (
-    Admin,
-    Door,
-    Fresh,
-    IdempotencyKey,
-    Reader,
-    answer,
-    is_accepted,
-    look,
-    responses,
-    scoped,
-)
+from services.gateway.api.common import Door, Fresh, IdempotencyKey, answer, is_accepted, look, responses, scoped
 from services.gateway.core import views
 from services.gateway.core.shares import refusal, shared_gpus, uses
 from services.gateway.door import Gateway

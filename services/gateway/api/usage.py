@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.gateway.adapters.usage_queries import UsedBy, used
-from services.gateway.api.common import Door, Fresh, Moment, Reader, answer, look, responses, stretch
+from services.gateway.api.callers import Reader
+from services.gateway.api.common import Door, Fresh, Moment, answer, look, responses, stretch
 from services.gateway.models.answers import UseList
 from services.gateway.strict import StrictRoute
 

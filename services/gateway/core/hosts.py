@@ -11,7 +11,7 @@ from libs.contracts.read_models import GpuRow, JobRow, NodeRow
 
 @dataclass(frozen=True)
 class Promised:
-    """Of one node."""
+    """CPUs and memory of one node that are promised to jobs."""
 
     cpus: int = 0
     memory_bytes: int = 0

@@ -16,6 +16,7 @@ from libs.contracts.read_models import (
     SettingRow,
     TenantRow,
 )
+from libs.kernel.words import ranges
 from libs.policies.table import DEFAULT_POLICY, POLICIES
 from services.gateway.core.hosts import NOTHING, Promised, cpus_of, memory_of, promised
 from services.gateway.models.answers import Job
@@ -23,18 +24,7 @@ from services.gateway.models.answers import Job
 
 def where(placement: Sequence[Mapping[str, Any]]) -> str:
     """`n1:0-3, n2:0,2` for a gang; empty for none."""
-    return ", ".join(f"{task['node_id']}:{ranges(task['gpu_indices'])}" for task in placement)
-
-
-def ranges(indices: Sequence[int]) -> str:
-    """`0-2,5` for 0, 1, 2, 5."""
-    parts: list[list[int]] = []
-    for index in sorted(indices):
-        if parts and parts[-1][-1] == index - 1:
-            parts[-1].append(index)
-        else:
-            parts.append([index])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+    return ", ".join(f"{task['node_id']}:{ranges(sorted(task['gpu_indices']))}" for task in placement)
 
 
 _AS_STORED = tuple(name for name in Job.__struct_fields__ if name in JobRow.__struct_fields__)

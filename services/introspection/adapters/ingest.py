@@ -31,12 +31,13 @@ from libs.runtime.deadletter import dead_letter
 from libs.runtime.handled import Handled, Tracer
 from libs.runtime.listener import Listener
 from libs.runtime.log import fields
+from libs.runtime.messages import header, wire_type
 from libs.runtime.resuming import resumed
 from libs.runtime.stats import Phase, Stats
 from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
 from services.introspection.adapters.stacks import with_stacks
-from services.introspection.adapters.telemetry import GPU, HEARTBEAT, TASK, header, wire_type
+from services.introspection.adapters.telemetry import GPU, HEARTBEAT, TASK
 from services.introspection.core import hosts, liveness, profiles
 from services.introspection.core.hosts import Hosts
 from services.introspection.core.liveness import Liveness

@@ -11,6 +11,7 @@ from libs.contracts.introspection import OWNER, WindowClosed
 from libs.contracts.wire import Undecodable
 from libs.runtime.deadletter import dead_letter
 from libs.runtime.log import fields
+from libs.runtime.messages import wire_type
 from services.introspection.core import windows
 from services.introspection.core.folding import Folding
 from services.introspection.core.windows import Rules
@@ -21,19 +22,6 @@ MINIBATCHES = MinibatchProfiled.wire_type.encode()
 HEARTBEAT = NodeHeartbeat.wire_type.encode()
 GPU = GpuSampled.wire_type.encode()
 TASK = TaskSampled.wire_type.encode()
-
-
-def header(message: Message, name: str) -> bytes:
-    """One header's value; empty when it is missing."""
-    for key, value in message.headers:
-        if key == name:
-            return value
-    return b""
-
-
-def wire_type(message: Message) -> bytes:
-    """What the message says it is; anything else is not decoded."""
-    return header(message, "ce_type")
 
 
 class TelemetryFold:

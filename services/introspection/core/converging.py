@@ -7,7 +7,6 @@ for that only if it has asked to be.
 from __future__ import annotations
 
 from libs import lifecycle
-from libs.contracts import settings
 from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import RetryScheduled
@@ -16,6 +15,7 @@ from libs.contracts.introspection import OWNER, JobConverged
 from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import Number, Reason
 from libs.kernel.machine import Turn
+from libs.kernel.settings import take_setting
 from libs.kernel.words import counted
 from libs.lifecycle import curves
 from libs.lifecycle.curves import Epoch
@@ -42,8 +42,7 @@ def job_arrived(state: State, event: JobArrived, now_s: float) -> None:
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in settings.names(OWNER):
-        setattr(state, event.name, float(event.value))
+    take_setting(event, OWNER, state)
 
 
 @machine.evolves(QuotaGranted, OpportunityGranted, QuotaDeferred, RetryScheduled)

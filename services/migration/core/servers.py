@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from libs.contracts import settings
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import OWNER
 from libs.contracts.placement import NodeCordoned, NodeReturned
+from libs.kernel.settings import take_setting
 from services.migration.core.assignments import look_soon
 from services.migration.core.state import Server, State
 from services.migration.core.table import machine
@@ -65,6 +65,5 @@ def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in settings.names(OWNER):
-        setattr(state, event.name, float(event.value))
+    if take_setting(event, OWNER, state):
         look_soon(state, now_s)

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import sqlalchemy.exc
 
@@ -19,6 +19,7 @@ from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
+from libs.runtime.waits import unless_set, within
 from services.projection.adapters.engine import waiting_helps
 from services.projection.adapters.read_model import AnotherWriter, Checkpoint, ReadModel
 from services.projection.adapters.stats import Stats
@@ -87,7 +88,7 @@ class Projection:
                 return
             except AnotherWriter as error:
                 log.warning("another process writes the read models", extra=fields(cell=self._store.cell, error=error))
-                await _stopped_within(self._stop, _WAIT_S)
+                await within(self._stop, _WAIT_S)
 
     async def catch_up(self, *, rebuild: bool = False) -> int:
         """Follow the log up to its present end.
@@ -156,7 +157,7 @@ class Projection:
     async def _swap(self, instead_of: Found | None = None) -> bool:
         """Swap what was built in, and drop what was there. False: not yet; read on, and try again."""
         while not await self._outlast_sql(lambda: self._store.swap(instead_of)):
-            if await _stopped_within(self._stop, _SWAP_AGAIN_S):
+            if await within(self._stop, _SWAP_AGAIN_S):
                 raise StopRequested("the read model is built and not swapped in")
             if instead_of is None:
                 return False
@@ -193,7 +194,7 @@ class Projection:
         try:
             while not self._stop.is_set() and (end is None or self._at.next_offset < end):
                 try:
-                    messages = await self._unless_stopped(reader.next_batch(self._batch, _WAIT_S))
+                    messages = await unless_set(self._stop, reader.next_batch(self._batch, _WAIT_S))
                 except BusUnavailable as error:
                     await self._patience.wait("read control", error)
                     continue
@@ -206,16 +207,6 @@ class Projection:
                     self._stats.idle()
         finally:
             await reader.close()
-
-    async def _unless_stopped(self, reading: Coroutine[Any, Any, list[Message]]) -> list[Message]:
-        """What is read; nothing when told to stop meanwhile."""
-        read, stopped = asyncio.ensure_future(reading), asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait([read, stopped], return_when=asyncio.FIRST_COMPLETED)
-            return read.result() if read.done() else []
-        finally:
-            read.cancel()
-            stopped.cancel()
 
     async def _store_batch(self, messages: list[Message]) -> None:
         started = time.perf_counter()
@@ -273,13 +264,5 @@ class Projection:
                         "projection has made, or a database in which it can make them"
                     ) from error
                 log.warning("the database cannot be used, trying again", extra=fields(error=error.orig))
-                if await _stopped_within(self._stop, 0.5):
+                if await within(self._stop, 0.5):
                     raise StopRequested("the database is away") from None
-
-
-async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await stop.wait()
-    except TimeoutError:
-        return False

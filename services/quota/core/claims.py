@@ -20,8 +20,8 @@ from libs.contracts.placement import AttemptFailed, JobCancelled, JobQueued, Job
 from libs.contracts.quota import OWNER, QuotaDeferred
 from libs.contracts.reasons import PendingReason, Reason
 from libs.contracts.runtime import TimerFired
-from libs.contracts.settings import names
 from libs.kernel.machine import Turn
+from libs.kernel.settings import take_setting
 from libs.policies.table import POLICIES
 from services.quota.core import shares
 from services.quota.core.granting import grant_or_defer
@@ -55,8 +55,7 @@ def policy_changed(state: State, event: PolicyChanged, now_s: float) -> None:
 
 @machine.evolves(SettingChanged)
 def setting_changed(state: State, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in names(OWNER):
-        setattr(state, event.name, float(event.value))
+    take_setting(event, OWNER, state)
 
 
 @machine.decides(

@@ -157,10 +157,6 @@ class Tenant(msgspec.Struct, kw_only=True):
         if not of_user:
             del self.used_by_user[claim.user]
 
-    def room_for(self, gpus: int) -> bool:
-        """Whether so many more GPUs are within the limit."""
-        return self.limit_gpus is None or self.used_gpus + gpus <= self.limit_gpus
-
     def is_too_large(self, gpus: int) -> bool:
         """Whether so many GPUs can never be within the limit."""
         return self.limit_gpus is not None and gpus > self.limit_gpus

@@ -1,4 +1,4 @@
-"""A port that was given out and has no listener yet: nobody else gets it."""
+"""A port that was given out and has no listener yet: no other process gets it."""
 
 import subprocess
 import sys

@@ -124,12 +124,6 @@ class TestTokens:
 
 
 class TestViews:
-    @pytest.mark.parametrize(
-        ("indices", "shown_as"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 2, 3, 7], "0,2-3,7"), ([], "")]
-    )
-    def test_gpu_ranges(self, indices: list[int], shown_as: str) -> None:
-        assert views.ranges(indices) == shown_as
-
     def test_places(self) -> None:
         gang = [{"node_id": "n1", "gpu_indices": [0, 1]}, {"node_id": "n2", "gpu_indices": [3]}]
         assert (views.where(gang), views.where([])) == ("n1:0-1, n2:3", "")

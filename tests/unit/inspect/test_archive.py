@@ -22,7 +22,6 @@ from libs.inspect.archive import (
     Archive,
     NotGivenBack,
     archive,
-    archived_messages,
     give_back,
     whole_reader,
     writing,
@@ -205,9 +204,9 @@ async def test_what_precedes_an_altered_segment_is_read_and_nothing_of_it(bus: B
     name.write_bytes(flipped(name.read_bytes()))
     found: list[int] = []
     with pytest.raises(BadInput, match="segment control/0@16-31"):
-        found.extend(message.offset for message in archived_messages(directory, CONTROL))
+        found.extend(message.offset for message in Archive.open(directory).messages(CONTROL, 0))
     assert found == list(range(16))
-    assert [message.offset for message in archived_messages(directory, CONTROL, 35)] == list(range(35, 40))
+    assert [message.offset for message in Archive.open(directory).messages(CONTROL, 35)] == list(range(35, 40))
 
 
 def rehashed(manifest: Manifest) -> Manifest:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from libs.kernel.words import counted, either, plural
+import pytest
+
+from libs.kernel.words import counted, either, plural, ranges
 
 
 def test_only_one_is_singular():
@@ -16,3 +18,11 @@ def test_a_plural_of_its_own_and_the_verb_are_given():
 
 def test_of_several_numbers_the_last_one_counts():
     assert [either(numbers, "GPU") for numbers in ([1], [1, 2, 4])] == ["1 GPU", "1 or 2 or 4 GPUs"]
+
+
+@pytest.mark.parametrize(
+    ("indices", "shown_as"),
+    [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 2, 3, 7], "0,2-3,7"), ([2, 0, 1], "2,0-1"), ([], "")],
+)
+def test_indices_that_follow_on_each_other_are_a_range(indices: list[int], shown_as: str):
+    assert ranges(indices) == shown_as

@@ -30,7 +30,7 @@ from libs.contracts.placement import (
 from libs.contracts.reasons import PendingReason
 from libs.kernel.replica import Replica
 from libs.testing.core_case import node, only
-from services.placement.core.lifecycle.transitions import Standing, standing
+from services.placement.core.lifecycle.standing import Standing, standing
 from services.placement.service import SERVICE
 from tests.unit.placement.placement_case import SAID, PlacementCase
 

@@ -10,7 +10,7 @@ from libs.bus.connect import connect
 from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import BusError, TopicLayout
 from libs.contracts.base import Topic
-from libs.inspect.archive import archive, archived_messages, give_back
+from libs.inspect.archive import Archive, archive, give_back
 from libs.kernel.replica import Replica
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.starts import StartsUnknown, starts
@@ -49,7 +49,7 @@ async def archived(case: ShellCase, directory: Path) -> None:
 async def hash_of_all(case: ShellCase, directory: Path) -> str:
     """Of the state after archive and log."""
     replica = Replica(TOY)
-    for message in [*archived_messages(directory, CONTROL), *await messages(case.bus.bus, Topic.CONTROL)]:
+    for message in [*Archive.open(directory).messages(CONTROL, 0), *await messages(case.bus.bus, Topic.CONTROL)]:
         replica.step(codec.record(message))
     return replica.state_hash
 

@@ -17,7 +17,7 @@ LOOK_EVERY_S = 600.0
 
 @dataclass(frozen=True)
 class Kept:
-    """One folder."""
+    """One folder that is kept for a while: the output of a job, or the environment of a setup."""
 
     name: str
     bytes: int

@@ -66,7 +66,7 @@ def pacer_of(folder: TaskFolder) -> int | None:
 
 
 class Pacer:
-    """Of one task."""
+    """Stops and continues one task, so that it computes for its share of the time alone."""
 
     def __init__(self, folder: TaskFolder, *, virtual: bool) -> None:
         """See the module.
@@ -80,7 +80,6 @@ class Pacer:
         self._pace = Pace()
         self._processes: list[int] = []
         self._groups: list[int] = []
-        self._found_s = 0.0
         self._holds = False
         self._run_s = 0.0
 

@@ -13,8 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from libs.bus.connect import connect, is_gateway
-from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsNodeKeys
+from libs.bus.port import Bus, BusError, Fenced, Refused, TellsNodeKeys
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
@@ -24,13 +23,14 @@ from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.node.task import LEAVING_PATIENCE_S, Order
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent import VERSION
-from torch_agent.beginning import OrdersRefused, beginning
+from torch_agent.beginning import OrdersRefused
 from torch_agent.bounds import LOOK_S as BOUNDS_LOOK_S
 from torch_agent.bounds import Bounds
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.driver.interface import Driver
 from torch_agent.files.server import FileServer
+from torch_agent.gpu_tests import GpuTests
 from torch_agent.holding import AnotherAgent, hold
 from torch_agent.journal import Journal, JournalRefused
 from torch_agent.launching import Launcher
@@ -44,16 +44,15 @@ from torch_agent.probes.scaling import Scaling
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
 from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
+from torch_agent.reaching import connected, node_key, reach
 from torch_agent.sessions.entering import Entrance
 from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
-from torch_agent.trials import Trials
 
 log = logging.getLogger("torch_agent")
 
-RETRY_S = 1.0
 PUBLISH_TIMEOUT_S = 5.0
 EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
 
@@ -73,7 +72,7 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
         gpus = _gpus(options)
         journal = Journal(options.state_dir / "journal.db")
         try:
-            bus = await _connected(options, stop)
+            bus = await connected(options, stop)
             if bus is None:
                 return
             try:
@@ -84,22 +83,8 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
             journal.close()
 
 
-async def _connected(options: Options, stop: asyncio.Event) -> Bus | None:
-    """The bus, however long a gateway takes to be there; None when asked to stop meanwhile."""
-    while not stop.is_set():
-        try:
-            return await connect(options.bus, options.cell, options.token)
-        except BusUnavailable as error:
-            if not is_gateway(options.bus):
-                raise
-            log.warning("waiting for the gateway: %s", error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
-    return None
-
-
 async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal) -> None:
-    publisher, next_order = await _reach(bus, options.node_id, journal, stop)
+    publisher, next_order = await reach(bus, options.node_id, journal, stop)
     if publisher is None:
         return
     incarnation = journal.begin_incarnation()
@@ -140,11 +125,11 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     supervision.adopt()
     partition = await orders_partition(bus, options.node_id)
 
-    trials = Trials(options.node_id, gpus, report)
+    gpu_tests = GpuTests(options.node_id, gpus, report)
 
     def take(orders: list[Order | CheckGpus], position: int) -> None:
         supervision.take([order for order in orders if not isinstance(order, CheckGpus)], position)
-        trials.take([order for order in orders if isinstance(order, CheckGpus)])
+        gpu_tests.take([order for order in orders if isinstance(order, CheckGpus)])
         coordinator.wake()
 
     telemetry = Telemetry(
@@ -166,7 +151,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         asyncio.create_task(supervision.show(bounds.look, BOUNDS_LOOK_S)),
         asyncio.create_task(supervision.show(sharing.look, SHARING_LOOK_S)),
         asyncio.create_task(coordinator.run(supervision)),
-        asyncio.create_task(trials.run()),
+        asyncio.create_task(gpu_tests.run()),
         asyncio.create_task(launcher.outputs.run(supervision.active_jobs, time.time)),
         asyncio.create_task(launcher.setups.run(supervision.active_setups, time.time)),
     ]
@@ -196,31 +181,6 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
             await asyncio.to_thread(files.close)
         await _cancel([orders, *workers])
         await publisher.close()
-
-
-async def _reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) -> tuple[Publisher | None, int]:
-    """Open the session and find the beginning among the orders, however long the log takes to be there.
-
-    Returns:
-        The session, None when asked to stop meanwhile; and the offset of the first order to be taken.
-    """
-    while not stop.is_set():
-        publisher: Publisher | None = None
-        try:
-            orders = await orders_partition(bus, node_id)
-            publisher = Publisher(bus, node_id, orders, journal)
-            begins = await beginning(bus, orders, node_id, journal, await publisher.open())
-            journal.record(facts=begins.lost, next_order=begins.next_order, time_s=time.time())
-            return publisher, begins.next_order
-        except (Fenced, Refused):
-            raise
-        except BusError as error:
-            log.warning("waiting for the log: %s", error)
-            if publisher is not None:
-                await publisher.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
-    return None, 0
 
 
 def _joined(
@@ -284,20 +244,11 @@ async def _file_server(options: Options, bus: Bus, entrance: Entrance) -> FileSe
     """
     if options.cell_key_file is not None:
         proof = Proof(read_key(options.cell_key_file))
-    elif isinstance(bus, TellsNodeKeys) and (key := await _node_key(bus, options.node_id)) is not None:
+    elif isinstance(bus, TellsNodeKeys) and (key := await node_key(bus, options.node_id)) is not None:
         proof = Proof(key, SIGNED_FOR_NODE)
     else:
         return None
     return FileServer(options.state_dir, options.node_id, proof, entrance)
-
-
-async def _node_key(bus: TellsNodeKeys, node_id: str) -> bytes | None:
-    """What the gateway hands over at the join, however long it takes to answer; None: it asks for no files."""
-    while True:
-        try:
-            return await bus.node_key(node_id)
-        except BusUnavailable as error:
-            log.warning("waiting for the node's key: %s", error)
 
 
 def _driver(options: Options) -> Driver | None:

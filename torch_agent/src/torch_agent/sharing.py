@@ -33,7 +33,7 @@ GATES_LEAST = 64
 
 
 class Sharing:
-    """Of one node."""
+    """The pages of the node's GPUs, and what the processes of its tasks have been told last."""
 
     def __init__(self, folder: Path, gpus: Iterable[int], *, virtual: bool) -> None:
         """Make the pages of these GPUs in the folder, or take over those of an earlier agent."""

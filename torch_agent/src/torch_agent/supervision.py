@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from libs.contracts.agent import LogLine, NodeLeaving
+from libs.contracts.agent import NodeLeaving
 from libs.contracts.base import Event
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.handover import gpus_taken
-from libs.node.loss_lines import told_by_lines
-from libs.node.reports import passed_on, report_due
-from libs.node.seen import Ended, Report, Seen
+from libs.node.reports import report_due
+from libs.node.seen import Ended, Seen
 from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
 from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.driver.interface import Driver
@@ -32,11 +29,12 @@ from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.once import warn_once
-from torch_agent.output import logged, read_lines
+from torch_agent.output import logged
 from torch_agent.pages import living_pages, minibatches_done, ranks_apart
 from torch_agent.processes import machine_start
-from torch_agent.reports import last_report
 from torch_agent.sharing import Sharing
+from torch_agent.shims import Shims
+from torch_agent.written import Written
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +43,6 @@ TURNING_LOOK_S = 0.005
 """While a task is being suspended or resumed: others wait for its GPUs."""
 ACTIVE_LOOK_S = 0.25
 """Also how often output and reports are read."""
-BACKLOG_LIMIT = 5_000
-"""Facts that may wait for the log before output and reports are left in their files."""
 KEEP_ENDED_S = 3600.0
 
 SIGNALS: dict[Action, tuple[int, ...]] = {
@@ -87,16 +83,12 @@ class Supervision:
         launcher.say = self.report
         self._sharing, self._admits = sharing, admits
         self.tasks: dict[str, Task] = journal.tasks()
-        self._launching: dict[str, asyncio.Task[None]] = {}
-        self._shims: dict[str, subprocess.Popen[bytes]] = {}
-        self._watched: dict[str, int] = {}
-        """{task key: pidfd of its shim}."""
         self._ended_at_s: dict[str, float] = {}
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
-        self._loss_told: dict[str, Report] = {}
-        """{task key: what its lines have told of its loss, and is not due}."""
+        self._shims = Shims(launcher, self._changed.set)
+        self._written = Written(journal)
         self._fetches = Fetches(self._changed.set)
         self._by_driver = Operations(driver, self._changed.set) if driver is not None else None
         self._machine_start = machine_start()
@@ -213,10 +205,13 @@ class Supervision:
         folder, before, begun = self.folder(task), task.status, _begun(task)
         seen = self._see(task, folder)
         if seen.pid is not None and seen.ended is None:
-            self._watch(task, folder)
+            self._shims.watch(task, folder)
         now_s = time.time()
         due = report_due(task, ended=seen.ended is not None, now_s=now_s)
-        seen, report_tails = self._with_report(seen, task, folder, due=due)
+        report_tails: dict[str, int] = {}
+        if due:
+            report, report_tails = self._written.report(folder, ended=seen.ended is not None)
+            seen = msgspec.structs.replace(seen, report=report)
         step = advance(task, seen, now_s)
         # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
         # harmless. The other way round processes would seem to have done what they were never told.
@@ -224,10 +219,10 @@ class Supervision:
             self._sharing.keep(task, folder)
         for action in step.actions:
             self._act(action, task, folder)
-        lines, output_tails = self._output(task, folder)
+        lines, output_tails = self._written.output(task, folder)
         tails = {**report_tails, **output_tails}
         facts: list[Event] = [logged(task.order, lines)] if lines else []
-        facts += self._loss_in(task, lines, now_s, due=due)
+        facts += self._written.loss(task, lines, now_s, due=due)
         facts += step.facts
         if facts or tails or task.status is not before or _begun(task) != begun:
             self._journal.record([task], facts, time_s=now_s, tails=tails)
@@ -236,10 +231,9 @@ class Supervision:
             self._ended(task)
 
     def _see(self, task: Task, folder: TaskFolder) -> Seen:
-        launching, shim = self._launching.get(task.key), self._shims.get(task.key)
-        if launching is not None and task.want is Want.STOP:
-            launching.cancel()  # else a stop would wait for what a launch waits for, which may never come
-        starting = (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
+        if task.want is Want.STOP:
+            self._shims.call_off(task.key)  # else the stop would wait for what a launch waits for
+        starting = self._shims.is_starting(task.key)
         started, before_restart = task.status is not Status.ACCEPTED, self._interruptions.before_restart(task)
         seen = folder.look(starting=starting, started=started, before_restart=before_restart)
         if seen.ended is not None:
@@ -257,8 +251,8 @@ class Supervision:
                 seen = msgspec.structs.replace(seen, by_driver=moved)
             if task.status in TAKING_OVER:
                 seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, living))
-        if shim is not None and not seen.launched and seen.ended is None:
-            folder.refuse(f"the task's shim ended with status {shim.returncode} before it had started anything")
+        if not seen.launched and seen.ended is None and (status := self._shims.status(task.key)) is not None:
+            folder.refuse(f"the task's shim ended with status {status} before it had started anything")
             seen = folder.look(starting=False, started=False)
         if seen.ended is not None:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))
@@ -275,26 +269,9 @@ class Supervision:
         active = self.active()
         return not gpus_taken(task, active) and self._admits(task, active)
 
-    def _with_report(self, seen: Seen, task: Task, folder: TaskFolder, *, due: bool) -> tuple[Seen, dict[str, int]]:
-        """What was seen, the script's last report where it is due, and the place behind it in its file."""
-        ended, path = seen.ended is not None, folder.reports
-        if not due or (self._journal.backlog > BACKLOG_LIMIT and not ended):
-            return seen, {}
-        offset = self._journal.tail(str(path))
-        report, new_offset = last_report(path, offset)
-        if new_offset == offset:
-            return seen, {}
-        return msgspec.structs.replace(seen, report=report), {str(path): new_offset}
-
-    def _loss_in(self, task: Task, lines: list[LogLine], now_s: float, *, due: bool) -> list[Event]:
-        """The last loss that lines of the task tell, as a report, where that is due; until then it waits."""
-        if (found := told_by_lines(task.order, lines)) is not None:
-            self._loss_told[task.key] = found
-        return passed_on(task, self._loss_told.pop(task.key, None), now_s) if due else []
-
     def _act(self, action: Action, task: Task, folder: TaskFolder) -> None:
         if action is Action.LAUNCH:
-            self._launching[task.key] = asyncio.create_task(self._launch(task, folder))
+            self._shims.launch(task, folder)
             return
         if action is Action.FETCH:
             self._fetches.begin(task, folder)
@@ -313,68 +290,16 @@ class Supervision:
                 warn_once(f"{error}: the task's processes are told by signals alone")
         folder.signal_ranks(*SIGNALS[action])
 
-    async def _launch(self, task: Task, folder: TaskFolder) -> None:
-        shim = await self._launcher.launch(task.order, folder)
-        if shim is not None:
-            self._shims[task.key] = shim
-        self._changed.set()
-
-    def _watch(self, task: Task, folder: TaskFolder) -> None:
-        """Be woken at once when the task's shim ends."""
-        if task.key in self._watched:
-            return
-        pid = folder.shim_pid()
-        if pid is None:
-            return
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:  # it has ended, or is no process at all
-            return
-        self._watched[task.key] = descriptor
-        asyncio.get_running_loop().add_reader(descriptor, self._shim_ended, task.key)
-
-    def _shim_ended(self, key: str) -> None:
-        descriptor = self._watched.pop(key)
-        asyncio.get_running_loop().remove_reader(descriptor)
-        os.close(descriptor)
-        self._changed.set()
-
-    def _output(self, task: Task, folder: TaskFolder) -> tuple[list[LogLine], dict[str, int]]:
-        """New lines of all ranks; everything that is left when the task has ended."""
-        ended = task.status is Status.EXITED
-        lines: list[LogLine] = []
-        tails: dict[str, int] = {}
-        if self._journal.backlog > BACKLOG_LIMIT and not ended:
-            return lines, tails
-        for path in folder.outputs():
-            offset = self._journal.tail(str(path))
-            while True:
-                more, new_offset = read_lines(path, offset, ended=ended, now_s=time.time())
-                lines += more
-                if new_offset == offset:
-                    break
-                tails[str(path)] = offset = new_offset
-                if not ended:
-                    break
-        return lines, tails
-
     def _ended(self, task: Task) -> None:
         self._ended_at_s[task.key] = time.monotonic()
         self._interruptions.forget(task.key)
         self._expelled.pop(task.key, None)
-        self._launching.pop(task.key, None)
-        self._launcher.doing.pop(task.key, None)
-        self._launcher.setting_up.pop(task.key, None)
-        self._loss_told.pop(task.key, None)
+        self._written.forget(task.key)
         self._fetches.forget(task.key)
         if self._by_driver is not None:
             self._by_driver.forget(task.key)
         self.folder(task).drop_states()
-        shim = self._shims.pop(task.key, None)
-        if shim is not None:
-            shim.wait()
-        if task.key in self._watched:
-            self._shim_ended(task.key)
+        self._shims.forget(task.key)
 
     def _forget_old(self) -> None:
         """Remove the folders of tasks that ended long ago."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from libs.contracts import settings
 from libs.contracts.gateway import (
     JobCancelRequested,
     JobCodeChanged,
@@ -19,6 +18,7 @@ from libs.contracts.gateway import (
 from libs.contracts.placement import OWNER, JobQueued
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
+from libs.kernel.settings import take_setting
 from libs.node.alarms import DIVERGED, IDLE, STALLED
 from libs.policies.problem import PolicyOptions
 from libs.policies.table import POLICIES
@@ -216,8 +216,7 @@ def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None
 
 @machine.evolves(SettingChanged)
 def setting_changed(cell: Cell, event: SettingChanged, now_s: float) -> None:
-    if event.service == OWNER and event.name in settings.names(OWNER):
-        setattr(cell.settings, event.name, float(event.value))
+    take_setting(event, OWNER, cell.settings)
 
 
 @reacts(JobMaxGpusChanged, JobPriorityChanged, PolicyChanged, SettingChanged)

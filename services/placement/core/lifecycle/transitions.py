@@ -9,9 +9,7 @@ The picture in the README is made from `CHANGES`; tests compare it, and look in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from libs.contracts.admission import JobAdmitted, JobRejected, TrialOrdered, TrialPassed, TrialSkipped
 from libs.contracts.agent import JobExited, JobMovable, JobReady, JobRestored, JobResumed, JobStarted, JobSuspended
@@ -58,44 +56,8 @@ from libs.contracts.placement import (
 from libs.contracts.quota import JobUpgraded, OpportunityGranted, QuotaGranted, UpgradeDeclined
 from libs.contracts.runtime import TimerFired
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import ACTIVE as HOLDS
-from services.placement.core.jobs import Job, Phase
+from services.placement.core.lifecycle.standing import Attempt, Standing, attempt_of, standing
 from services.placement.core.lifecycle.table import machine
-
-
-class Standing(StrEnum):
-    """Where a job is in its life, as other services and agents can tell it."""
-
-    UNKNOWN = "unknown"
-    """It has not arrived, or it has ended: ended jobs are forgotten."""
-    ARRIVED = "arrived"
-    WAITING = "waiting"
-    QUEUED = "queued"
-    RUNNING = "running"
-    """Its attempt has been given GPUs, and nothing is ending it."""
-    SUSPENDED = "suspended"
-    """Its attempt stands still between two of its turns, or because it is paused, and holds no GPUs."""
-    MOVING = "moving"
-    """Its next attempt is being made ready to take over the state of this one."""
-    STOPPING = "stopping"
-    """Its attempt's tasks are being stopped."""
-    FAILED = "failed"
-    TRIED = "tried"
-    """Its trial has ended well, and admission has not said what follows."""
-
-
-class Attempt(StrEnum):
-    """Which of a job's attempts an event is about."""
-
-    NONE = "none"
-    """It names none."""
-    OLDER = "older"
-    THIS = "this"
-    PREPARED = "prepared"
-    """One that is, or was, to take over the state of this one."""
-    NEWER = "newer"
-    """One that has not been yet."""
-
 
 ACTIVE = (Standing.RUNNING, Standing.SUSPENDED, Standing.MOVING, Standing.STOPPING)
 NOT_PLACED = (Standing.WAITING, Standing.QUEUED, Standing.FAILED, Standing.TRIED)
@@ -314,50 +276,12 @@ CHANGES = (
 )
 
 
-def _entries() -> Iterator[tuple[tuple[type[Event], Standing, Attempt], Row]]:
-    for row in TABLE:
-        for cls in row.events:
-            for standing in row.at:
-                for attempt in row.of:
-                    yield (cls, standing, attempt), row
-
-
-ENTRIES: dict[tuple[type[Event], Standing, Attempt], Row] = dict(_entries())
+ENTRIES: dict[tuple[type[Event], Standing, Attempt], Row] = {
+    (cls, at, of): row for row in TABLE for cls in row.events for at in row.at for of in row.of
+}
 """{(event type, state of the job, attempt): row}."""
 JUDGED: dict[type[Event], None] = dict.fromkeys(cls for row in TABLE for cls in row.events)
 """The event types that the table is about."""
-
-
-# Asked of every input and of every decision: Python 3.11 runs a descriptor for each look at a member of an enum.
-_UNKNOWN, _RUNNING, _SUSPENDED = Standing.UNKNOWN, Standing.RUNNING, Standing.SUSPENDED
-_MOVING, _STOPPING = Standing.MOVING, Standing.STOPPING
-_BY_PHASE: dict[Phase, Standing] = {phase: Standing(phase.value) for phase in Phase if phase is not Phase.ACTIVE}
-_NONE, _OLDER, _THIS, _PREPARED, _NEWER = Attempt
-
-
-def standing(job: Job | None) -> Standing:
-    """Where the job is; None: it is not known."""
-    if job is None:
-        return _UNKNOWN
-    if job.phase is not HOLDS:
-        return _BY_PHASE[job.phase]
-    if job.stopping:
-        return _STOPPING
-    if job.move is not None:
-        return _MOVING
-    return _SUSPENDED if job.suspended else _RUNNING
-
-
-def attempt_of(job: Job | None, event: Event) -> Attempt:
-    """Which attempt of the job the event is about. Of an unknown job nothing is known."""
-    number: int | None = getattr(event, "attempt", None)
-    if number is None or job is None:
-        return _NONE
-    if number == job.attempt:
-        return _THIS
-    if number < job.attempt:
-        return _OLDER
-    return _PREPARED if number <= job.last_attempt else _NEWER
 
 
 @machine.judges

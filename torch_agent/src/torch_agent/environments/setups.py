@@ -65,7 +65,7 @@ class _Interpreter:
 
 
 class Setups(KeptFolders):
-    """All of a node."""
+    """The environments that setups have made on the node."""
 
     def __init__(self, folder: Path, most_bytes: int, longest_s: float) -> None:
         super().__init__(folder, most_bytes, longest_s)

@@ -34,9 +34,10 @@ MAPPED = 0x1 | 0x2
 class CudaMemory:
     """See `DeviceMemory`. The memory of the device that is current, and of its training thread."""
 
-    def __init__(self, torch: Any, pool: HostPool | None = None) -> None:
-        """`pool`: for tests; else made when a limit is set for the first time."""
-        self._torch, self._pool = torch, pool
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._pool: HostPool | None = None
+        """Made when a limit is set for the first time."""
         self._has_pools = "use_on_oom" in inspect.signature(torch.cuda.MemPool).parameters
         self._limit: int | None = None
         self._offloading: AbstractContextManager[Any] | None = None

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
+from torch_agent.gpu_tests import GpuTests
 from torch_agent.probes.gpus import GpuReading
 from torch_agent.probes.self_test import wrong
-from torch_agent.trials import Trials
 
 from libs.contracts.agent import NodeTested
 from libs.contracts.base import Event
 from libs.contracts.cluster import GpuInfo
 from libs.contracts.placement import CheckGpus
 from libs.contracts.reasons import Reason
-from torch_agent import trials
+from torch_agent import gpu_tests
 
 
 class Gpus:
@@ -38,7 +38,7 @@ class Gpus:
 
 async def tried(gpus: Gpus, *indices: int) -> NodeTested:
     said: asyncio.Queue[Event] = asyncio.Queue()
-    work = Trials("n1", gpus, said.put_nowait)
+    work = GpuTests("n1", gpus, said.put_nowait)
     work.take([CheckGpus(node_id="n1", gpu_indices=list(indices), reason=Reason(code="Test", message="test"))])
     running = asyncio.create_task(work.run())
     event = await said.get()
@@ -66,14 +66,14 @@ async def test_what_nvml_says_is_said():
 async def test_a_real_gpu_does_its_sums_in_a_process_of_its_own(
     monkeypatch: pytest.MonkeyPatch, script: str, failed: list[int], note: str
 ):
-    monkeypatch.setattr(trials, "PROBE", ("-c", script))
+    monkeypatch.setattr(gpu_tests, "PROBE", ("-c", script))
     found = await tried(Gpus(virtual=False), 0)
     assert (found.failed, found.note) == (failed, note)
 
 
 async def test_one_that_never_answers_has_failed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(trials, "PROBE", ("-c", "import time; time.sleep(600)"))
-    monkeypatch.setattr(trials, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(gpu_tests, "PROBE", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(gpu_tests, "PATIENCE_S", 0.2)
     assert (await tried(Gpus(virtual=False), 0)).failed == [0]
 
 

@@ -23,7 +23,7 @@ NOT_TRIED = 3
 """Status of the probe where it cannot compute: torch is not there, or no build of it for this GPU."""
 
 
-class Trials:
+class GpuTests:
     """Does what CheckGpus asks for, one order after another; an order that a restart forgets is given again."""
 
     def __init__(self, node_id: str, gpus: GpuFacts, report: Callable[[Event], None]) -> None:

@@ -1,0 +1,69 @@
+"""What tasks write, read on from where it was left: their output, the reports of scripts, the losses in lines."""
+
+from __future__ import annotations
+
+import time
+
+from libs.contracts.agent import LogLine
+from libs.contracts.base import Event
+from libs.node.loss_lines import told_by_lines
+from libs.node.reports import passed_on
+from libs.node.seen import Report
+from libs.node.task import Status, Task
+from torch_agent.folders import TaskFolder
+from torch_agent.journal import Journal
+from torch_agent.output import read_lines
+from torch_agent.reports import last_report
+
+BACKLOG_LIMIT = 5_000
+"""Facts that may wait for the log before output and reports are left in their files."""
+
+
+class Written:
+    """By all tasks of the node. How far it was read is in the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._loss_told: dict[str, Report] = {}
+        """{task key: what its lines have told of its loss, and is not due}."""
+
+    def report(self, folder: TaskFolder, *, ended: bool) -> tuple[Report | None, dict[str, int]]:
+        """The script's last report, if there is a new one, and {file: how far it is read with that}."""
+        if self._is_left(ended=ended):
+            return None, {}
+        offset = self._journal.tail(str(folder.reports))
+        report, new_offset = last_report(folder.reports, offset)
+        return report, ({str(folder.reports): new_offset} if new_offset != offset else {})
+
+    def output(self, task: Task, folder: TaskFolder) -> tuple[list[LogLine], dict[str, int]]:
+        """New lines of all ranks, and {file: how far it is read}; everything that is left when the task has ended."""
+        ended = task.status is Status.EXITED
+        lines: list[LogLine] = []
+        tails: dict[str, int] = {}
+        if self._is_left(ended=ended):
+            return lines, tails
+        for path in folder.outputs():
+            offset = self._journal.tail(str(path))
+            while True:
+                more, new_offset = read_lines(path, offset, ended=ended, now_s=time.time())
+                lines += more
+                if new_offset == offset:
+                    break
+                tails[str(path)] = offset = new_offset
+                if not ended:
+                    break
+        return lines, tails
+
+    def loss(self, task: Task, lines: list[LogLine], now_s: float, *, due: bool) -> list[Event]:
+        """The last loss that lines of the task tell, as a report, where that is due; until then it waits."""
+        if (found := told_by_lines(task.order, lines)) is not None:
+            self._loss_told[task.key] = found
+        return passed_on(task, self._loss_told.pop(task.key, None), now_s) if due else []
+
+    def _is_left(self, *, ended: bool) -> bool:
+        """Whether it stays in the files for now: too many facts wait for the log already."""
+        return self._journal.backlog > BACKLOG_LIMIT and not ended
+
+    def forget(self, key: str) -> None:
+        """The task has ended."""
+        self._loss_told.pop(key, None)
