@@ -1,12 +1,14 @@
 """Guests without an owner trade memory on trial (AntMan, section 3.3): what raises the sum of their rates is kept.
 
 The paper names a trial-and-error allocation and no more. A move is tried in small steps first, from each guest to each
-other; one that gains too little to be kept is tried again twice and four times as wide, since gains add up.
+other; one that loses nothing, and gains too little to be kept, is tried again twice and four times as wide, since gains
+add up.
 
 Rates of the same split differ from one window of time to the next by more than their mini-batches scatter: the machine
 is more and less busy, and guests with equal periods collide for a while. So windows are the samples. A trial measures
 without the move, with it, without it and with it, and the move is kept when each window with it gains over each of the
-last ones without it, those of earlier trials of the same split included. The first that does not ends the trial.
+last ones without it, those of earlier trials of the same split included; the first trial begins with three of these.
+The first window that does not gain ends a trial.
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ ERROR_OF_MEDIAN = 1.4826 * 1.2533
 distributed ones."""
 SCATTERS = 3
 """Fewer mini-batches do not say by how much they scatter."""
+GAIN_DIGITS = 6
+"""What moves gain is known no better: of what neither gains nor loses the sign is chance."""
 ERRORS = 3.0
 """A gain counts if it is so many times its standard error."""
 WITH_MOVE = 2
 """Windows with the move that a trial measures, each after one without it."""
-WITHOUT_MOVE = 6
-"""The last windows without it count."""
+WITHOUT_MOVE, BEFORE_MOVE = 6, 3
+"""Of the windows without it so many count, the last ones; there are so many before the first with it."""
 
 
 def trade(state: Coordination, now_s: float) -> list[MemoryTraded]:
@@ -99,7 +103,7 @@ def _moves(state: Coordination, trading: Trading) -> Iterator[Move]:
         Move(giver=giver, taker=taker, steps=steps)
         for steps in WIDTHS[1:]
         for giver, taker in pairs
-        if refused.get(Move(giver=giver, taker=taker, steps=steps // 2), 0.0) > 0
+        if refused.get(Move(giver=giver, taker=taker, steps=steps // 2), -1.0) >= 0
     ]
     for move in (*favoured, *narrow, *wider):
         if move not in refused and _moved(state, trading, move):
@@ -127,14 +131,12 @@ def _go_on(
         return []
     _note(trading, trial, _rates(trial.window))
     trial.window = None
-    if not trial.with_move:
-        _turn(trading, trial)
-        return []
     gains = _gains(state.settings, trading, trial)
-    if all(gain.counts for gain in gains) and len(trial.with_move) < WITH_MOVE:
+    if not all(gain.counts for gain in gains) or len(trial.with_move) == WITH_MOVE:
+        return [_verdict(state, trading, trial, gains)]
+    if len(trading.without_move) >= BEFORE_MOVE:
         _turn(trading, trial)
-        return []
-    return [_verdict(state, trading, trial, gains)]
+    return []
 
 
 def _note(trading: Trading, trial: Trial, rates: Rates) -> None:
@@ -244,7 +246,7 @@ def _verdict(state: Coordination, trading: Trading, trial: Trial, gains: Sequenc
         trading.refused, trading.favoured = [Refusal(move=_back(trial.move), gain=-least.ratio)], trial.move
         trading.without_move = trial.with_move
     else:
-        trading.refused.append(Refusal(move=trial.move, gain=median(gain.ratio for gain in gains)))
+        trading.refused.append(Refusal(move=trial.move, gain=round(median(gain.ratio for gain in gains), GAIN_DIGITS)))
         if trial.is_moved:
             _turn(trading, trial)
     return _fact(state, trial, least)
