@@ -30,7 +30,10 @@ def replay(
     state_dir: StateDir = None,
     cell: Annotated[str | None, typer.Option(help="Which cell of this machine.")] = None,
 ) -> None:
-    """Derive the recorded steps of a GPU again, and compare byte by byte; exit 1 at a difference."""
+    """Derive the recorded steps of a GPU again, and compare byte by byte; exit 1 at a difference.
+
+    Files that an agent with other rules has left, before it was replaced, are named and passed over.
+    """
     node, _, index = gpu.rpartition(":")
     if not node or not index.isdecimal():
         fail(f"{gpu!r}: expected a node and the index of a GPU, as n1:0", USAGE)
@@ -38,17 +41,20 @@ def replay(
     files = sorted((folder / index).glob("*.jsonl"))
     if not files:
         fail(f"{folder / index}: no step is recorded there; the node has records of GPUs with guests", USAGE)
-    steps = sum(_compare(path) for path in files)
-    typer.echo(f"{counted(steps, 'step')} of {node}:{index} in {counted(len(files), 'file')}, 0 differences")
+    steps = [same for path in files if (same := _compare(path)) is not None]
+    typer.echo(f"{counted(sum(steps), 'step')} of {node}:{index} in {counted(len(steps), 'file')}, 0 differences")
 
 
 def _records_of(state_dir: Path | None, cell: str, node: str) -> Path:
     return state_dir_of(state_dir, cell) / "nodes" / node / "coordination"
 
 
-def _compare(path: Path) -> int:
-    """Number of the steps of one file, all of which are the same; else the process ends with the first difference."""
-    from libs.coordination.recording import NotARecord, derive
+def _compare(path: Path) -> int | None:
+    """Number of the steps of one file, all of which are the same; else the process ends with the first difference.
+
+    None: other rules have taken them.
+    """
+    from libs.coordination.recording import NotARecord, OtherFormat, derive
 
     steps = 0
     try:
@@ -60,6 +66,9 @@ def _compare(path: Path) -> int:
                     typer.echo(f"  derived  {found.derived.decode()}")
                     sys.exit(FAILED)
                 steps += 1
+    except OtherFormat as error:
+        typer.echo(f"{path}: passed over: {error}", err=True)
+        return None
     except NotARecord as error:
         fail(f"{path}: {error}", FAILED)
     return steps

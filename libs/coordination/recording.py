@@ -17,12 +17,17 @@ from libs.coordination.readings import Readings
 from libs.coordination.state import Coordination
 from libs.coordination.step import step
 
-FORMAT = 1
+FORMAT = 2
+"""2: trials of trading compare all windows; before, they had pairs of rates."""
 Kind = TypeVar("Kind")
 
 
 class NotARecord(ValueError):
     """Lines that are no record of steps; the message says which line, what was found and what was expected."""
+
+
+class OtherFormat(NotARecord):
+    """Steps that other rules have taken, before the agent was replaced: they cannot be derived again."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +74,8 @@ def derive(lines: Iterable[bytes]) -> Iterator[Derived]:
     """Derive the steps of a file again. A last line that was cut off is passed over.
 
     Raises:
-        NotARecord: a line cannot be read, or is of another format.
+        NotARecord: a line cannot be read.
+        OtherFormat: the file is one of an agent with other rules.
     """
     state: Coordination | None = None
     for number, line in enumerate(lines, start=1):
@@ -86,7 +92,7 @@ def derive(lines: Iterable[bytes]) -> Iterator[Derived]:
 def _state(line: bytes) -> Coordination:
     head = _decoded(line, Head, 1)
     if head.format != FORMAT:
-        raise NotARecord(f"line 1: a record of format {head.format}; expected {FORMAT}")
+        raise OtherFormat(f"line 1: a record of format {head.format}; expected {FORMAT}")
     return head.state
 
 

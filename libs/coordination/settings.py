@@ -54,7 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trade_s: float = 10.0
     """and so long; without so many mini-batches six times as long at most."""
     trade_gain: float = 0.02
-    """A trade is kept if the sum of rates grows by this part, and by three standard errors, twice."""
+    """A trade is kept if the sum of rates grows by this part, and by three standard errors, from each of the last six
+    windows without it to each of two with it."""
     trade_pause_s: float = 60.0
     """From the beginning of one trial to that of the next."""
     demand_change: float = 0.10

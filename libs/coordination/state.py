@@ -165,21 +165,26 @@ class Window(msgspec.Struct, kw_only=True):
     """{guest: mini-batches at the last look}."""
 
 
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window has measured."""
+
+    per_s: dict[str, float]
+    """{guest: its rate}, mini-batches per second."""
+    errors: dict[str, float]
+    """{guest: the standard error of that rate, as a part of it}."""
+
+
 class Trial(msgspec.Struct, kw_only=True):
     """A move that is being tried."""
 
     move: Move
-    moved_bytes: int = 0
-    """0: the rates before are being measured."""
+    moved_bytes: int
+    is_moved: bool = False
+    """The split in force is that with the move."""
     window: Window | None = None
     """None: limits are being applied."""
-    before: dict[str, float] = {}
-    """{guest: its rate before}, mini-batches per second."""
-    before_errors: dict[str, float] = {}
-    """{guest: the standard error of that rate, as a part of it}."""
-    after: dict[str, float] = {}
-    """{guest: its rate with the move}; once that seems to gain, what was before is in force and is measured again."""
-    after_errors: dict[str, float] = {}
+    with_move: list[Rates] = []
+    """Oldest first; those without it are `Trading.without_move`."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +192,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     move: Move
     gain: float
+    """Of the sum of rates, in the middle of all comparisons."""
 
 
 class Trading(msgspec.Struct, kw_only=True):
@@ -201,6 +207,8 @@ class Trading(msgspec.Struct, kw_only=True):
     favoured: Move | None = None
     """The last one that was kept."""
     trial: Trial | None = None
+    without_move: list[Rates] = []
+    """The last ones that were measured with the split that trials begin with, oldest first."""
     next_s: float = 0.0
     """No trial begins before."""
 

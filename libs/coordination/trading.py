@@ -1,15 +1,20 @@
 """Guests without an owner trade memory on trial (AntMan, section 3.3): what raises the sum of their rates is kept.
 
 The paper names a trial-and-error allocation and no more. A move is tried in small steps first, from each guest to each
-other; one that gains too little to be kept is tried again twice and four times as wide, since gains add up. A machine
-that gets busier or less busy meanwhile looks like a gain or a loss: a gain counts beyond what rates scatter by, and it
-counts when the rates of before have come back with the split of before.
+other; one that loses nothing, and gains too little to be kept, is tried again twice and four times as wide, since gains
+add up.
+
+Rates of the same split differ from one window of time to the next by more than their mini-batches scatter: the machine
+is more and less busy, and guests with equal periods collide for a while. So windows are the samples. A trial measures
+without the move, with it, without it and with it, and the move is kept when each window with it gains over each of the
+last ones without it, those of earlier trials of the same split included; the first trial begins with three of these.
+The first window that does not gain ends a trial.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -18,7 +23,8 @@ from libs.contracts.reasons import Reason
 from libs.coordination.arriving import guests_of, owner_of
 from libs.coordination.ledger import scatter
 from libs.coordination.memory import divide, wanted_by
-from libs.coordination.state import Coordination, Move, Occupant, Refusal, Trading, Trial, Window
+from libs.coordination.settings import Settings
+from libs.coordination.state import Coordination, Move, Occupant, Rates, Refusal, Trading, Trial, Window
 from libs.kernel.words import bytes_of
 
 SKIPPED = 2
@@ -31,8 +37,14 @@ ERROR_OF_MEDIAN = 1.4826 * 1.2533
 distributed ones."""
 SCATTERS = 3
 """Fewer mini-batches do not say by how much they scatter."""
+GAIN_DIGITS = 6
+"""What moves gain is known no better: of what neither gains nor loses the sign is chance."""
 ERRORS = 3.0
 """A gain counts if it is so many times its standard error."""
+WITH_MOVE = 2
+"""Windows with the move that a trial measures, each after one without it."""
+WITHOUT_MOVE, BEFORE_MOVE = 6, 3
+"""Of the windows without it so many count, the last ones; there are so many before the first with it."""
 
 
 def trade(state: Coordination, now_s: float) -> list[MemoryTraded]:
@@ -77,7 +89,7 @@ def _begin(state: Coordination, trading: Trading, guests: list[Occupant], now_s:
         return
     move = next(_moves(state, trading), None)
     if move is not None:
-        trading.trial = Trial(move=move)
+        trading.trial = Trial(move=move, moved_bytes=_moved(state, trading, move))
         trading.next_s = now_s + state.settings.trade_pause_s
 
 
@@ -91,7 +103,7 @@ def _moves(state: Coordination, trading: Trading) -> Iterator[Move]:
         Move(giver=giver, taker=taker, steps=steps)
         for steps in WIDTHS[1:]
         for giver, taker in pairs
-        if refused.get(Move(giver=giver, taker=taker, steps=steps // 2), 0.0) > 0
+        if refused.get(Move(giver=giver, taker=taker, steps=steps // 2), -1.0) >= 0
     ]
     for move in (*favoured, *narrow, *wider):
         if move not in refused and _moved(state, trading, move):
@@ -117,25 +129,31 @@ def _go_on(
     _measure(trial.window, guests)
     if not _is_measured(state, trial.window, now_s):
         return []
-    rates, errors = _rates(trial.window), _errors(trial.window)
+    _note(trading, trial, _rates(trial.window))
     trial.window = None
-    for task, rate in rates.items():
+    gains = _gains(state.settings, trading, trial)
+    if not all(gain.counts for gain in gains) or len(trial.with_move) == WITH_MOVE:
+        return [_verdict(state, trading, trial, gains)]
+    if len(trading.without_move) >= BEFORE_MOVE:
+        _turn(trading, trial)
+    return []
+
+
+def _note(trading: Trading, trial: Trial, rates: Rates) -> None:
+    for task, rate in rates.per_s.items():
         trading.best[task] = max(rate, trading.best.get(task, 0.0))
-    if not trial.moved_bytes:
-        trial.before, trial.before_errors = rates, errors
-        trial.moved_bytes = _moved(state, trading, trial.move)
-        _shift(trading, trial.move, trial.moved_bytes)
-        return []
-    if not trial.after:
-        trial.after, trial.after_errors = rates, errors
-        _shift(trading, _back(trial.move), trial.moved_bytes)
-        gain = _gain(state, trading, trial, trial.before, trial.before_errors)
-        return [] if gain.counts else [_verdict(state, trading, trial, gain)]
-    gains = [
-        _gain(state, trading, trial, trial.before, trial.before_errors),
-        _gain(state, trading, trial, rates, errors),
-    ]
-    return [_verdict(state, trading, trial, min(gains, key=lambda gain: gain.ratio - gain.needed))]
+    if trial.is_moved:
+        trial.with_move.append(rates)
+    else:
+        trading.without_move = [*trading.without_move, rates][-WITHOUT_MOVE:]
+
+
+def _turn(trading: Trading, trial: Trial) -> None:
+    """Make the move where the split in force is without it, else take it back."""
+    moved_bytes = -trial.moved_bytes if trial.is_moved else trial.moved_bytes
+    trading.split[trial.move.giver] -= moved_bytes
+    trading.split[trial.move.taker] += moved_bytes
+    trial.is_moved = not trial.is_moved
 
 
 def _has_applied(guest: Occupant, limit_bytes: int) -> bool:
@@ -165,20 +183,17 @@ def _is_measured(state: Coordination, window: Window, now_s: float) -> bool:
     return took_s >= numbers.trade_s and min(done) >= numbers.trade_minibatches
 
 
-def _rates(window: Window) -> dict[str, float]:
-    """{guest: mini-batches per second}, by the median: a single slow one says nothing of memory."""
-    return {
+def _rates(window: Window) -> Rates:
+    """By the median: a single slow mini-batch says nothing of memory."""
+    per_s = {
         task: 1.0 / middle if taken and (middle := median(taken)) > 0 else 0.0
         for task, taken in window.durations_s.items()
     }
-
-
-def _errors(window: Window) -> dict[str, float]:
-    """{guest: the standard error of its rate, as a part of it}; all of it where too few mini-batches say how large."""
-    return {task: _error(taken) for task, taken in window.durations_s.items()}
+    return Rates(per_s=per_s, errors={task: _error(taken) for task, taken in window.durations_s.items()})
 
 
 def _error(durations_s: Sequence[float]) -> float:
+    """Standard error of the rate, as a part of it; all of it where too few mini-batches say how large."""
     if len(durations_s) < SCATTERS:
         return 1.0
     return ERROR_OF_MEDIAN * scatter(durations_s) / math.sqrt(len(durations_s))
@@ -200,41 +215,45 @@ class Gain(NamedTuple):
         return self.ratio >= self.needed
 
 
-def _gain(
-    state: Coordination, trading: Trading, trial: Trial, before: Mapping[str, float], errors: Mapping[str, float]
-) -> Gain:
-    """Of the rates with the move over these, which were measured without it."""
-    without, error = _sum(trading, before, errors)
-    moved, moved_error = _sum(trading, trial.after, trial.after_errors)
+def _gains(numbers: Settings, trading: Trading, trial: Trial) -> list[Gain]:
+    """Of each window with the move over each one without it."""
+    return [_gain(numbers, trading, before, after) for after in trial.with_move for before in trading.without_move]
+
+
+def _gain(numbers: Settings, trading: Trading, before: Rates, after: Rates) -> Gain:
+    """Of one window over another."""
+    without, error = _sum(trading, before)
+    moved, moved_error = _sum(trading, after)
     ratio = moved / without - 1.0 if without > 0 else 0.0
     relative = math.hypot(error / without, moved_error / moved) if without > 0 and moved > 0 else 0.0
-    return Gain(without, moved, ratio, max(state.settings.trade_gain, ERRORS * relative))
+    return Gain(without, moved, ratio, max(numbers.trade_gain, ERRORS * relative))
 
 
-def _sum(trading: Trading, rates: Mapping[str, float], errors: Mapping[str, float]) -> tuple[float, float]:
+def _sum(trading: Trading, rates: Rates) -> tuple[float, float]:
     """Of the rates, each as a part of the guest's best; and its standard error."""
-    parts = {task: rate / trading.best[task] for task, rate in rates.items() if trading.best[task] > 0}
-    return sum(parts.values()), math.hypot(*(part * errors.get(task, 0.0) for task, part in parts.items()))
+    parts = {task: rate / trading.best[task] for task, rate in rates.per_s.items() if trading.best[task] > 0}
+    return sum(parts.values()), math.hypot(*(part * rates.errors[task] for task, part in parts.items()))
 
 
-def _verdict(state: Coordination, trading: Trading, trial: Trial, gain: Gain) -> MemoryTraded:
-    """The end of a trial, with the split of before in force."""
+def _verdict(state: Coordination, trading: Trading, trial: Trial, gains: Sequence[Gain]) -> MemoryTraded:
+    """The end of a trial: the gain that counts the least decides, and that in the middle says whether to try more.
+
+    What was measured with a split that is no longer in force is forgotten.
+    """
+    least = min(gains, key=lambda gain: gain.ratio - gain.needed)
     trading.trial = None
-    if gain.counts:
-        _shift(trading, trial.move, trial.moved_bytes)
-        trading.refused, trading.favoured = [Refusal(move=_back(trial.move), gain=-gain.ratio)], trial.move
+    if least.counts:
+        trading.refused, trading.favoured = [Refusal(move=_back(trial.move), gain=-least.ratio)], trial.move
+        trading.without_move = trial.with_move
     else:
-        trading.refused.append(Refusal(move=trial.move, gain=gain.ratio))
-    return _fact(state, trial, gain)
+        trading.refused.append(Refusal(move=trial.move, gain=round(median(gain.ratio for gain in gains), GAIN_DIGITS)))
+        if trial.is_moved:
+            _turn(trading, trial)
+    return _fact(state, trial, least)
 
 
 def _back(move: Move) -> Move:
     return Move(giver=move.taker, taker=move.giver, steps=move.steps)
-
-
-def _shift(trading: Trading, move: Move, moved_bytes: int) -> None:
-    trading.split[move.giver] -= moved_bytes
-    trading.split[move.taker] += moved_bytes
 
 
 def _fact(state: Coordination, trial: Trial, gain: Gain) -> MemoryTraded:

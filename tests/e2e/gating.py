@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +46,14 @@ class Minibatch:
 class SharedCpu:
     """One virtual GPU with a CPU. Use as an async context manager."""
 
-    def __init__(self, folder: Path, gpu_memory_bytes: int = 0) -> None:
-        environment = {"SANJAYA_PIN_VIRTUAL_GPUS": "1"}
-        self.case = AgentCase(folder, virtual_gpus=1, gpu_memory_bytes=gpu_memory_bytes, environment=environment)
+    def __init__(self, folder: Path, gpu_memory_bytes: int = 0, environment: Mapping[str, str] | None = None) -> None:
+        """Of an agent with this in its environment, besides this process's own."""
+        self.case = AgentCase(
+            folder,
+            virtual_gpus=1,
+            gpu_memory_bytes=gpu_memory_bytes,
+            environment={"SANJAYA_PIN_VIRTUAL_GPUS": "1", **(environment or {})},
+        )
         self.folder = folder / "lines"
         self.pids: dict[str, int] = {}
 

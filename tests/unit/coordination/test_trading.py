@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -33,10 +34,13 @@ def run(slowed: list[Slowed], demand: int = DEMAND, minutes: float = 10.5) -> tu
     gpu = Gpu(*jobs)
     gpu.run(minutes * MINUTE)
     assert gpu.state.trading is not None
-    trades = [fact for _, fact in gpu.facts if isinstance(fact, MemoryTraded)]
-    begun_s = [at_s for at_s, fact in gpu.facts if isinstance(fact, MemoryTraded)]
-    assert all(after - before > 45.0 for before, after in pairwise(begun_s))
-    return [part / CAPACITY for part in gpu.state.trading.split.values()], trades
+    ended_s = [at_s for at_s, fact in gpu.facts if isinstance(fact, MemoryTraded)]
+    assert all(after - before > 25.0 for before, after in pairwise(ended_s)), "one a minute, of 20 to 55 s"
+    return [part / CAPACITY for part in gpu.state.trading.split.values()], trades_of(gpu)
+
+
+def trades_of(gpu: Gpu) -> list[MemoryTraded]:
+    return [fact for fact in gpu.of(MemoryTraded) if isinstance(fact, MemoryTraded)]
 
 
 @pytest.mark.parametrize(
@@ -66,23 +70,73 @@ def test_of_three_identical_guests_no_trade_is_kept():
     assert parts == pytest.approx([1 / 3] * 3, abs=0.001)
 
 
+def on_a_machine(
+    slower: Callable[[float], float], slowed: list[Slowed], demand: int, seed: int, noise: float, minutes: float = 20.0
+) -> list[MemoryTraded]:
+    """Trades of guests with mini-batches that take so many times as long at a time, beside their own noise."""
+    jobs = [
+        Job(
+            f"g{place}",
+            minibatch_s=lambda now_s: 0.2 * slower(now_s),
+            wanted=lambda number: demand,
+            slowed_by_host=slow,
+            noise=noise,
+        )
+        for place, slow in enumerate(slowed)
+    ]
+    gpu = Gpu(*jobs, seed=seed)
+    gpu.run(minutes * MINUTE)
+    return trades_of(gpu)
+
+
+def drifting(seed: int, deviation: float = 0.04, correlation_s: float = 20.0) -> Callable[[float], float]:
+    """A machine that is faster and slower by a standard deviation of so much, which is correlated over so long."""
+    source, levels, kept = random.Random(seed), [0.0], math.exp(-1.0 / correlation_s)
+    for _ in range(round(20 * MINUTE) + 1):
+        levels.append(kept * levels[-1] + source.gauss(0.0, deviation * math.sqrt(1.0 - kept**2)))
+    return lambda now_s: 1.0 + levels[int(now_s)]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_on_a_machine_that_is_more_and_less_busy_identical_guests_keep_no_trade(seed: int):
     source = random.Random(seed)
     slower = [source.uniform(1.0, 1.1) for _ in range(1000)]
-
-    def minibatch_s(now_s: float) -> float:
-        return 0.2 * slower[int(now_s / 7.0)]
-
-    slow, demand = sensitive(2.0, 2.0), int(CAPACITY / 2.1)
-    jobs = [
-        Job(f"g{place}", minibatch_s=minibatch_s, wanted=lambda number: demand, slowed_by_host=slow, noise=0.1)
-        for place in range(3)
-    ]
-    gpu = Gpu(*jobs, seed=seed)
-    gpu.run(20 * MINUTE)
-    trades = [fact for fact in gpu.of(MemoryTraded) if isinstance(fact, MemoryTraded)]
+    alike = [sensitive(2.0, 2.0)] * 3
+    trades = on_a_machine(lambda now_s: slower[int(now_s / 7.0)], alike, int(CAPACITY / 2.1), seed, noise=0.1)
     assert len(trades) >= 6 and not any(trade.kept for trade in trades)
+
+
+def test_where_rates_of_the_same_split_drift_identical_guests_hardly_ever_keep_a_trade():
+    alike = [sensitive(2.0, 2.0)] * 3
+    trades = [
+        trade
+        for seed in range(100, 112)
+        for trade in on_a_machine(drifting(seed), alike, int(CAPACITY / 2.1), seed, noise=0.01, minutes=7.5)
+    ]
+    assert len(trades) >= 70
+    assert sum(trade.kept for trade in trades) <= 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_rates_of_the_same_split_drift_a_gain_of_a_tenth_is_kept(seed: int):
+    unlike = [sensitive(0.1), sensitive(20.0)]
+    trades = on_a_machine(drifting(seed, 0.02), unlike, DEMAND, seed, noise=0.01, minutes=6.5)
+    kept = [trade for trade in trades if trade.kept]
+    assert kept and all(trade.from_job == "g0" for trade in kept)
+
+
+def test_windows_are_kept_for_later_trials_of_the_same_split_alone():
+    gpu = Gpu(*(Job(name, wanted=lambda number: DEMAND, slowed_by_host=sensitive(3.0)) for name in ("a", "b")))
+    counts: list[tuple[int, int]] = []
+    while not any(trade.kept for trade in trades_of(gpu)):
+        gpu.run(1.0)
+        trading = gpu.state.trading
+        assert trading is not None
+        found = len(trading.without_move), len(trading.trial.with_move) if trading.trial is not None else 0
+        counts += [found] if counts[-1:] != [found] else []
+    refused = len(trades_of(gpu)) - 1
+    assert counts[:4] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert counts[-4:] == [(refused + 3, 0), (refused + 3, 1), (refused + 4, 1), (2, 0)]
 
 
 def test_a_trade_is_kept_once_what_was_before_was_tried_again():
@@ -92,7 +146,7 @@ def test_a_trade_is_kept_once_what_was_before_was_tried_again():
         for name, slow in (("a", sensitive(0.3)), ("b", sensitive(0.3)))
     ]
     gpu = Gpu(*jobs)
-    while gpu.state.trading is None or gpu.state.trading.trial is None or not gpu.state.trading.trial.moved_bytes:
+    while gpu.state.trading is None or gpu.state.trading.trial is None or not gpu.state.trading.trial.is_moved:
         gpu.run(1.0)
     slower["now"] = 0.8  # all is faster from now on, with the move and without it
     while not gpu.of(MemoryTraded):

@@ -41,6 +41,10 @@ def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, mon
         ([], "--bus or --join (or SANJAYA_BUS) is needed"),
         (["--join", "there:8420"], "--join 'there:8420': expected https://HOST:PORT"),
         ([*JOIN, "--peak-s", "-1"], "--peak-s -1.0: expected 0 or more seconds"),
+        ([*JOIN, "--interference-target", "0"], "--interference-target 0: expected more than 0, and 0.5 at most"),
+        ([*JOIN, "--interference-target", "nan"], "--interference-target nan: expected more than 0, and 0.5 at most"),
+        ([*JOIN, "--interference-target", "0.6"], "--interference-target 0.6: expected more than 0, and 0.5 at most"),
+        ([*JOIN, "--interference-target", "1%"], "argument --interference-target: invalid float value: '1%'"),
         ([*JOIN, "--token-file", "/no/such/file"], "--token-file /no/such/file: No such file or directory"),
         (
             [*JOIN, "--part-of-machine", "2", "--part", "3"],
@@ -54,6 +58,21 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], said: str, capsys: p
         parse(arguments)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_guests_may_cost_an_owner_comes_from_a_flag_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SANJAYA_INTERFERENCE_TARGET", raising=False)
+    assert parse(JOIN).interference_target == 0.01
+    assert parse([*JOIN, "--interference-target", "0.04"]).interference_target == 0.04
+    monkeypatch.setenv("SANJAYA_INTERFERENCE_TARGET", "0.03")
+    assert parse(JOIN).interference_target == 0.03
+    assert parse([*JOIN, "--interference-target", "0.04"]).interference_target == 0.04
+    monkeypatch.setenv("SANJAYA_INTERFERENCE_TARGET", "a little")
+    with pytest.raises(SystemExit):
+        parse(JOIN)
+    assert "--interference-target: invalid float value: 'a little'" in capsys.readouterr().err
 
 
 def test_agents_side_by_side_begin_on_cpus_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

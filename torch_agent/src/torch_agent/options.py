@@ -18,6 +18,9 @@ from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import RUNNERS, found_runner
 from torch_agent.processes import machine_cpus, machine_memory_bytes
 
+MOST_INTERFERENCE = 0.5
+"""Of an owner's time: one that is to lose more is no owner."""
+
 
 class Scale(Enum):
     """Whether the agent limits the memory of its tasks."""
@@ -50,6 +53,8 @@ class Options:
     scale_memory: Scale
     peak_s: float
     """How long an owner beside guests keeps the memory that it wanted at a peak."""
+    interference_target: float
+    """Part of an owner's time that guests may cost it outside of its gaps."""
     rack: str
     address: str
     rendezvous_ports: PortRange
@@ -149,6 +154,13 @@ def parse(arguments: list[str] | None = None) -> Options:
         default=float(env("SANJAYA_PEAK_S", str(DEFAULTS.peak_s))),
         metavar="SECONDS",
         help="how long an owner beside guests keeps the memory that it wanted at a peak",
+    )
+    add(
+        "--interference-target",
+        type=float,
+        default=env("SANJAYA_INTERFERENCE_TARGET", str(DEFAULTS.interference_target)),
+        metavar="RATIO",
+        help="part of an owner's time that guests may cost it outside of its gaps (default: %(default)s)",
     )
     add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
     add(
@@ -273,6 +285,9 @@ def parse(arguments: list[str] | None = None) -> Options:
         parser.error(f"SANJAYA_POOL={found.pool}: expected {', '.join(features.POOLS)}")
     if not found.peak_s >= 0:
         parser.error(f"--peak-s {found.peak_s}: expected 0 or more seconds")
+    if not 0 < found.interference_target <= MOST_INTERFERENCE:
+        expected = f"expected more than 0, and {MOST_INTERFERENCE} at most"
+        parser.error(f"--interference-target {found.interference_target:g}: {expected}")
     if found.part_of_machine < 1:
         parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
     if not 1 <= found.part <= found.part_of_machine:
@@ -302,6 +317,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         gpu_memory_bytes=found.gpu_memory,
         scale_memory=Scale(found.scale_memory),
         peak_s=found.peak_s,
+        interference_target=found.interference_target,
         rack=found.rack,
         address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,

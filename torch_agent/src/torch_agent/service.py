@@ -100,7 +100,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
         options.state_dir / "coordination",
         virtual=gpus.virtual,
         scales=bool(scales.memory),
-        settings=Settings(peak_s=options.peak_s),
+        settings=Settings(peak_s=options.peak_s, interference_target=options.interference_target),
     )
     supervision = Supervision(
         options.state_dir, journal, launcher, publisher.wake, sharing, _driver(options), coordinator.admits
