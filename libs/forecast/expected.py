@@ -61,7 +61,7 @@ def expected_start(
 def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
     lengths = Lengths(now)
-    nodes, coming, taken = Nodes(branch, now, lengths.of), Coming(branch.arrived, begin_s), 0
+    nodes, coming, taken = Nodes(branch, now, lengths), Coming(branch.arrived, begin_s), 0
     ends = False
     while job_id not in branch.started and not ends and taken < steps and not is_over():
         if (arrival := coming.next_before(_next_s(branch, nodes))) is not None:

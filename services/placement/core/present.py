@@ -31,6 +31,7 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         else 0,
         nodes={node.node_id: _node(node) for node in cell.nodes.values()},
         settings=msgspec.to_builtins(cell.settings),
+        ran_s={} if job_id else cell.ran_s,
         turn_s=_turn_s(cell),
     )
 
@@ -66,8 +67,14 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         queued=job.phase is Phase.QUEUED,
         stated_s=_stated_s(cell, job, now_s),
         since_s=job.since_s if job.gang else job.queued_since_s,
+        attained_s=job.account.attained_s + _unbooked_s(job, now_s),
         pool=job.pool,
     )
+
+
+def _unbooked_s(job: Job, now_s: float) -> float:
+    """For how long it has held its GPUs since that was booked last."""
+    return now_s - job.account.charged_s if job.stays else 0.0
 
 
 def _unreported(job: Job, node_id: str) -> Report | None:
@@ -90,8 +97,8 @@ def _stated_s(cell: Cell, job: Job, now_s: float) -> float | None:
     if rate <= 0:
         return None
     account = job.account
-    running_s = now_s - account.charged_s if job.stays and account.steps_per_s else 0.0
-    return max(0.0, spec.total_steps - account.steps_done - running_s * account.steps_per_s) / rate
+    done = account.steps_done + _unbooked_s(job, now_s) * account.steps_per_s
+    return max(0.0, spec.total_steps - done) / rate
 
 
 def _node(node: Node) -> PresentNode:
