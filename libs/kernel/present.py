@@ -114,6 +114,8 @@ class Present(msgspec.Struct, kw_only=True):
     settings: dict[str, float] = {}
     turn_s: float = 0.0
     """How long a round or a time slice lasts; 0: under the policy in force jobs keep their GPUs to their end."""
+    turn_setting: str = ""
+    """The setting of placement that says so; empty: none does."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}

@@ -19,6 +19,7 @@ from services.placement.core.sharing.rates import configuration_of
 def present(cell: Cell, job_id: str, now_s: float) -> Present:
     """The job, those that have a place, the nodes and the settings."""
     waiting = [job.priority for job in cell.jobs.values() if not job.gang]
+    turn, settings = _TURNS.get(POLICIES[cell.policy].kind, ""), msgspec.to_builtins(cell.settings)
     return Present(
         jobs={
             each.job_id: _job(cell, each, now_s)
@@ -30,18 +31,15 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         if job_id in cell.jobs
         else 0,
         nodes={node.node_id: _node(node) for node in cell.nodes.values()},
-        settings=msgspec.to_builtins(cell.settings),
+        settings=settings,
         ran_s={} if job_id else cell.ran_s,
-        turn_s=_turn_s(cell),
+        turn_s=settings.get(turn, 0.0),
+        turn_setting=turn,
     )
 
 
-def _turn_s(cell: Cell) -> float:
-    """How long GPUs are given for."""
-    kind = POLICIES[cell.policy].kind
-    if kind is Kind.ORDER:
-        return 0.0
-    return cell.settings.round_s if kind is Kind.SHARES else cell.settings.slice_s
+_TURNS: dict[str, str] = {Kind.SHARES: "round_s", Kind.TURNS: "slice_s"}
+"""{kind of policy: the setting that says how long GPUs are given for}."""
 
 
 def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
