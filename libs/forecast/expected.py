@@ -79,7 +79,9 @@ def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[],
         taken += not ends
     how, at_s = FORWARD, branch.started.get(job_id, NEVER)
     if at_s == NEVER and not ends:
-        how, at_s = POOL, from_pool(branch.present(""), lengths.of, begin_s, branch.now_s, job_id)
+        left = branch.present("")
+        left.turn_s = now.turn_s
+        how, at_s = POOL, from_pool(left, lengths.of, begin_s, branch.now_s, job_id)
     known = at_s < NEVER
     return Expectation(
         in_s=at_s - begin_s if known else None,

@@ -14,6 +14,8 @@ from libs.kernel.present import Present
 
 LEAST_TURNS = 16
 """After so many turns of one length they become twice as long."""
+LONGEST_S = 6 * 3600.0
+"""They do not become longer: a run in which nothing happens is not to come to the end of time."""
 
 
 class Turns:
@@ -30,8 +32,11 @@ class Turns:
 
     def lengthen(self) -> None:
         """After each step: where the run has come far enough, turns last twice as long from now on."""
-        if not self._setting or self._branch.now_s - self._begin_s < LEAST_TURNS * self._turn_s:
+        longer_s = 2 * self._turn_s
+        if not self._setting or longer_s > LONGEST_S:
             return
-        self._turn_s *= 2
+        if self._branch.now_s - self._begin_s < LEAST_TURNS * self._turn_s:
+            return
+        self._turn_s = longer_s
         longer = SettingChanged(service=PLACEMENT, name=self._setting, value=self._turn_s, requested_by=SOURCE)
         self._branch.feed(OWNER, longer)

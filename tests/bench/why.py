@@ -141,7 +141,7 @@ def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
                 track.said(job_id, simulation.now_s, expected.at_s)
                 said.append((job_id, expected.at_s))
     began = {job_id: outcome.first_start_s for job_id, outcome in simulation.outcomes.items()}
-    off_s = [abs(at_s - began_s) for job_id, at_s in said if (began_s := began[job_id]) is not None]
+    off_s = [abs(at_s - came_s) for job_id, at_s in said if (came_s := began[job_id]) is not None]
     for job_id, start_s in began.items():
         if start_s is not None:
             track.started(job_id, start_s)

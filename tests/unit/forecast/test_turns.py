@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch
 from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS, expected_start
-from libs.forecast.turns import LEAST_TURNS, Turns
+from libs.forecast.turns import LEAST_TURNS, LONGEST_S, Turns
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
@@ -49,6 +49,16 @@ def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, s
         turns.lengthen()
         changed = {**now.settings, **({setting: doubled * now.turn_s} if setting else {})}
         assert branch.present("").settings == changed
+
+
+def test_turns_do_not_become_longer_than_it_matters():
+    simulation = crowded("gandiva")
+    branch = Branch(simulation.replicas, simulation.now_s)
+    turns = Turns(branch, branch.present(""))
+    branch.advance_to(1e12)
+    for _ in range(100):
+        turns.lengthen()
+    assert LONGEST_S / 2 < branch.present("").turn_s <= LONGEST_S
 
 
 def test_the_more_jobs_there_are_the_fewer_steps_are_played():
