@@ -34,7 +34,7 @@ def lines_of_forecast(said: Mapping[str, Any]) -> list[str]:
     """Of the answer at `GET /v1/jobs/{job}/forecast`."""
     shown = [f"  would start at the next decision if {option['message']}" for option in said["options"]]
     if not shown:
-        within = "" if said["is_complete"] else " in the time that there was"
+        within = "" if said["is_complete"] else " before the search was cut off"
         shown = [f"  nothing that was tried{within} would start it at the next decision"]
     expected = said["expected"]
     return [*shown, f"  {start_of(expected, said['errors'])}"]

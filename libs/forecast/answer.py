@@ -12,12 +12,12 @@ from libs.contracts.jobs import JobSpec
 from libs.forecast.branch import Branch, Spare, without_collection
 from libs.forecast.changes import ASKED_BY, NEW_JOB
 from libs.forecast.errors import Errors, Track
-from libs.forecast.expected import STEPS, Expectation, expected_start
+from libs.forecast.expected import Expectation, expected_start
 from libs.forecast.search import Option, endless, options
 
-FOR_OPTIONS, FOR_STEPS = 0.6, 0.8
-"""Parts of the time after which no more options are looked for, and the forward run ends: the estimate of what is left
-then has the rest."""
+FOR_OPTIONS, FOR_STEPS = 0.7, 0.9
+"""Parts of the time after which no more options are looked for, and the forward run ends, should they still go on: the
+estimate of what is left then has the rest."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Each starts the job at the next decision; the smallest change first."""
     expected: Expectation
     is_complete: bool = True
-    """All ways were tried to their end in the time that there was."""
+    """All ways were tried to their end."""
     errors: Errors = Errors()
     """Of such expectations so far: as far as it is known, of those that rested on the same."""
 
@@ -50,7 +50,6 @@ def forecast(
     branched: Callable[[], Branch],
     job_id: str,
     *,
-    steps: int = STEPS,
     track: Track | None = None,
     is_over: Callable[[float], bool] = endless,
 ) -> Forecast:
@@ -58,7 +57,6 @@ def forecast(
 
     Args:
         branched: makes a branch of the present.
-        steps: of the forward run, before the rest is estimated.
         track: of earlier expectations; this one is said to it.
         is_over: whether this part of the time that there is has passed.
     """
@@ -67,7 +65,7 @@ def forecast(
         found = options(spare, job_id, is_over=lambda: is_over(FOR_OPTIONS))
         branch = spare()
         now_s = branch.now_s
-        expected = expected_start(branch, job_id, steps, lambda: is_over(FOR_STEPS))
+        expected = expected_start(branch, job_id, is_over=lambda: is_over(FOR_STEPS))
     track = track or Track()
     errors = track.errors_by(expected.basis)
     if expected.at_s is not None:

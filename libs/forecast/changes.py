@@ -140,9 +140,14 @@ def relaxed() -> Change:
     return Change(kind=Kind.SERVERS, message=message, events=(event,))
 
 
+def new_server(number: int) -> str:
+    """Id of the server that joins as the first, second, ... one."""
+    return f"{NEW_SERVER}-{number}"
+
+
 def joined(like: PresentNode, number: int, needs: Iterable[str], cpus: int, memory_bytes: int) -> Change:
     """One more server as there is one already."""
-    node_id = f"{NEW_SERVER}-{number}"
+    node_id = new_server(number)
     gpus = [
         GpuInfo(index=index, gpu_type=gpu_type, memory_bytes=like.gpu_memory_bytes)
         for index, gpu_type in enumerate(like.gpu_types)

@@ -18,10 +18,14 @@ from libs.forecast.lengths import NEVER, Lengths
 from libs.forecast.playing import Nodes
 from libs.forecast.pool import from_pool
 from libs.forecast.search import endless
+from libs.forecast.turns import Turns
+from libs.kernel.present import Present
 
 FORWARD, POOL = "forward_run", "pool"
-STEPS = 2_000
-"""Most steps of the cores where there is time."""
+MOST_STEPS, FEWEST_STEPS = 2_000, 50
+MOST_LOOKS, MOST_LOOKS_BY_TURNS = 120_000, 480_000
+"""Steps, times the jobs that have not ended: a step may look at all that wait; under rounds and time slices few do.
+It is the same number on any machine, and takes about a tenth of a second."""
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +47,14 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def expected_start(
-    branch: Branch, job_id: str, steps: int = STEPS, is_over: Callable[[], bool] = endless
+    branch: Branch, job_id: str, steps: int | None = None, is_over: Callable[[], bool] = endless
 ) -> Expectation:
     """When the job starts on the branch.
 
     Args:
         branch: of the present; it is used up.
-        steps: so many are played before the rest is estimated.
-        is_over: asked before each step; when it is, the rest is estimated, too.
+        steps: so many are played before the rest is estimated; None: as many as the number of jobs admits.
+        is_over: asked before each step, as the last resort; when it is, the rest is estimated, too.
     """
     with without_collection():
         expected = _played(branch, job_id, steps, is_over)
@@ -58,10 +62,11 @@ def expected_start(
     return expected
 
 
-def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]) -> Expectation:
+def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
-    lengths = Lengths(now)
-    nodes, coming, taken = Nodes(branch, now, lengths.of), Coming(branch.arrived, begin_s), 0
+    steps = _steps(now) if most is None else most
+    lengths, turns = Lengths(now), Turns(branch, now)
+    nodes, coming, taken = Nodes(branch, now, lengths), Coming(branch.arrived, begin_s), 0
     ends = False
     while job_id not in branch.started and not ends and taken < steps and not is_over():
         if (arrival := coming.next_before(_next_s(branch, nodes))) is not None:
@@ -70,10 +75,13 @@ def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]
             branch.feed(OWNER, arrival.event)
         else:
             ends = not _step(branch, nodes)
+        turns.lengthen()
         taken += not ends
     how, at_s = FORWARD, branch.started.get(job_id, NEVER)
     if at_s == NEVER and not ends:
-        how, at_s = POOL, from_pool(branch.present(""), lengths.of, begin_s, branch.now_s, job_id)
+        left = branch.present("")
+        left.turn_s = now.turn_s
+        how, at_s = POOL, from_pool(left, lengths.of, begin_s, branch.now_s, job_id)
     known = at_s < NEVER
     return Expectation(
         in_s=at_s - begin_s if known else None,
@@ -84,6 +92,11 @@ def _played(branch: Branch, job_id: str, steps: int, is_over: Callable[[], bool]
         arrivals=coming.played,
         steps=taken,
     )
+
+
+def _steps(now: Present) -> int:
+    looks = MOST_LOOKS_BY_TURNS if now.turn_s else MOST_LOOKS
+    return max(FEWEST_STEPS, min(MOST_STEPS, looks // max(1, len(now.jobs))))
 
 
 def _next_s(branch: Branch, nodes: Nodes) -> float:

@@ -10,8 +10,8 @@ from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, ResumeTask, StopTask, SuspendTask
 from libs.forecast.branch import Branch
-from libs.forecast.lengths import left_s
-from libs.kernel.present import Present, PresentLength, Report
+from libs.forecast.lengths import Lengths, left_s
+from libs.kernel.present import Present, Report
 
 Task = tuple[str, int]
 """Job and attempt."""
@@ -40,9 +40,11 @@ class Run:
 class Nodes:
     """What agents would say, as far as starts depend on it. Moves are not played: nothing proposes them on a branch."""
 
-    def __init__(self, branch: Branch, now: Present, lengths: Mapping[str, PresentLength]) -> None:
+    def __init__(self, branch: Branch, now: Present, lengths: Lengths) -> None:
         self._branch, self._lengths = branch, lengths
         self._runs: dict[Task, Run] = {}
+        self._kept: dict[str, float] = {}
+        """{job: what is left of it}, of those that were stopped and keep their work."""
         self._planned: list[tuple[float, int, str, Event | tuple[Task, int]]] = []
         self._number = 0
         branch.on_order = self._ordered
@@ -51,7 +53,7 @@ class Nodes:
                 continue
             key = (job.job_id, job.attempt)
             nodes = {task.node_id: job.is_placed for task in job.gang}
-            run = self._runs[key] = Run(left_s(lengths, job.job_id), nodes, len(nodes), branch.now_s)
+            run = self._runs[key] = Run(left_s(lengths.of, job.job_id), nodes, len(nodes), branch.now_s)
             for node_id in job.leaving:
                 self._say(node_id, _stopped(key, node_id))
             for task in job.gang:
@@ -99,15 +101,15 @@ class Nodes:
         key, node_id = (order.job_id, order.attempt), order.node_id
         run, now_s = self._runs.get(key), self._branch.now_s
         if isinstance(order, LaunchTask):
-            run = self._runs.setdefault(
-                key, Run(left_s(self._lengths, order.job_id), expected=order.node_count, since_s=now_s)
-            )
+            run = self._runs.setdefault(key, Run(self._left_s(order.job_id), expected=order.node_count, since_s=now_s))
             self._say(node_id, _started(key, node_id, order.gpu_indices))
             self._set(key, run, node_id, runs=True)
         elif run is None:
             return
         elif isinstance(order, StopTask):
             self._set(key, run, node_id, runs=False)
+            if order.job_id in self._lengths.keep_work:
+                self._kept[order.job_id] = run.left_s
             self._say(node_id, _stopped(key, node_id))
         elif isinstance(order, SuspendTask):
             self._set(key, run, node_id, runs=False)
@@ -115,6 +117,10 @@ class Nodes:
         else:
             self._set(key, run, node_id, runs=True)
             self._say(node_id, _resumed(key, node_id, order.gpu_indices))
+
+    def _left_s(self, job_id: str) -> float:
+        """Of a job that is placed."""
+        return self._kept.get(job_id, left_s(self._lengths.of, job_id))
 
     def _set(self, key: Task, run: Run, node_id: str, *, runs: bool) -> None:
         now_s = self._branch.now_s

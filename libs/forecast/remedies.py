@@ -22,6 +22,8 @@ MOST_AHEAD = 64
 """Behind more jobs than that, the ends of a few others, and some rounds, start jobs that come before it."""
 TOO_MANY_SERVERS = 64
 """A job that so many more servers would not help is not helped by servers."""
+PASSED = 2
+"""Where so many servers in a row went to jobs behind a gang, more of them are no way."""
 
 
 class Way(StrEnum):
@@ -163,7 +165,7 @@ def _for_gpus(way: Way, now: Present, job: PresentJob, made: list[Change]) -> Ch
 
 def _more_gpus(way: Way, now: Present, job: PresentJob, made: list[Change]) -> Change | None:
     if way is Way.GROW:
-        return _one_more_server(now, job, made)
+        return None if _is_passed(now, job, made) else _one_more_server(now, job, made)
     found = _to_end(now, job)
     return changes.ended(found) if found is not None else None
 
@@ -203,6 +205,16 @@ def _one_more_server(now: Present, job: PresentJob, made: list[Change]) -> Chang
     width = len(like.gpu_types)
     cpus, memory_bytes = (job.spec.cpus or 0) * width, (job.spec.memory_bytes or 0) * width
     return changes.joined(like, number + 1, job.spec.needs, cpus, memory_bytes)
+
+
+def _is_passed(now: Present, job: PresentJob, made: list[Change]) -> bool:
+    """Whether all GPUs of the servers that joined last went to jobs behind it: servers join one by one, and a gang that
+    needs several gets none of them while many jobs wait that need one."""
+    number = sum(change.kind is Kind.SERVER for change in made)
+    last = [now.nodes.get(changes.new_server(each)) for each in range(number - PASSED + 1, number + 1)]
+    return not now.ahead_for_gpus and all(
+        node is not None and job.spec.gpus.count > len(node.gpu_types) and not _free(node, job.spec) for node in last
+    )
 
 
 def _accepts(job: PresentJob, node: PresentNode) -> bool:

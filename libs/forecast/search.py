@@ -14,6 +14,8 @@ from libs.kernel.present import Present
 
 MOST_CHANGES = 12
 """A longer list helps nothing that reads it."""
+MOST_TRIED = 48
+"""Changes that are tried on all ways together: so many decisions, and the same ones on any machine."""
 WAYS = tuple(Way)
 
 
@@ -49,27 +51,46 @@ class Found(NamedTuple):
     """All ways were tried to their end."""
 
 
-def options(spare: Spare, job_id: str, ways: Iterable[Way] = WAYS, is_over: Callable[[], bool] = endless) -> Found:
+class Tries:
+    """Changes that may still be tried."""
+
+    def __init__(self, most: int, is_over: Callable[[], bool]) -> None:
+        self._left, self.is_over = most, is_over
+
+    def another(self) -> bool:
+        """Whether there is one more, which is used up."""
+        self._left -= 1
+        return self._left >= 0 and not self.is_over()
+
+
+def options(
+    spare: Spare,
+    job_id: str,
+    ways: Iterable[Way] = WAYS,
+    is_over: Callable[[], bool] = endless,
+    most: int = MOST_TRIED,
+) -> Found:
     """What would start the job.
 
     Args:
         spare: makes branches of the present.
         ways: which kinds of changes are looked for, in this order.
-        is_over: asked before each change; when it is, what was found so far is all.
+        is_over: asked before each change, as the last resort; when it is, what was found so far is all.
+        most: so many changes are tried.
     """
     with without_collection():
-        found = _found(spare, job_id, ways, is_over)
+        found = _found(spare, job_id, ways, Tries(most, is_over))
     return Found(sorted(_no_more_than_needed(found.options), key=lambda option: option.size), found.is_complete)
 
 
-def _found(spare: Spare, job_id: str, ways: Iterable[Way], is_over: Callable[[], bool]) -> Found:
+def _found(spare: Spare, job_id: str, ways: Iterable[Way], tries: Tries) -> Found:
     """On each way what starts the job."""
     found: list[Option] = []
     for way in ways:
         if way is Way.END and any(_is_by_ends_alone(option) for option in found):
             continue
         branch = spare()
-        changes = _tried(way, branch, job_id, is_over)
+        changes = _tried(way, branch, job_id, tries)
         spare.take_back(branch)
         if changes is None:
             return Found(found, is_complete=False)
@@ -95,12 +116,12 @@ def _no_more_than_needed(found: list[Option]) -> list[Option]:
     ]
 
 
-def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -> list[Change] | None:
-    """The changes on one way that start the job; empty: none do; None: the time is over before that is known."""
+def _tried(way: Way, branch: Branch, job_id: str, tries: Tries) -> list[Change] | None:
+    """The changes on one way that start the job; empty: none do; None: there is no more try before that is known."""
     made: list[Change] = []
     now_s, waited = branch.now_s, Waited()
     while len(made) < MOST_CHANGES:
-        if is_over():
+        if tries.is_over():
             return None
         now = branch.present(job_id)
         if way is Way.WAIT:
@@ -109,8 +130,10 @@ def _tried(way: Way, branch: Branch, job_id: str, is_over: Callable[[], bool]) -
             change = remedy(way, now, job_id, list(made), branch.now_s)
         if change is None:
             return []
+        if not tries.another():
+            return None
         made.append(change)
-        apply(branch, change, is_over)
+        apply(branch, change, tries.is_over)
         if (change.starts or job_id) in branch.started:
             return _joined(made, now_s)
     return []

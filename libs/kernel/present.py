@@ -52,6 +52,8 @@ class PresentJob(msgspec.Struct, kw_only=True, gc=False):
     an operator or a measurement has given; None: that is not known."""
     since_s: float
     """When it was given its GPUs, or began to wait for some."""
+    attained_s: float = 0.0
+    """How long it has held GPUs until now, in all of its attempts; without the time for which it stood still."""
     pool: str = ""
     """The feature of nodes in the pool where it is placed, or of those outside of all; empty: no pool matters."""
 
@@ -112,12 +114,14 @@ class Present(msgspec.Struct, kw_only=True):
     settings: dict[str, float] = {}
     turn_s: float = 0.0
     """How long a round or a time slice lasts; 0: under the policy in force jobs keep their GPUs to their end."""
+    turn_setting: str = ""
+    """The setting of placement that says so; empty: none does."""
     tenants: dict[str, TenantConfigured] = {}
     """As they are configured."""
     lengths: dict[str, PresentLength] = {}
-    """Of all jobs, where none is asked about."""
-    usual: dict[str, PresentLength] = {}
-    """{tenant: how long its jobs run}, by those that have ended; where none is asked about."""
+    """Of jobs of which more is known than how long others ran, where none is asked about."""
+    ran_s: dict[str, list[float]] = {}
+    """{tenant: how long jobs of it that have ended held GPUs}, the latest ones; where none is asked about."""
     limits: dict[str, list[PresentLimit]] = {}
     """{waiting job: limits that hold it up}, of the job that is asked about."""
     borrowers: list[str] = []

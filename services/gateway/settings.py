@@ -53,8 +53,9 @@ class GatewaySettings(Settings):
     """A stream without events says so this often."""
     conservation_every_s: float = Field(default=5.0, gt=0)
     """How often it is checked that every job and every GPU is accounted for."""
-    foresee_s: float = Field(default=0.12, gt=0)
-    """CPU time in which it is looked for what would start a waiting job, and when it is expected to."""
+    foresee_s: float = Field(default=0.15, gt=0)
+    """CPU time after which it is not looked any further for what would start a waiting job, and when it is expected
+    to: the last resort, as the number of decisions is limited anyway."""
     asyncapi_file: Path = Path(__file__).parents[2] / "schemas" / "asyncapi.yaml"
     """Served at `/asyncapi.json`, when it exists."""
 

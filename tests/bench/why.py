@@ -4,9 +4,10 @@
 
 Answers are measured at a gateway that follows the log of a cell with so many waiting jobs, over HTTP without a socket:
 CPU time of this process, and the time on the clock, which is longer where the machine has other work (its load).
-Starts are foreseen in a cell that is used at about its capacity, forty times while jobs arrive, for five waiting jobs
-each, and compared with the simulation's. What jobs arrive later is not known to an expectation, which has them arrive
-as they have so far; nor are lengths of jobs where the users do not state their steps.
+Starts are foreseen in a cell that is asked for more than its capacity, forty times while jobs arrive, for five waiting
+jobs each, and compared with the simulation's. What jobs arrive later is not known to an expectation, which has them
+arrive as they have so far; nor are lengths of jobs where the users do not state their steps. Jobs go on arriving for
+half as long again behind the last question: an expectation knows as little of an end of all arrivals.
 """
 
 from __future__ import annotations
@@ -94,27 +95,32 @@ async def answers(policy: str, jobs: int, questions: int, folder: Path) -> dict[
 
 
 def busy(policy: str, arrivals: int, *, stated: bool) -> tuple[Simulation, float]:
-    """64 GPUs and about as much work as they can do; `stated`: users say how many steps their jobs have."""
+    """64 GPUs and more work than they can do; `stated`: users say how many steps their jobs have.
+
+    Returns:
+        The simulation, and when the last of `arrivals` jobs arrives; half as many come after it.
+    """
     luck = random.Random(2)
     scenario = Scenario().servers(8, v100=64).options(profile_every_s=300.0)
     scenario.plan(0.0, PolicyChanged(policy=policy, requested_by=OPERATOR))
-    at_s = 0.0
-    for number in range(arrivals):
+    at_s = last_s = 0.0
+    for number in range(arrivals * 3 // 2):
         runs_s = luck.lognormvariate(7.5, 1.0)
         spec = Spec("resnet").gpus(luck.choice(WIDTHS)).tenant(luck.choice("abcd")).runs(runs_s)
         at_s += luck.expovariate(1 / 150)
+        last_s = at_s if number < arrivals else last_s
         if stated:
             spec.with_(total_steps=runs_s, throughputs={"v100": 1.0})
         scenario.job(f"job-{number:05}", at=at_s, spec=spec)
-    return scenario.build(SERVICES), at_s
+    return scenario.build(SERVICES), last_s
 
 
 def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
-    """How far expected starts are off, in parts of the wait that came."""
+    """How far expected starts are off, in parts of the wait that came, and in seconds."""
     simulation, until_s = busy(policy, arrivals, stated=stated)
     arrived, seen = Arrivals(), 0
     luck, track, next_s, took_ms = random.Random(3), Track(), 3600.0, list[float]()
-    foreseen, unknown = 0, 0
+    foreseen, unknown, said = 0, 0, list[tuple[str, float]]()
     while simulation.advance():
         if not next_s <= simulation.now_s < until_s:
             continue
@@ -133,15 +139,19 @@ def starts(policy: str, arrivals: int, *, stated: bool) -> dict[str, Any]:
                 unknown += 1
             else:
                 track.said(job_id, simulation.now_s, expected.at_s)
-    for job_id, outcome in simulation.outcomes.items():
-        if outcome.first_start_s is not None:
-            track.started(job_id, outcome.first_start_s)
+                said.append((job_id, expected.at_s))
+    began = {job_id: outcome.first_start_s for job_id, outcome in simulation.outcomes.items()}
+    off_s = [abs(at_s - came_s) for job_id, at_s in said if (came_s := began[job_id]) is not None]
+    for job_id, start_s in began.items():
+        if start_s is not None:
+            track.started(job_id, start_s)
     errors = track.errors
     found: dict[str, Any] = {
         "foreseen": foreseen,
         "not_expected_to_start": unknown,
         "median_error": None if errors.median_ratio is None else round(errors.median_ratio, 3),
         "p90_error": None if errors.p90_ratio is None else round(errors.p90_ratio, 3),
+        "median_error_s": round(median(off_s)) if off_s else None,
         "cpu_ms": round(median(took_ms), 1) if took_ms else None,
     }
     # What cannot be known without the steps has no limit.

@@ -132,6 +132,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{tenant: GPUs that its guaranteed jobs may have at a time}, of those with such a limit."""
     responses: dict[str, dict[str, str]] = {}
     """{tenant: {alarm: what is done about it}}, as far as tenants have said it."""
+    ran_s: dict[str, list[float]] = {}
+    """{tenant: how long its ended jobs held GPUs, in all of their attempts}, the latest ones."""
     settings: Settings = msgspec.field(default_factory=Settings)
     next_seq: int = 0
     looked_s: float = 0.0

@@ -19,6 +19,7 @@ from services.placement.core.sharing.rates import configuration_of
 def present(cell: Cell, job_id: str, now_s: float) -> Present:
     """The job, those that have a place, the nodes and the settings."""
     waiting = [job.priority for job in cell.jobs.values() if not job.gang]
+    turn, settings = _TURNS.get(POLICIES[cell.policy].kind, ""), msgspec.to_builtins(cell.settings)
     return Present(
         jobs={
             each.job_id: _job(cell, each, now_s)
@@ -30,17 +31,15 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         if job_id in cell.jobs
         else 0,
         nodes={node.node_id: _node(node) for node in cell.nodes.values()},
-        settings=msgspec.to_builtins(cell.settings),
-        turn_s=_turn_s(cell),
+        settings=settings,
+        ran_s={} if job_id else cell.ran_s,
+        turn_s=settings.get(turn, 0.0),
+        turn_setting=turn,
     )
 
 
-def _turn_s(cell: Cell) -> float:
-    """How long GPUs are given for."""
-    kind = POLICIES[cell.policy].kind
-    if kind is Kind.ORDER:
-        return 0.0
-    return cell.settings.round_s if kind is Kind.SHARES else cell.settings.slice_s
+_TURNS: dict[str, str] = {Kind.SHARES: "round_s", Kind.TURNS: "slice_s"}
+"""{kind of policy: the setting that says how long GPUs are given for}."""
 
 
 def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
@@ -66,8 +65,14 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         queued=job.phase is Phase.QUEUED,
         stated_s=_stated_s(cell, job, now_s),
         since_s=job.since_s if job.gang else job.queued_since_s,
+        attained_s=job.account.attained_s + _unbooked_s(job, now_s),
         pool=job.pool,
     )
+
+
+def _unbooked_s(job: Job, now_s: float) -> float:
+    """For how long it has held its GPUs since that was booked last."""
+    return now_s - job.account.charged_s if job.stays else 0.0
 
 
 def _unreported(job: Job, node_id: str) -> Report | None:
@@ -90,8 +95,8 @@ def _stated_s(cell: Cell, job: Job, now_s: float) -> float | None:
     if rate <= 0:
         return None
     account = job.account
-    running_s = now_s - account.charged_s if job.stays and account.steps_per_s else 0.0
-    return max(0.0, spec.total_steps - account.steps_done - running_s * account.steps_per_s) / rate
+    done = account.steps_done + _unbooked_s(job, now_s) * account.steps_per_s
+    return max(0.0, spec.total_steps - done) / rate
 
 
 def _node(node: Node) -> PresentNode:

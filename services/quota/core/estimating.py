@@ -33,17 +33,28 @@ NEVER = Expected(float("inf"), "")
 
 def rest_of(claim: Claim, tenant: Tenant, now_s: float) -> Expected:
     """When the granted attempt ends."""
-    run = claim.run
-    age_s = now_s - run.since_s if run is not None else 0.0
-    if run is not None and run.rate_per_s > 0 and claim.total_steps is not None:
-        left = max(0.0, claim.total_steps - run.done_minibatches)
-        return Expected(left / run.rate_per_s, REMAINING_WORK)
-    if claim.time_limit_s is not None:
-        return Expected(max(0.0, claim.time_limit_s - age_s), TIME_LIMIT)
+    if (known := known_rest_of(claim, now_s)) is not None:
+        return known
+    age_s = _age_s(claim, now_s)
     older = [ran_s for ran_s in tenant.ran_s if ran_s > age_s]
     if older:
         return Expected(sum(older) / len(older) - age_s, RESIDUAL_LIFE)
     return Expected(age_s, TIME_SO_FAR)
+
+
+def known_rest_of(claim: Claim, now_s: float) -> Expected | None:
+    """The same by what is known of the attempt itself, also of one that has no GPUs yet; None: nothing is."""
+    run = claim.run
+    if run is not None and run.rate_per_s > 0 and claim.total_steps is not None:
+        left = max(0.0, claim.total_steps - run.done_minibatches)
+        return Expected(left / run.rate_per_s, REMAINING_WORK)
+    if claim.time_limit_s is not None:
+        return Expected(max(0.0, claim.time_limit_s - _age_s(claim, now_s)), TIME_LIMIT)
+    return None
+
+
+def _age_s(claim: Claim, now_s: float) -> float:
+    return now_s - claim.run.since_s if claim.run is not None else 0.0
 
 
 class Line:

@@ -9,7 +9,7 @@ from libs.contracts.gateway import ANY_TYPE, TenantConfigured
 from libs.contracts.jobs import JobClass
 from libs.kernel.present import Present, PresentLength, PresentLimit
 from services.quota.core import shares
-from services.quota.core.estimating import RESIDUAL_LIFE, TIME_LIMIT, rest_of
+from services.quota.core.estimating import known_rest_of
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
 
@@ -20,8 +20,7 @@ def present(state: State, job_id: str, now_s: float) -> Present:
     waits = claim is not None and not (claim.granted or claim.guest or claim.job_class is JobClass.OPPORTUNISTIC)
     return Present(
         tenants={name: _configured(name, tenant) for name, tenant in state.tenants.items()},
-        lengths={} if job_id else {each: _length(state, of, now_s) for each, of in state.claims.items()},
-        usual={} if job_id else {name: of for name, tenant in state.tenants.items() if (of := _usual(tenant))},
+        lengths={} if job_id else _lengths(state, now_s),
         limits={job_id: list(_limits(state, job_id, claim))} if claim is not None and waits else {},
         ahead_for_quota=_ahead(state, job_id, claim) if claim is not None and waits else 0,
         borrowers=_borrowers(state) if state.has_guarantees else [],
@@ -44,25 +43,9 @@ def _configured(name: str, tenant: Tenant) -> TenantConfigured:
     )
 
 
-def _length(state: State, claim: Claim, now_s: float) -> PresentLength:
-    """Of an attempt with GPUs the rest, as the estimate of guests has it; of one that waits all of it."""
-    tenant = state.tenants[claim.tenant] if claim.tenant in state.tenants else Tenant()
-    if claim.run is None:
-        return _whole(claim, tenant)
-    found = rest_of(claim, tenant, now_s)
-    return PresentLength(in_s=found.in_s, basis=found.basis)
-
-
-def _whole(claim: Claim, tenant: Tenant) -> PresentLength:
-    if claim.time_limit_s is not None:
-        return PresentLength(in_s=claim.time_limit_s, basis=TIME_LIMIT)
-    return _usual(tenant) or PresentLength(in_s=float("inf"), basis="")
-
-
-def _usual(tenant: Tenant) -> PresentLength | None:
-    if not tenant.ran_s:
-        return None
-    return PresentLength(in_s=sum(tenant.ran_s) / len(tenant.ran_s), basis=RESIDUAL_LIFE)
+def _lengths(state: State, now_s: float) -> dict[str, PresentLength]:
+    found = ((job_id, known_rest_of(claim, now_s)) for job_id, claim in state.claims.items())
+    return {job_id: PresentLength(in_s=rest.in_s, basis=rest.basis) for job_id, rest in found if rest is not None}
 
 
 def _limits(state: State, job_id: str, claim: Claim) -> Iterator[PresentLimit]:

@@ -62,7 +62,7 @@ def test_words():
     }
     found: dict[str, Any] = {"is_complete": False, "options": [], "expected": expected, "errors": errors}
     assert lines_of_forecast(found) == [
-        "  nothing that was tried in the time that there was would start it at the next decision",
+        "  nothing that was tried before the search was cut off would start it at the next decision",
         "  expected to start in 1h, by measured rates, with 2 jobs that may arrive before; of 12 expectations so far "
         "half were off by less than 8% of the wait, nine of ten by less than 31%",
     ]

@@ -7,7 +7,7 @@ import gc
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch, Spare, without_collection
 from libs.forecast.expected import expected_start
-from libs.forecast.search import options
+from libs.forecast.search import MOST_TRIED, options
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario
 from services.placement.core.state import State
@@ -60,3 +60,14 @@ def test_a_search_that_is_cut_says_so():
     spare = Spare(lambda: Branch(simulation.replicas, simulation.now_s))
     assert not options(spare, "job-6", is_over=after_two).is_complete
     assert options(spare, "job-6").is_complete
+
+
+def test_a_search_tries_so_many_changes_and_no_more():
+    simulation = stopped_at(60.0)
+    spare = Spare(lambda: Branch(simulation.replicas, simulation.now_s))
+    whole = options(spare, "job-6")
+    needed = next(most for most in range(100) if options(spare, "job-6", most=most).is_complete)
+    assert 0 < needed <= MOST_TRIED
+    assert options(spare, "job-6", most=needed) == whole
+    cut = options(spare, "job-6", most=needed - 1)
+    assert not cut.is_complete and len(cut.options) <= len(whole.options)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.gateway import JobArrived, SettingChanged
+from libs.contracts.gateway import JobArrived, PolicyChanged, SettingChanged
 from libs.contracts.groups import Condition, Dependency
 from libs.forecast.branch import Branch, Spare
 from libs.forecast.changes import Kind, later
+from libs.forecast.remedies import Way
 from libs.forecast.search import Option, apply, options
 from libs.sim.options import FaultKind
-from libs.testing.builders import Scenario, Spec
+from libs.testing.builders import OPERATOR, Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
 
 
@@ -159,3 +160,19 @@ def test_a_trial_that_waits_for_its_pool_is_told_what_would_make_room_there():
     found = found_for(scenario.job("a", 2, at=1.0, runs_s=9000).job("waits", 2, at=10.0), "waits")
     assert said(found)[0] == "a ends, and frees 1 GPU (k80-000:0)"
     assert "one more server like k80-000 joins (1 GPU)" in said(found)
+
+
+@pytest.mark.parametrize(("small", "tried"), [(12, 3), (0, 4)])
+def test_servers_that_go_to_jobs_behind_a_gang_are_not_added_on_and_on(small: int, tried: int):
+    scenario = Scenario().servers(4, v100=8).job("a", 4, runs_s=500).job("b", 4, runs_s=500)
+    scenario.job("before", 4, at=1.0).job("waits", 8, at=2.0).plan(
+        0.0, PolicyChanged(policy="backfill", requested_by=OPERATOR)
+    )
+    for number in range(small):
+        scenario.job(f"small-{number}", 1, at=3.0)
+    simulation = stopped_at(20.0, scenario)
+    spare = Spare(lambda: Branch(simulation.replicas, simulation.now_s))
+    found = options(spare, "waits", [Way.GROW], most=tried)
+    assert found.is_complete
+    assert kinds(found.options) == ([] if small else [[Kind.PRIORITY, Kind.SERVER, Kind.SERVER, Kind.SERVER]])
+    assert not options(spare, "waits", [Way.GROW], most=tried - 1).is_complete

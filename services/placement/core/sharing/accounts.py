@@ -8,6 +8,9 @@ from services.placement.core.lifecycle.hearing import Listener
 from services.placement.core.sharing.pairs import partner_of, together
 from services.placement.core.sharing.rates import rates
 
+REMEMBERED_RUNS = 256
+"""Jobs of each tenant of which it is remembered how long they held GPUs."""
+
 
 def charge(job: Job, now_s: float) -> float:
     """Book the time that the job has held its GPUs since the last booking. Returns it, in seconds."""
@@ -59,3 +62,9 @@ class Accounts(Listener):
     def leaving(self, cell: Cell, job: Job, now_s: float) -> None:
         if job.phase is ACTIVE:
             charge(job, now_s)
+
+    def ended(self, cell: Cell, job: Job) -> None:
+        if job.account.attained_s > 0:
+            ran_s = cell.ran_s.setdefault(job.spec.tenant, [])
+            ran_s.append(job.account.attained_s)
+            del ran_s[:-REMEMBERED_RUNS]
