@@ -18,7 +18,7 @@ from libs.contracts import settings
 from libs.contracts.bad_input import BadInput
 from libs.contracts.gateway import ANY_TYPE, IsolatedRate, SettingChanged, TenantConfigured, ThroughputsProvided
 from libs.sim.table6 import drawn_ends
-from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
+from libs.sim.throughputs import NO_THROUGHPUTS, Config, Throughputs
 from libs.sim.traces import TraceJob, read_trace
 from libs.sim.workloads import Planned
 from libs.studies.generators.drawn import DrawnWorkload
@@ -100,7 +100,7 @@ class PhillyWorkload(DrawnWorkload):
         """None: the trace says how long jobs take. Where gangs are slower on more servers, a step takes a second."""
         if self.kept_when_spread == 1.0:
             return NO_THROUGHPUTS
-        configurations = [(MODEL, BATCH_SIZE, gpus) for gpus in range(1, MOST_GPUS + 1)]
+        configurations: list[Config] = [(MODEL, BATCH_SIZE, gpus) for gpus in range(1, MOST_GPUS + 1)]
         together = {(each, True): {GPU_TYPE: 1.0} for each in configurations}
         spread = {(each, False): {GPU_TYPE: self.kept_when_spread} for each in configurations if each[2] > 1}
         return Throughputs([GPU_TYPE], together | spread, [])

@@ -88,7 +88,9 @@ def test_a_gang_that_gains_less_than_it_waits_starts_and_says_both():
 
 
 def test_a_gang_that_has_waited_for_as_long_as_it_may_starts():
-    assert last_placed(asked(crowded(limit_s=299.0))).job_id == "gang", "200 s are left, and it would take 290 s"
+    at_once = last_placed(asked(crowded(limit_s=290.0)))
+    assert (at_once.job_id, at_once.reason.numbers["may_wait_s"]) == ("gang", 280.0)
+    assert at_once.reason.message.endswith("expected there in 290 s (n2), and it may wait for 280 s more")
     late = asked(crowded(limit_s=400.0))
     assert "gang" not in late.placed
     while "gang" not in late.placed:

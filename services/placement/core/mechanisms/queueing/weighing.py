@@ -79,7 +79,10 @@ class Weighed:
     def numbers(self) -> dict[str, Number]:
         """Both, in seconds; of a wait of which no end is expected, the gain alone."""
         gain: dict[str, Number] = {"gain_s": self.gain.in_s}
-        return gain if self.place is None else {**gain, "wait_s": self.place.in_s}
+        if self.place is None:
+            return gain
+        too_long: dict[str, Number] = {"may_wait_s": self.left_s} if self._is_too_long else {}
+        return {**gain, "wait_s": self.place.in_s, **too_long}
 
     @property
     def words(self) -> str:
@@ -89,7 +92,13 @@ class Weighed:
         if self.place is None:
             return f"{gain}; that GPUs become free there is not expected"
         where = ", ".join(node.node_id for node in self.place.nodes)
-        return f"{gain}; GPUs are expected there in {self.place.in_s:.0f} s ({where})"
+        too_long = f", and it may wait for {max(0.0, self.left_s):.0f} s more" if self._is_too_long else ""
+        return f"{gain}; GPUs are expected there in {self.place.in_s:.0f} s ({where}){too_long}"
+
+    @property
+    def _is_too_long(self) -> bool:
+        """Whether the gang would wait, were it not for its limit."""
+        return self.place is not None and self.left_s <= self.place.in_s < self.gain.in_s
 
     def why_it_waits(self, fit: gangs.Fit, gpus: int) -> Reason:
         """Why the gang does not take the place that it fits."""
