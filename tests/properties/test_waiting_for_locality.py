@@ -13,6 +13,7 @@ from libs.inspect.verify import verify
 from libs.testing.builders import OPERATOR, Scenario, log_of
 from services.roster import SERVICES
 from tests.properties.effort import whole_system
+from tests.properties.test_wait_causes import look
 
 MOST_GPUS = 8
 ACQUIRE_S, BACKOFF_S = 20.0, 10.0
@@ -57,7 +58,8 @@ def crowds(draw: st.DrawFn) -> tuple[Scenario, float]:
 @given(crowds())
 def test_gangs_wait_for_less_than_they_gain_and_all_of_them_start(drawn: tuple[Scenario, float]):
     scenario, limit_s = drawn
-    simulation = scenario.run(SERVICES)
+    simulation = scenario.build(SERVICES)
+    simulation.run(look)
     queued: dict[str, float] = {}
     waited_s: dict[str, float] = {}
     for record in simulation.records():
