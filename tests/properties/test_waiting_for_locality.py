@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,8 +52,10 @@ def crowds(draw: st.DrawFn) -> tuple[Scenario, float]:
     for number in range(luck.randint(6, 16)):
         runs_s = luck.choice((50.0, 200.0, 400.0, 1000.0))
         said = luck.choice((None, 0.3, 1.0, 1.0, 3.0))
-        fields = {} if said is None else {"total_steps": said * runs_s, "throughputs": {"v100": 1.0}}
+        fields: dict[str, Any] = {} if said is None else {"total_steps": said * runs_s, "throughputs": {"v100": 1.0}}
         gpus = luck.choice((1, 2, 2, 2, 3, 4, 4, 4, 6, MOST_GPUS)) if number > 4 else luck.choice((1, 2, 3))
+        if gpus <= 6 and luck.random() < 0.3:
+            fields["cpus"] = 10  # three on each server
         at = luck.choice((0.0, 5.0, 30.0, 60.0, 300.0))
         scenario.job(f"j{number}", gpus, at=at, runs_s=runs_s, model="m", **fields)
     return scenario, limit_s
