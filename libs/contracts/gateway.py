@@ -364,6 +364,8 @@ class IsolatedRate(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     steps_per_s: dict[str, float]
     """{GPU type: steps per second of the whole job}, GPUs consolidated; missing or 0: it cannot run there."""
+    spread_steps_per_s: dict[str, float] = {}
+    """The same with the GPUs spread over more servers than are needed; missing or 0: not known."""
 
 
 class ColocatedRate(msgspec.Struct, frozen=True, kw_only=True):

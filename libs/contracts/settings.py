@@ -35,6 +35,12 @@ SETTINGS = (
         0.0,
         "Under `philly`, so many servers are for jobs of one GPU first, and for others last (0: none)",
     ),
+    Setting(
+        "placement",
+        "wait_for_locality_s",
+        0.0,
+        "Under `philly`, a gang waits so long at most for few servers where that gains more than it costs (0: never)",
+    ),
     Setting("placement", "stop_grace_s", 10.0, "Time between SIGTERM and SIGKILL for tasks that the scheduler stops"),
     Setting(
         "placement", "start_limit_s", 1800.0, "How long an attempt may take from its placement until all tasks run"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from libs.contracts.bad_input import BadInput
@@ -42,11 +43,10 @@ def read_schema(path: str | Path) -> DataSchema:
         raise BadInput(str(path), error.strerror or str(error), "a file with a schema") from None
     if data.lstrip()[:1] == b"{" or not data:
         return schema_of(data, str(path))
-    try:
+    with _pyarrow_needed():
         from libs.datasets.arrow_schema import schema_of_arrow
-    except ImportError:
-        raise _missing() from None
-    return schema_of_arrow(data, str(path))
+
+        return schema_of_arrow(data, str(path))
 
 
 def schema_text(path: str | Path) -> str:
@@ -114,17 +114,15 @@ def _check_footers(findings: Findings, schema: DataSchema, paths: Sequence[str])
     """Of Parquet files."""
     if not paths:
         return
-    try:
+    with _pyarrow_needed():
         from libs.datasets.parquet_files import check_footer
-    except ImportError:
-        raise _missing() from None
     for path in paths:
         check_footer(findings, schema, path)
 
 
 def _check_of(path: str) -> Check:
     """What checks files of its format; imported when there is one."""
-    try:
+    with _pyarrow_needed():
         match format_of(path):
             case "Parquet":
                 from libs.datasets.parquet_files import check_parquet
@@ -138,12 +136,22 @@ def _check_of(path: str) -> Check:
                 from libs.datasets.json_lines import check_json_lines
 
                 return check_json_lines
-    except ImportError:
-        raise _missing() from None
     from libs.datasets.webdataset import check_webdataset
 
     return check_webdataset
 
 
-def _missing() -> ToolsMissing:
-    return ToolsMissing("Parquet, CSV and Arrow schemas need pyarrow: pip install 'pyarrow>=17'")
+@contextmanager
+def _pyarrow_needed() -> Iterator[None]:
+    """What imports pyarrow stands within it.
+
+    Raises:
+        ToolsMissing: pyarrow is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        message = "Parquet, CSV and Arrow schemas need pyarrow: pip install 'pyarrow>=17'"
+        raise ToolsMissing(message) from None

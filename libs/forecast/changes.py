@@ -145,6 +145,13 @@ def new_server(number: int) -> str:
     return f"{NEW_SERVER}-{number}"
 
 
+def unweighed() -> Change:
+    """Gangs that could start take what they fit, whatever they would gain by waiting."""
+    event = SettingChanged(service="placement", name="wait_for_locality_s", value=0.0, requested_by=ASKED_BY)
+    message = "gangs wait for no gain by fewer servers (wait_for_locality_s = 0)"
+    return Change(kind=Kind.SERVERS, message=message, events=(event,))
+
+
 def joined(like: PresentNode, number: int, needs: Iterable[str], cpus: int, memory_bytes: int) -> Change:
     """One more server as there is one already."""
     node_id = new_server(number)

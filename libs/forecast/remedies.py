@@ -155,7 +155,7 @@ def _for_gpus(way: Way, now: Present, job: PresentJob, made: list[Change]) -> Ch
     if (left := for_it(now, job.job_id)) is not None:
         return left
     if way is Way.ACCEPT:
-        return _accepted(job, made)
+        return _accepted(now, job, made)
     if job.cause in NEVER_BY_GPUS:
         return _usable_again(now, job) or _one_more_server(now, job, made)
     if way is not Way.END and now.ahead_for_gpus and (better := _preferred(now, job, made)) is not None:
@@ -177,8 +177,12 @@ def _preferred(now: Present, job: PresentJob, made: list[Change]) -> Change | No
     return changes.preferred(job.job_id, max(now.top_priority, job.priority) + 1)
 
 
-def _accepted(job: PresentJob, made: list[Change]) -> Change | None:
+def _accepted(now: Present, job: PresentJob, made: list[Change]) -> Change | None:
     """More servers will do: for gangs that wait for fewer, and for one that is limited to fewer."""
+    if now.settings.get("wait_for_locality_s") and job.cause == PendingReason.LOCALITY_RELAXING:
+        if not made:
+            return changes.unweighed()
+        made = made[1:]
     most = job.spec.gpus.max_nodes
     limited = job.cause == PendingReason.GANG_FRAGMENTED and most is not None and most < job.spec.gpus.count
     if not made and (limited or job.cause == PendingReason.LOCALITY_RELAXING):

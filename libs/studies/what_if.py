@@ -72,7 +72,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Under the recorded policy, and under the other."""
     makespan_s: tuple[float, float]
     unknown: list[str]
-    """Jobs that are left out: they held no GPUs on the log, so that it is not known how long they run."""
+    """Jobs that are left out: they held no GPUs on the log, or in a trial alone, so that it is not known how long they
+    run."""
     unfinished: list[str]
     """Jobs that had not ended on the log: they are played as if they had ended with it."""
 
@@ -156,12 +157,12 @@ def _read(log: Log, from_offset: int) -> Recorded:
             found.asked = [(time_s, asked) for _, asked in found.asked]
             found.specs = {job_id: each for job_id, each in found.specs.items() if not lives.jobs[job_id].has_ended}
         for closed in lives.take(event, time_s):
-            _count(found, closed, begun)
+            _count(found, closed, lives, begun)
         _note(found, event, time_s, begun=begun)
     for holding in lives.open():
         if isinstance(holding, Holding):
             holding.end_s = time_s
-            _count(found, holding, begun)
+            _count(found, holding, lives, begun)
     for job_id in found.specs:
         life = lives.jobs[job_id]
         found.started_s[job_id] = life.books.first_task_s
@@ -170,9 +171,14 @@ def _read(log: Log, from_offset: int) -> Recorded:
     return found
 
 
-def _count(found: Recorded, closed: object, begun: bool) -> None:
-    """The time of a stretch with GPUs, as far as it lies behind the offset."""
-    if begun and isinstance(closed, Holding) and closed.end_s is not None:
+def _count(found: Recorded, closed: object, lives: Lives, begun: bool) -> None:
+    """The time of a stretch with GPUs, as far as it lies behind the offset.
+
+    A trial is no work of its job: it is run again where the settings ask for one.
+    """
+    if not begun or not isinstance(closed, Holding) or lives.jobs[closed.job_id].books.in_trial:
+        return
+    if closed.end_s is not None:
         held_s = max(0.0, closed.end_s - max(closed.begin_s, found.from_s))
         found.held_s[closed.job_id] = found.held_s.get(closed.job_id, 0.0) + held_s
 

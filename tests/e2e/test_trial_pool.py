@@ -16,6 +16,7 @@ from libs.contracts.admission import TrialPassed
 from libs.contracts.placement import JobPlaced, JobQueued
 from libs.contracts.reasons import PendingReason
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.thorough import cases
 from tests.e2e.checking import checked, sanjaya
 from tests.e2e.test_rounds import wait_until
 
@@ -32,10 +33,16 @@ class PooledPlan(CellPlan):
         return [shared, replace(pooled, argv=[*pooled.argv, "--virtual-gpus", "1", "--pool", "trial"])]
 
 
-@pytest.fixture(scope="module")
-def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+@pytest.fixture(scope="module", params=cases("embedded", thorough=("kafka",)))
+def cell(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cell]:
     folder = tmp_path_factory.mktemp("pool")
-    plan = PooledPlan(state_dir=folder / "cell", agents=2, gpus_per_agent=WIDE, gateway_port=free_port())
+    plan = PooledPlan(
+        state_dir=folder / "cell",
+        agents=2,
+        gpus_per_agent=WIDE,
+        gateway_port=free_port(),
+        kafka="" if request.param == "kafka" else None,
+    )
     with Cell(plan) as running:
         sanjaya(running, "settings", "set", "admission.trial_above_gpus", "1")
         yield running

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from libs.contracts.features import TRIALS, pool
+from libs.testing.core_case import node
 from tests.integration.gateway_cell import Cell, running_cell
 
 SVG = "http://www.w3.org/2000/svg"
@@ -71,6 +76,21 @@ async def test_text_of_jobs_cannot_become_markup(cell: Cell) -> None:
 async def test_the_page_is_small(cell: Cell) -> None:
     packed = sum(len(gzip.compress(text.encode())) for text in (await files(cell)).values())
     assert packed < 100_000
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed here")
+async def test_a_browser_draws_the_nodes_and_says_which_are_set_apart(tmp_path: Path) -> None:
+    async with running_cell(tmp_path / "cell", serve=True) as cell:
+        await cell.say(node("n1", 4), node("p1", 2, features=[pool(TRIALS)]))
+        await cell.get("/v1/nodes")
+        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
+        command = [*browser, "--virtual-time-budget=8000", "--dump-dom", str(cell.client.base_url)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+        drawn = (await asyncio.wait_for(process.communicate(), 120.0))[0].decode()
+    cards = {found[1]: found[0] for found in re.finditer(r'<div class="title"><b>(\w+)</b>.*?</div>', drawn)}
+    assert cards.keys() == {"n1", "p1"}
+    assert "4 of 4 free" in cards["n1"] and "chip" not in cards["n1"]
+    assert re.search(r'<span class="chip" title="set apart[^"]*">pool trial</span>', cards["p1"])
 
 
 async def test_there_is_no_other_file(cell: Cell) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from libs.cli.job_options import data_of
 from libs.contracts.bad_input import BadInput
-from libs.datasets.checking import check_files, files_of, read_schema, schema_text
+from libs.datasets.checking import ToolsMissing, check_files, files_of, read_schema, schema_text
 from libs.datasets.findings import MOST_VIOLATIONS, Report
 from libs.datasets.schema import DataSchema, schema_of
 
@@ -292,3 +292,19 @@ def test_submission_says_what_is_wrong_with_schema_and_data(
     assert says in str(error.value)
     found = data_of(Path("s.json"), ["a.csv"], on_nodes=False)
     assert schema_of(found["data_schema"], "request").names == ["id", "score", "label"] and found["data"] == ["a.csv"]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "schema.arrow"])
+def test_without_pyarrow_it_is_said_how_to_get_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "schema.arrow").write_bytes(pyarrow.schema([("id", pyarrow.int64())]).serialize().to_pybytes())
+    for module in [module for module in sys.modules if module.partition(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    for module in ("arrow_schema", "csv_files", "parquet_files", "values"):
+        monkeypatch.delitem(sys.modules, f"libs.datasets.{module}", raising=False)
+    path = tmp_path / name
+    path.touch()
+    with pytest.raises(ToolsMissing, match="pip install 'pyarrow"):
+        if name == "schema.arrow":
+            read_schema(path)
+        else:
+            check_files(schema(), [str(path)])

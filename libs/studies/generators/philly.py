@@ -16,9 +16,9 @@ from itertools import pairwise
 
 from libs.contracts import settings
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import ANY_TYPE, SettingChanged, TenantConfigured
+from libs.contracts.gateway import ANY_TYPE, IsolatedRate, SettingChanged, TenantConfigured, ThroughputsProvided
 from libs.sim.table6 import drawn_ends
-from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
+from libs.sim.throughputs import NO_THROUGHPUTS, Config, Throughputs
 from libs.sim.traces import TraceJob, read_trace
 from libs.sim.workloads import Planned
 from libs.studies.generators.drawn import DrawnWorkload
@@ -44,6 +44,10 @@ DRAWN_PER_DAY = 900
 """Jobs of a drawn workload; the public trace has as many on average."""
 WIDTHS = ((1, 9455), (2, 193), (4, 193), (8, 140), (16, 19))
 """GPUs, and how often in 10,000 jobs, as in the public trace; its sizes in between are rare."""
+MODEL, BATCH_SIZE, MOST_GPUS = "resnet50", 32, 128
+"""What all jobs are taken to train where gangs are slower on more servers, and up to which size the table has them."""
+KEPT_WHEN_SPREAD = 98.0 / 114.8
+"""Images a second of ResNet-50 on two servers, over those on one (study, table 3)."""
 MARKS = (0.0, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 1.0)
 RUN_TIMES_MIN = {
     "one": (0.2, 1.05, 3.35, 23.77, 45.43, 121.72, 253.16, 5000.0),
@@ -70,6 +74,11 @@ class PhillyWorkload(DrawnWorkload):
     """Tries after each of which a gang accepts less locality."""
     small_servers: int = 0
     """Servers that are set apart for jobs of one GPU."""
+    kept_when_spread: float = 1.0
+    """Part of its speed that a gang keeps on more servers than it needs; below 1 operators say so, and users say how
+    many steps their jobs have."""
+    wait_for_locality_s: float = 0.0
+    """How long gangs wait at most for few servers where that gains more than it costs."""
 
     def __post_init__(self) -> None:
         if self.days < 1:
@@ -88,14 +97,22 @@ class PhillyWorkload(DrawnWorkload):
         return self.occupancy
 
     def rates(self) -> Throughputs:
-        """None: the trace says how long jobs take."""
-        return NO_THROUGHPUTS
+        """None: the trace says how long jobs take. Where gangs are slower on more servers, a step takes a second."""
+        if self.kept_when_spread == 1.0:
+            return NO_THROUGHPUTS
+        configurations: list[Config] = [(MODEL, BATCH_SIZE, gpus) for gpus in range(1, MOST_GPUS + 1)]
+        together = {(each, True): {GPU_TYPE: 1.0} for each in configurations}
+        spread = {(each, False): {GPU_TYPE: self.kept_when_spread} for each in configurations if each[2] > 1}
+        return Throughputs([GPU_TYPE], together | spread, [])
 
     def draw(self, seed: int, throughputs: Throughputs) -> list[TraceJob]:
         """See `DrawnWorkload`."""
         jobs = busiest(self.trace, self.days, seed).jobs
         first_s = jobs[0].submit_time_s
-        return [replace(job, submit_time_s=job.submit_time_s - first_s) for job in jobs]
+        found = [replace(job, submit_time_s=job.submit_time_s - first_s) for job in jobs]
+        if self.kept_when_spread == 1.0:
+            return found
+        return [replace(job, model=MODEL, batch_size=BATCH_SIZE, total_steps=job.duration_s) for job in found]
 
     def measured(self, seed: int) -> tuple[int, int]:
         """The jobs of the window, by their places in order of arrival."""
@@ -122,9 +139,25 @@ class PhillyWorkload(DrawnWorkload):
             ("placement", "emptiest_above_gpus", 1.0),
             ("placement", "relax_after", self.relax_after),
             ("placement", "small_servers", float(self.small_servers)),
+            ("placement", "wait_for_locality_s", self.wait_for_locality_s),
         )
         changes = [SettingChanged(service=of, name=name, value=to, requested_by=OPERATOR) for of, name, to in numbers]
-        return [Planned(0.0, event) for event in (*virtual_clusters(self.factor(seed)), *changes)]
+        events = (*virtual_clusters(self.factor(seed)), *changes, *self._told())
+        return [Planned(0.0, event) for event in events]
+
+    def _told(self) -> list[ThroughputsProvided]:
+        """What operators say of gangs on more servers than they need."""
+        rows = [
+            IsolatedRate(
+                model=MODEL,
+                batch_size=BATCH_SIZE,
+                gpus=gpus,
+                steps_per_s={GPU_TYPE: 1.0},
+                spread_steps_per_s={GPU_TYPE: self.kept_when_spread},
+            )
+            for gpus in range(2, MOST_GPUS + 1)
+        ]
+        return [ThroughputsProvided(provided_by=OPERATOR, isolated=rows)] if self.kept_when_spread < 1.0 else []
 
 
 def virtual_clusters(factor: float) -> list[TenantConfigured]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from libs.sim.choice import Failures
 from libs.studies.experiments.runs import RunSpec
-from libs.studies.generators.philly import GPU_TYPE, GPUS_PER_SERVER, PhillyWorkload
+from libs.studies.generators.philly import GPU_TYPE, GPUS_PER_SERVER, KEPT_WHEN_SPREAD, PhillyWorkload
 from libs.studies.reproduce.philly_computed import COMPUTED
 from libs.studies.reproduce.stated import Arm, table_of
 from libs.studies.reproduce.study import Point, Study, study_of
@@ -72,6 +72,11 @@ class PhillyPlan:
             case "small jobs apart":
                 small = round(workload.servers(seed) * SMALL_WORK)
                 return replace(spec, workload=replace(workload, small_servers=small))
+            case "spread costs":
+                return replace(spec, workload=replace(workload, kept_when_spread=KEPT_WHEN_SPREAD))
+            case "locality is waited for":
+                waits = replace(workload, kept_when_spread=KEPT_WHEN_SPREAD, wait_for_locality_s=WAIT_FOR_LOCALITY_S)
+                return replace(spec, workload=waits)
             case "without failures":
                 return replace(spec, failures=Failures.NONE)
             case "with trials":
@@ -83,6 +88,8 @@ NEVER = 1e9
 """So many tries no gang makes."""
 SMALL_WORK = 0.18
 """Part of the public trace's GPU time that jobs of one GPU have: so many of the servers are set apart for them."""
+WAIT_FOR_LOCALITY_S = 4 * 3600.0
+"""Longest wait of a gang for few servers where it gains more."""
 TRIAL_ABOVE_GPUS = 4
 """Jobs with more GPUs run a trial: the study's large ones."""
 

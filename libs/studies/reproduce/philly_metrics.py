@@ -67,6 +67,13 @@ def delay_over_8_s(result: Result, beside: Result | None = None) -> float | None
     return fmean(waits) if waits else None
 
 
+def gang_jct_s(result: Result, beside: Result | None = None) -> float | None:
+    """Mean completion time of jobs with more than one GPU."""
+    gpus = {job.job_id: job.gpus for job in result.spec.jobs()}
+    found = [row["jct_s"] for row in result.measured if gpus[row["job_id"]] > 1 and row["jct_s"] is not None]
+    return fmean(found) if found else None
+
+
 def lost_gpu_s(result: Result, beside: Result | None = None) -> float | None:
     """GPU seconds of large jobs that ended unsuccessfully."""
     gpus = {job.job_id: job.gpus for job in result.spec.jobs()}
@@ -134,6 +141,7 @@ PHILLY_METRICS: dict[str, Measure] = {
     "delay_over_8_s": delay_over_8_s,
     "late_large": _late(lambda gpus: gpus > LARGE),
     "late_one": _late(lambda gpus: gpus == 1),
+    "gang_jct_s": gang_jct_s,
     "lost_gpu_s": lost_gpu_s,
 }
 """By the names that tables of claims use."""

@@ -173,6 +173,9 @@ class Isolated(Strict):
     batch_size: BatchSize | None = None
     gpus: Count
     steps_per_s: dict[GpuType, Rate] = Field(..., max_length=32)
+    spread_steps_per_s: dict[GpuType, Rate] = Field(
+        {}, max_length=32, description="With the GPUs on more servers than are needed; missing or 0: not known."
+    )
 
 
 class Colocated(Strict):

@@ -22,7 +22,7 @@ from services.placement.core.cluster.features import lacking
 from services.placement.core.cluster.hosts import Amount
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.servers import Index, Servers
-from services.placement.core.jobs import Job
+from services.placement.core.jobs import Job, PlacedRates
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, kw_only=True):
     relax_after: float = settings.default(OWNER, "relax_after")
     emptiest_above_gpus: float = settings.default(OWNER, "emptiest_above_gpus")
     small_servers: float = settings.default(OWNER, "small_servers")
+    wait_for_locality_s: float = settings.default(OWNER, "wait_for_locality_s")
     start_limit_s: float = settings.default(OWNER, "start_limit_s")
     round_s: float = settings.default(OWNER, "round_s")
     recompute_s: float = settings.default(OWNER, "recompute_s")
@@ -86,6 +87,10 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
     rates: dict[str, dict[str, float]] = {}
     """{configuration: {GPU type: steps per second}} as operators provided them."""
+    spread: dict[str, dict[str, float]] = {}
+    """The same on more servers than are needed."""
+    placed: dict[str, dict[str, PlacedRates]] = {}
+    """{configuration: {GPU type: rates as they were profiled last}}."""
     pairs: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     """{configuration: {configuration: {GPU type: steps per second of both}}}, each pair in both orders."""
     alike: dict[str, str] = {}

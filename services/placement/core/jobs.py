@@ -147,11 +147,22 @@ class Account(msgspec.Struct, kw_only=True):
     """By its rate and the time that it held GPUs."""
 
 
+class PlacedRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps per second of a gang by how close together it is; 0: not known."""
+
+    together: float = 0.0
+    """On as few servers as it needs."""
+    spread: float = 0.0
+    """On more."""
+
+
 class Profile(msgspec.Struct, kw_only=True):
     """What introspection has measured of a job that was alone on its GPUs."""
 
     rates: dict[str, float] = {}
     """{GPU type: steps per second}, as profiled there last."""
+    placed: dict[str, PlacedRates] = {}
+    """{GPU type: the same, by how close together its GPUs were}."""
     utilisation: float | None = None
     """Part of its GPUs that it uses."""
     memory_peak_bytes: int = 0

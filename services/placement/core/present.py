@@ -13,7 +13,7 @@ from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.jobs import ACTIVE, Job, Phase
 from services.placement.core.lifecycle.placing import behind_in
-from services.placement.core.sharing.rates import configuration_of
+from services.placement.core.sharing.lengths import stated_s, unbooked_s
 
 
 def present(cell: Cell, job_id: str, now_s: float) -> Present:
@@ -63,16 +63,11 @@ def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:
         behind=behind_in(job.wait_code),
         held=job.held,
         queued=job.phase is Phase.QUEUED,
-        stated_s=_stated_s(cell, job, now_s),
+        stated_s=stated_s(cell, job, now_s),
         since_s=job.since_s if job.gang else job.queued_since_s,
-        attained_s=job.account.attained_s + _unbooked_s(job, now_s),
+        attained_s=job.account.attained_s + unbooked_s(job, now_s),
         pool=job.pool,
     )
-
-
-def _unbooked_s(job: Job, now_s: float) -> float:
-    """For how long it has held its GPUs since that was booked last."""
-    return now_s - job.account.charged_s if job.stays else 0.0
 
 
 def _unreported(job: Job, node_id: str) -> Report | None:
@@ -82,21 +77,6 @@ def _unreported(job: Job, node_id: str) -> Report | None:
     if job.suspended:
         return None if node_id in job.tasks.still else "suspended"
     return "resumed" if job.stays and not job.held and node_id in job.tasks.still else None
-
-
-def _stated_s(cell: Cell, job: Job, now_s: float) -> float | None:
-    """What is left of its steps, at the rate that is known of it."""
-    spec = job.spec
-    if spec.total_steps is None:
-        return None
-    known = spec.throughputs or cell.known.rates.get(configuration_of(job)) or job.profile.rates
-    here = known.get(job.gpu_type, 0.0) if job.gang else 0.0
-    rate = here or max((rate for gpu_type, rate in known.items() if spec.gpus.accepts(gpu_type)), default=0.0)
-    if rate <= 0:
-        return None
-    account = job.account
-    done = account.steps_done + _unbooked_s(job, now_s) * account.steps_per_s
-    return max(0.0, spec.total_steps - done) / rate
 
 
 def _node(node: Node) -> PresentNode:

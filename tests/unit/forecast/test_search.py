@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts.gateway import JobArrived, PolicyChanged, SettingChanged
+from libs.contracts.gateway import IsolatedRate, JobArrived, PolicyChanged, SettingChanged, ThroughputsProvided
 from libs.contracts.groups import Condition, Dependency
 from libs.forecast.branch import Branch, Spare
 from libs.forecast.changes import Kind, later
@@ -110,6 +110,21 @@ def test_a_gang_that_fits_spread_waits_or_accepts_more_servers():
     found = found_for(spread().job("waits", 2, at=10.0), "waits")
     assert kinds(found)[:2] == [[Kind.SERVERS], [Kind.TIME]]
     assert found[1].changes[0].numbers == {"after_s": 300.0}
+
+
+def test_a_gang_that_waits_for_what_it_gains_takes_what_it_fits():
+    scenario = Scenario().servers(4, v100=8).plan(0.0, PolicyChanged(policy="philly", requested_by="op"))
+    for name, value in (("wait_for_locality_s", 900.0), ("relax_after", 1.0), ("acquire_s", 2.0), ("backoff_s", 1.0)):
+        scenario.setting("placement", name, value)
+    rates = IsolatedRate(
+        model="m", batch_size=None, gpus=4, steps_per_s={"v100": 1.0}, spread_steps_per_s={"v100": 0.5}
+    )
+    scenario.plan(0.0, ThroughputsProvided(provided_by="op", isolated=[rates]))
+    work = {"total_steps": 500.0, "throughputs": {"v100": 1.0}}
+    scenario.setting("placement", "emptiest_above_gpus", 1.0)
+    scenario.job("a", 2, runs_s=500.0, **work).job("b", 2, runs_s=500.0, **work)
+    found = found_for(scenario.job("waits", 4, at=10.0, model="m", **work), "waits")
+    assert said(found)[0] == "gangs wait for no gain by fewer servers (wait_for_locality_s = 0)"
 
 
 def test_a_gang_with_too_few_servers_is_submitted_anew_without_that_limit():

@@ -9,7 +9,7 @@ import pytest
 
 from libs.cli.executing import execute
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import ANY_TYPE, SettingChanged, TenantConfigured
+from libs.contracts.gateway import ANY_TYPE, SettingChanged, TenantConfigured, ThroughputsProvided
 from libs.sim.table6 import drawn_ends
 from libs.studies.experiments.runs import Result, RunSpec
 from libs.studies.generators.philly import DAY_S, VIRTUAL_CLUSTERS, PhillyWorkload, busiest, work_gpus
@@ -19,6 +19,7 @@ from libs.studies.reproduce.philly_computed import COMPUTED
 from libs.studies.reproduce.philly_metrics import PHILLY_METRICS
 from libs.studies.reproduce.stated import Arm
 
+ARMS = ("lent", "without failures", "with trials", "reclaimed at 100 %", "spread costs", "locality is waited for")
 HEAD = "job_id,submit_time_s,tenant,model,batch_size,gpus,total_steps,duration_s\n"
 
 
@@ -52,7 +53,13 @@ def test_servers_and_guarantees_are_scaled_by_one_factor_to_the_occupancy(trace:
     large = next(each for each in tenants if each.tenant == "6214e9")
     assert large.guarantees[ANY_TYPE] == max(1, int(64 * 8 * half.factor(0)))
     settings = {event.name: event.value for event in events if isinstance(event, SettingChanged)}
-    assert settings == {"reclaim_above": 0.9, "emptiest_above_gpus": 1.0, "relax_after": 3.0, "small_servers": 0.0}
+    assert settings == {
+        "reclaim_above": 0.9,
+        "emptiest_above_gpus": 1.0,
+        "relax_after": 3.0,
+        "small_servers": 0.0,
+        "wait_for_locality_s": 0.0,
+    }
 
 
 def test_the_work_is_what_jobs_do_with_their_failures_where_nothing_waits(trace: str):
@@ -97,10 +104,22 @@ def test_arms_differ_in_what_they_name_alone(trace: str):
     assert isinstance(lent.workload, PhillyWorkload)
     always = replace(lent, workload=replace(lent.workload, reclaim_above=0.0))
     assert spec("reclaimed at 0 %") == always
-    assert len({spec(name).cell_id for name in ("lent", "without failures", "with trials", "reclaimed at 100 %")}) == 4
+    assert len({spec(name).cell_id for name in ARMS}) == len(ARMS)
     with pytest.raises(ValueError, match="no workload is called 'other'"):
         spec("other")
     assert "servers and quotas times" in scaling(Size(trace=trace, days=1))
+
+
+def test_where_spreading_costs_jobs_are_as_long_together_and_operators_say_how_slow_they_are_spread(trace: str):
+    plain, costs = (PhillyWorkload(trace=trace, days=1, kept_when_spread=kept) for kept in (1.0, 0.5))
+    jobs, rates = costs.draw(0, costs.rates()), costs.rates()
+    assert [job.duration_s for job in jobs] == [job.total_steps for job in jobs]
+    assert [job.duration_s for job in jobs] == [job.duration_s for job in plain.draw(0, plain.rates())]
+    assert [rates.rate(jobs[0].config, "v100", consolidated=near) for near in (True, False)] == [1.0, 0.5]
+    told = [planned.event for planned in costs.requests(0)]
+    [provided] = [event for event in told if isinstance(event, ThroughputsProvided)]
+    assert {row.spread_steps_per_s["v100"] for row in provided.isolated} == {0.5}
+    assert not any(isinstance(planned.event, ThroughputsProvided) for planned in plain.requests(0))
 
 
 def test_numbers_of_the_study_are_weighted_over_sizes_and_reasons_compared():
@@ -127,7 +146,7 @@ def test_curves_that_are_made_for_figure_9_are_found_again_and_even_ones_are_not
 
 
 def test_a_small_study_from_runs_to_verdicts(trace: str):
-    some = study(Size(trace=trace, days=1)).only(["table5", "table6", "fig9", "guideline3", "table2"])
+    some = study(Size(trace=trace, days=1)).only(["table5", "table6", "fig9", "guideline1", "guideline3", "table2"])
     results = [Result(spec, execute(spec)) for spec in some.runs()]
     rows = {row.claim_id: row for row in some.judge(some.measure(results))}
     assert rows["table6"].verdict is Verdict.HOLDS, "each drawn reason is found again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.contracts.bad_input import BadInput
-from libs.contracts.gateway import PolicyChanged
+from libs.contracts.gateway import PolicyChanged, SettingChanged
 from libs.contracts.placement import JobPlaced
 from libs.inspect.logs import Log
 from libs.policies.table import POLICIES
@@ -57,6 +57,27 @@ def test_from_an_offset_on_what_was_done_before_is_done():
     [late] = [job for job in found.jobs if job.job_id == "late"]
     assert (late.wait_s, late.other_finish_s) == (0, 30)
     assert found.makespan_s == (330, 330)
+
+
+def with_a_pool() -> Log:
+    """Of two servers one is for trials: `wide` has the other one, behind its trial, and `narrow` waits for it."""
+    scenario = Scenario(seed=1).servers(4, v100=8).trial_pool(1).setting("admission", "trial_above_gpus", 1.0)
+    scenario.job("wide", 4, at=0.0, runs_s=100.0).job("narrow", 1, at=10.0, runs_s=50.0)
+    return log_of(scenario.run(SERVICES), cell="what-if")
+
+
+def test_a_pool_for_trials_is_one_there_too_and_trials_are_run_in_it():
+    found = asked(with_a_pool(), "strict_fifo")
+    waits = {job.job_id: (job.recorded_wait_s, job.wait_s, job.other_wait_s) for job in found.jobs}
+    assert waits == {"wide": (0, 0, 0), "narrow": (93, 93, 93)}, "the trial takes 3 s, and narrow gets none of the pool"
+    assert {job.job_id: job.other_finish_s for job in found.jobs} == {"wide": 103, "narrow": 143}
+
+
+def test_without_trials_a_job_takes_as_long_as_its_gang_has():
+    none = SettingChanged(service="admission", name="trial_above_gpus", value=0.0, requested_by="test")
+    other = PolicyChanged(policy="backfill", requested_by="test")
+    found = what_if(with_a_pool(), SERVICES, other, changes=[none])
+    assert {job.job_id: job.other_finish_s for job in found.jobs} == {"wide": 100, "narrow": 140}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -48,6 +48,11 @@ def told_why(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None,
         yield from told(job, reason_to_wait(cell, job, open_servers, fit, now_s), place)
 
 
+def told_that_it_waits(job: Job, reason: Reason, line: str) -> Plan:
+    """The decision to tell a job that leads its line why it takes no place that it could have, if that is new."""
+    yield from told(job, reason, InLine(line=line, leads=True))
+
+
 def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | None) -> str:
     """The first cause that holds, in the order of `PendingReason`; arguments as for `told_why`."""
     request, usable = job.spec.gpus, open_to(cell, job)

@@ -7,6 +7,7 @@ from services.placement.core.jobs import ACTIVE, Job
 from services.placement.core.lifecycle.hearing import Listener
 from services.placement.core.sharing.pairs import partner_of, together
 from services.placement.core.sharing.rates import rates
+from services.placement.core.sharing.spread import part_here
 
 REMEMBERED_RUNS = 256
 """Jobs of each tenant of which it is remembered how long they held GPUs."""
@@ -35,7 +36,7 @@ def settle(cell: Cell, job: Job) -> None:
         if both is not None:
             job.account.steps_per_s = both[0]
             return
-    job.account.steps_per_s = rates(cell, job, [job.gpu_type]).get(job.gpu_type, 0.0)
+    job.account.steps_per_s = rates(cell, job, [job.gpu_type]).get(job.gpu_type, 0.0) * part_here(cell, job)
 
 
 class Accounts(Listener):

@@ -10,6 +10,7 @@ from services.placement.core.lifecycle.table import machine
 from services.placement.core.sharing.estimates import saw_beside
 from services.placement.core.sharing.pairs import partner_of
 from services.placement.core.sharing.rates import learn_colocated, learn_isolated
+from services.placement.core.sharing.spread import learn_placed
 
 NEWS_RATIO = 0.1
 """A rate that differs by less from the one known is the same rate."""
@@ -40,6 +41,7 @@ def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
         job.profile.memory_peak_bytes = event.memory_peak_bytes
         return
     job.profile.utilisation, job.profile.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
+    learn_placed(cell, job, event.rate_per_s)
     if event.rate_per_s > 0 and not job.spec.throughputs:
         before = job.profile.rates.get(job.gpu_type, 0.0)
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:

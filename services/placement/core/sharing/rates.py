@@ -31,16 +31,26 @@ def rates(cell: Cell, job: Job, gpu_types: list[str]) -> dict[str, float]:
     if job.needs:
         able = cell.servers_for(job).types()
         acceptable = [gpu_type for gpu_type in acceptable if gpu_type in able]
-    known = job.spec.throughputs or cell.known.rates.get(configuration_of(job))
+    known = stated_rates(cell, job)
     if known:
         return {t: rate for t in acceptable if (rate := known.get(t, 0.0)) > 0}
     untried = max(job.profile.rates.values(), default=UNKNOWN)
     return {t: job.profile.rates.get(t, untried) for t in acceptable}
 
 
+def stated_rates(cell: Cell, job: Job) -> dict[str, float]:
+    """{GPU type: steps per second} as its user says, else by the operators' tables; empty: neither knows the job."""
+    return job.spec.throughputs or cell.known.rates.get(configuration_of(job)) or {}
+
+
 def learn_isolated(cell: Cell, row: IsolatedRate) -> None:
     """Remember a row of an operator's table."""
-    cell.known.rates[configuration(row.model, row.batch_size, row.gpus)] = row.steps_per_s
+    key = configuration(row.model, row.batch_size, row.gpus)
+    cell.known.rates[key] = row.steps_per_s
+    if row.spread_steps_per_s:
+        cell.known.spread[key] = row.spread_steps_per_s
+    else:
+        cell.known.spread.pop(key, None)
 
 
 def learn_colocated(cell: Cell, row: ColocatedRate) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from libs.contracts.placement import GangReleased, GangReserved
-from libs.contracts.reasons import Reason
+from libs.contracts.reasons import Number, Reason
 from libs.kernel.words import counted
 from services.placement.core.cell import Acquisition, Cell
 from services.placement.core.cluster import gangs
@@ -22,6 +22,7 @@ from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import in_order, servers_open_to, width_kept
 from services.placement.core.mechanisms.queueing.apart import preferred
 from services.placement.core.mechanisms.queueing.lines import Refused
+from services.placement.core.mechanisms.queueing.weighing import Weighed
 
 LOOKED_AT = 5
 """Gangs that are asked whether a job that passes them delays them."""
@@ -61,12 +62,19 @@ def is_due(cell: Cell, job: Job, now_s: float) -> bool:
     return now_s >= tries_of(cell, job).retry_s
 
 
-def as_a_try(cell: Cell, job: Job, reserved: GangReserved, now_s: float) -> GangReserved:
-    """What is kept for the gang as one of its tries: until when, which try it is, what was relaxed."""
+def as_a_try(cell: Cell, job: Job, reserved: GangReserved, wait_s: float | None, now_s: float) -> GangReserved:
+    """What is kept for the gang as one of its tries: until when, which try it is, what was relaxed.
+
+    Args:
+        wait_s: it could start, and waits so long for the fewest servers; None: it does not.
+    """
     locality, number = locality_of(cell, job), tries_of(cell, job).tries + 1
+    if wait_s is not None:
+        locality = Locality.FEWEST_SERVERS
+    lasts_s = cell.settings.acquire_s + (wait_s or 0.0)
     for_good = locality is Locality.ANYWHERE and now_s >= job.queued_since_s + cell.settings.reserve_after_s
-    until_s = None if for_good else now_s + cell.settings.acquire_s
-    lasts = "until it has all of them" if until_s is None else f"for {cell.settings.acquire_s:g} s"
+    until_s = None if for_good else now_s + lasts_s
+    lasts = "until it has all of them" if until_s is None else f"for {lasts_s:g} s"
     kept, count = reserved.gpus_held, reserved.gpus_held + reserved.gpus_missing
     where = ", ".join(f"{part.gpus} of {part.node_id}" for part in reserved.parts)
     reason = Reason(
@@ -107,22 +115,33 @@ def given_back(cell: Cell, now_s: float) -> Plan:
             )
 
 
-def why_here(cell: Cell, job: Job, fit: gangs.Fit) -> Reason | None:
-    """Why the gang gets a place that is not the best there could be; None: it accepts no other."""
+def why_here(cell: Cell, job: Job, fit: gangs.Fit, weighed: Weighed | None) -> Reason | None:
+    """Why the gang gets a place that is not the best there could be; None: it accepts no other.
+
+    Args:
+        weighed: what it would gain by waiting for the fewest servers, and how long it would wait.
+    """
     locality, tries = locality_of(cell, job), tries_of(cell, job).tries
     if locality is Locality.FEWEST_SERVERS:
         return None
     where = ", ".join(task.node_id for task in fit.gang)
-    return Reason(
-        code="LocalityRelaxed",
-        message=f"{job.spec.gpus.count} free {fit.gpu_type} on {where}: it accepts {locality.words} after "
-        f"{counted(tries, 'try', 'tries')}",
-        numbers={"gpus": job.spec.gpus.count, "nodes": fit.nodes, "racks": fit.racks, "tries": tries},
-    )
+    message = f"{job.spec.gpus.count} free {fit.gpu_type} on {where}: it accepts {locality.words} after "
+    message += counted(tries, "try", "tries")
+    numbers: dict[str, Number] = {
+        "gpus": job.spec.gpus.count,
+        "nodes": fit.nodes,
+        "racks": fit.racks,
+        "tries": tries,
+    }
+    if weighed is not None:
+        message, numbers = f"{message}; {weighed.words}", numbers | weighed.numbers
+    return Reason(code="LocalityRelaxed", message=message, numbers=numbers)
 
 
 def moments(cell: Cell) -> Iterator[float]:
-    """When what was acquired is given back, and when the next tries begin."""
+    """When what was acquired is given back, when the next tries begin, and when gangs wait no longer for locality."""
+    if (limit_s := cell.settings.wait_for_locality_s) > 0:
+        yield from (cell.jobs[job_id].queued_since_s + limit_s for job_id in cell.acquiring)
     yield from (each.until_s for each in cell.reservations.values() if each.until_s is not None)
     yield from (each.retry_s for job_id, each in cell.acquiring.items() if job_id not in cell.reservations)
 

@@ -17,6 +17,7 @@ from services.placement.core.lifecycle.placing import ALONE, InLine
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.reservations import servers_open_to
 from services.placement.core.mechanisms.queueing.suspended import waiting_to_return
+from services.placement.core.mechanisms.queueing.weighing import Weighed
 
 ONE_LINE = "all"
 """Where no job passes another one, all jobs stand in one line; elsewhere those of a shape do."""
@@ -33,6 +34,8 @@ class Refused:
     """A place that it does not accept yet."""
     given: int
     """So many jobs had been given GPUs in the pass until then."""
+    weighed: Weighed | None = None
+    """Why it does not take the place that it accepts."""
 
 
 class Lines:
@@ -66,10 +69,17 @@ class Lines:
         made = self._cell.acquiring.get(job.job_id)
         return made.tries if made is not None else 0
 
-    def refuse(self, job: Job, servers: Servers, fit: gangs.Fit | None) -> None:
-        """No other job of its shape is placed in this pass, unless it accepts more."""
-        self.refused.setdefault(job.shape, Refused(job, servers, fit, self.given))
-        self._tries[job.shape] = self._tries_of(job)
+    def refuse(self, job: Job, servers: Servers, fit: gangs.Fit | None, weighed: Weighed | None) -> None:
+        """No other job of its shape is placed in this pass, unless it accepts more.
+
+        Args:
+            weighed: it waits for what it gains by that; others of its shape may gain less, and are looked at.
+        """
+        self.refused.setdefault(job.shape, Refused(job, servers, fit, self.given, weighed))
+        if weighed is None:
+            self._tries[job.shape] = self._tries_of(job)
+        else:
+            self._tries.setdefault(job.shape, -1)
 
     def told(self, now_s: float) -> Plan:
         """What the jobs that wait are told: those that lead what they wait for, the others that they are behind."""
@@ -86,7 +96,11 @@ class Lines:
             servers = servers_open_to(self._cell, job)
         if refused.given != self.given or self.acquires:  # what it accepts is not all that would be a place
             fit = gangs.best_fit(job.spec.gpus, servers)
-        yield from waiting.told_why(self._cell, job, servers, fit, now_s, self._line_of(job))
+        line, weighed = self._line_of(job), refused.weighed
+        if weighed is not None and fit is not None:
+            yield from waiting.told_that_it_waits(job, weighed.why_it_waits(fit, job.width), line)
+        else:
+            yield from waiting.told_why(self._cell, job, servers, fit, now_s, line)
 
     def _out_of_place(self) -> Iterator[Job]:
         """Jobs that lead no line and have not been told that they are behind another one; in any order."""

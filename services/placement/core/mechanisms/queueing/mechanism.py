@@ -46,6 +46,7 @@ from services.placement.core.mechanisms.queueing.suspended import (
     where_it_was,
     why_back,
 )
+from services.placement.core.mechanisms.queueing.weighing import Weighed, Weighing
 from services.placement.core.promises import open_to
 
 
@@ -69,9 +70,10 @@ class QueueingMechanism(Mechanism):
             yield from acquiring.given_back(cell, now_s)
         # 2. Then in queue order, so that each job is offered what those before it have left, and nothing is kept from a
         #    job for one behind it. When a job is refused, others of its shape are looked at for reservations alone.
-        lines = Lines(cell, policy)
+        lines, weighing = Lines(cell, policy), Weighing(cell, now_s)
         heads, jobs = _walk(cell, policy)
         for job in jobs:
+            weighed: Weighed | None = None
             if job.suspended:
                 free = free_where_it_was(cell, job)
                 gang = place_again(cell.nodes, job, free)
@@ -86,16 +88,18 @@ class QueueingMechanism(Mechanism):
             elif lines.is_worth_a_look(job):
                 servers = servers_open_to(cell, job)
                 fit = _place_for(cell, job, policy, servers)
-                if fit is not None and (policy.acquires or _accepts(cell, job, fit, now_s)):
-                    yield from _given(cell, job, fit.gang, _placed(cell, job, fit, lines, now_s))
+                found = weighing.of(job, fit, servers) if policy.acquires else None
+                weighed = found if found is not None and found.pays else None
+                if fit is not None and weighed is None and (policy.acquires or _accepts(cell, job, fit, now_s)):
+                    yield from _given(cell, job, fit.gang, _placed(cell, job, fit, lines, now_s, found))
                     lines.given += 1
                     continue
-                lines.refuse(job, servers, fit)
+                lines.refuse(job, servers, fit, weighed)
                 if not policy.later_jobs_may_pass:
                     lines.blocked = job
                     break
-            yield from _reserved_if_due(cell, job, policy, now_s)
-            if not job.suspended and acquiring.goes_on_after(cell, job, now_s):
+            yield from _reserved_if_due(cell, job, policy, now_s, weighed)
+            if not job.suspended and (weighed is not None or acquiring.goes_on_after(cell, job, now_s)):
                 heads.go_on()
         # 3. Last what the jobs are told that still wait, as it is true only now.
         yield from lines.told(now_s)
@@ -137,9 +141,11 @@ def _place_for(cell: Cell, job: Job, policy: QueuePolicy, servers: Servers) -> g
     return acquiring.fit_of(cell, job, servers) if policy.acquires else gangs.best_fit(job.spec.gpus, servers)
 
 
-def _placed(cell: Cell, job: Job, fit: gangs.Fit, lines: Lines, now_s: float) -> JobPlaced:
+def _placed(
+    cell: Cell, job: Job, fit: gangs.Fit, lines: Lines, now_s: float, weighed: Weighed | None = None
+) -> JobPlaced:
     """The decision; where gangs acquire GPUs, with what it means for those that are passed."""
-    why = acquiring.why_here(cell, job, fit) if lines.acquires else None
+    why = acquiring.why_here(cell, job, fit, weighed) if lines.acquires else None
     decision = placed(job, fit.gang, why or _why_here(job, fit, now_s))
     if not lines.acquires or not lines.refused:
         return decision
@@ -195,7 +201,7 @@ def _walk(cell: Cell, policy: QueuePolicy) -> tuple[HeadsInOrder | TenantsInTurn
     return heads, in_order_of_queue(heads, returning)
 
 
-def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) -> Plan:
+def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float, weighed: Weighed | None) -> Plan:
     """Keep GPUs for a gang that does not fit, at once or when it has waited long enough, as the policy says.
 
     A job on one GPU needs none: it is offered every GPU that becomes free before those that are behind it. It does need
@@ -206,8 +212,11 @@ def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) ->
     alone = job.width == 1 and not job.spec.is_host_bound
     if job.job_id in cell.reservations or alone or not _is_due(cell, job, policy, now_s):
         return
-    first = before(cell, job)
-    chosen = _to_collect(cell, job, policy, first) if len(first) < most else None
+    first, place = before(cell, job), weighed.place if weighed is not None else None
+    if len(first) >= most:
+        return
+    # One that waits for a place has its GPUs kept there.
+    chosen = place.collection(job.width) if place is not None else _to_collect(cell, job, policy, first)
     if chosen is None:
         return
     reserved = GangReserved(
@@ -221,7 +230,7 @@ def _reserved_if_due(cell: Cell, job: Job, policy: QueuePolicy, now_s: float) ->
         gpus_missing=sum(part.gpus - len(part.kept) for part in chosen.parts),
     )
     if policy.acquires and not job.suspended:
-        reserved = acquiring.as_a_try(cell, job, reserved, now_s)
+        reserved = acquiring.as_a_try(cell, job, reserved, place.in_s if place is not None else None, now_s)
     # What is in the way ends before: at no time is more reserved of a node than it has.
     outranked = Reason(code="Outranked", message=f"{job.job_id} goes first, and is to have GPUs that were kept for it")
     fulfilled = [*first, reservation_of(reserved)]
