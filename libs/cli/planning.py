@@ -73,6 +73,10 @@ def simulate(
             min=0, help="So many configurations per number of GPUs were measured in pairs; others are estimated."
         ),
     ] = None,
+    profiled: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="With --references: of the others this part was measured beside these."),
+    ] = 0.0,
     water_filling: Annotated[
         bool,
         typer.Option("--water-filling", help="max_min_fairness: raise the other jobs when some can rise no further."),
@@ -161,6 +165,7 @@ def simulate(
         checkpoint_overhead_s=checkpoint_overhead_s,
         restartable=not not_restartable,
         references=references,
+        profiled=profiled,
         failures=failures,
         trial_above_gpus=trial_above_gpus,
         trial_pool=trial_pool,
