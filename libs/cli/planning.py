@@ -133,6 +133,8 @@ def simulate(
         if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
             fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
+    if profiled and (references is None or not space_sharing):
+        fail(f"--profiled {profiled:g}: expected with --space-sharing and --references", USAGE)
     lengths = {
         "--round-s": round_s,
         "--slice-s": slice_s,
