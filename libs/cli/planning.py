@@ -69,6 +69,10 @@ def simulate(
             min=0, help="So many configurations per number of GPUs were measured in pairs; others are estimated."
         ),
     ] = None,
+    profiled: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="With --references: of the others this part was measured beside these."),
+    ] = 0.0,
     water_filling: WaterFilling = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,
     slice_s: Annotated[float, typer.Option("--slice-s", min=1, help="Length of a time slice (gandiva).")] = 60.0,
@@ -122,6 +126,8 @@ def simulate(
         if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
             fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
         bounds = int(first), int(end)
+    if profiled and (references is None or not space_sharing):
+        fail(f"--profiled {profiled:g}: expected with --space-sharing and --references", USAGE)
     lengths = {
         "--round-s": round_s,
         "--slice-s": slice_s,
@@ -154,6 +160,7 @@ def simulate(
         checkpoint_overhead_s=checkpoint_overhead_s,
         restartable=not not_restartable,
         references=references,
+        profiled=profiled,
         failures=failures,
         trial_above_gpus=trial_above_gpus,
         trial_pool=trial_pool,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from libs.cli.context import FAILED, USAGE, fail
@@ -99,7 +100,7 @@ def simulation_of(
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
-        first.append(Planned(0.0, known_rates(played, rates, choice.references)))
+        first.append(Planned(0.0, known_rates(played, rates, choice.references, _profiled(choice))))
     if choice.models is not None:
         models = read_job_models(choice.models)
     options = Options(
@@ -122,6 +123,12 @@ def simulation_of(
     servers = _cluster(choice)
     workload = Workload(tuple(first)) + played
     return Simulation(roster().SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
+
+
+def _profiled(choice: Choice) -> Callable[[], bool]:
+    """Draws whether a pair was measured in advance."""
+    luck = Random(f"{choice.seed}/profiled")
+    return lambda: luck.random() < choice.profiled
 
 
 def _cluster(choice: Choice) -> Cluster:

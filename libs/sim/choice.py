@@ -53,6 +53,8 @@ class Choice:
     references: int | None = None
     """How many configurations were measured beside each other, per number of GPUs; how the others share GPUs is
     estimated. None: all were measured."""
+    profiled: float = 0.0
+    """With `references`: this part of what the other configurations keep beside references was measured in advance."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
     models: str | None = None
@@ -94,6 +96,7 @@ class Choice:
             "trial_pool": self.trial_pool or None,
             "guests": self.guests,
             "references": self.references,
+            "profiled": self.profiled or None,
             "move_delay_s": self.move_delay_s,
             "max_height": self.max_height,
             "restartable": None if self.restartable else False,

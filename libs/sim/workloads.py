@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,7 @@ from libs.contracts.gateway import ColocatedRate, IsolatedRate, JobArrived, Thro
 from libs.contracts.jobs import JobSpec
 from libs.kernel.words import counted
 from libs.sim.inputs import Warn
-from libs.sim.throughputs import NO_THROUGHPUTS, Config, Throughputs
+from libs.sim.throughputs import NO_THROUGHPUTS, Config, Pair, Throughputs
 from libs.sim.traces import TraceJob
 
 SUBMITTER = "trace"
@@ -92,7 +92,12 @@ def _runnable(job: TraceJob, throughputs: Throughputs) -> JobSpec:
     return msgspec.structs.replace(spec, gpus=gpus, throughputs={t: rate for t, rate in rates.items() if rate})
 
 
-def known_rates(workload: Workload, throughputs: Throughputs, references: int | None = None) -> ThroughputsProvided:
+def known_rates(
+    workload: Workload,
+    throughputs: Throughputs,
+    references: int | None = None,
+    profiled: Callable[[], bool] = lambda: False,
+) -> ThroughputsProvided:
     """What an operator with the table would tell about the configurations of these jobs.
 
     Args:
@@ -100,6 +105,8 @@ def known_rates(workload: Workload, throughputs: Throughputs, references: int | 
         throughputs: the table.
         references: only so many configurations per number of GPUs, spread evenly over the table, were measured
             alone and beside each other; how others share GPUs has to be estimated. None: everything was measured.
+        profiled: asked of every pair of one of these and another configuration, on every GPU type: whether it was
+            measured as well (Gavel, section 6: the other is profiled beside some of them).
     """
     configs = list({(job.spec.model, job.spec.batch_size, job.spec.gpus.count): None for job in workload.jobs})
     measured = configs if references is None else _spread(throughputs, references)
@@ -120,9 +127,16 @@ def known_rates(workload: Workload, throughputs: Throughputs, references: int | 
             b_steps_per_s=pair.b_steps_per_s,
         )
         for pair in throughputs.pairs
-        if pair.consolidated and pair.a in measured and pair.b in measured
+        if pair.consolidated and _was_measured(pair, measured, configs, profiled)
     ]
     return ThroughputsProvided(provided_by=SUBMITTER, isolated=alone, colocated=together)
+
+
+def _was_measured(
+    pair: Pair, measured: Sequence[Config], configs: Sequence[Config], profiled: Callable[[], bool]
+) -> bool:
+    known = (pair.a in measured) + (pair.b in measured)
+    return known == 2 or (known == 1 and pair.a in configs and pair.b in configs and profiled())
 
 
 def _spread(throughputs: Throughputs, references: int) -> list[Config]:

@@ -172,6 +172,8 @@ def test_broken_clusters(simulate: Simulate, cluster: str):
         (["--checkpoint-overhead-s", "inf"], ["--checkpoint-overhead-s inf"]),
         (["--gpus-per-server", "0"], ["--gpus-per-server"]),
         (["--measure", "5"], ["--measure '5'", "FIRST:END"]),
+        (["--profiled", "0.2", "--references", "4"], ["--profiled 0.2", "--space-sharing and --references"]),
+        (["--profiled", "0.2", "--space-sharing"], ["--profiled 0.2", "--space-sharing and --references"]),
         (["--measure", "5:3"], ["--measure '5:3'", "FIRST:END"]),
         (["--measure", "7:9"], ["--measure: 7:9", "jobs of the trace, which has 1"]),
         (["--out", "none/result.json"], ["none/result.json: there is no directory none"]),

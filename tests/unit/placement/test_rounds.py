@@ -193,6 +193,32 @@ def test_an_unknown_model_is_taken_to_share_gpus_like_the_one_it_resembles():
     assert together(case.replica.state, a, a, ["v100"])["v100"] == pytest.approx((18.0, 18.0)), "as light beside light"
 
 
+def test_a_model_that_was_tried_beside_a_reference_keeps_that_and_is_like_the_one_that_this_shows():
+    case = RoundsCase(space_sharing=True, n1=1)
+    case.give(node("k1", 1, gpu_type="k80"))
+    case.give(reference_table())
+    tried = ColocatedRate(
+        a_model="gru",
+        b_model="light",
+        a_batch_size=None,
+        b_batch_size=None,
+        gpus=1,
+        gpu_type="v100",
+        a_steps_per_s=14.0,
+        b_steps_per_s=8.0,
+    )
+    case.give(ThroughputsProvided(provided_by="op", colocated=[tried]))
+    said = case.submit("a", model="gru", throughputs={"v100": 20.0, "k80": 9.2})
+    estimate = only(said, ThroughputEstimated)
+    assert (estimate.configuration, estimate.like, estimate.evidence) == ("gru||1", "heavy||1", 1)
+    case.submit("b", model="light", throughputs={"v100": 10.0, "k80": 8.0})
+    a, b = case.replica.state.jobs["a"], case.replica.state.jobs["b"]
+    beside = together(case.replica.state, a, b, ["v100", "k80"])
+    assert beside["v100"] == (14.0, 8.0), "as it was measured"
+    assert beside["k80"] == pytest.approx((7.36, 5.6)), "as heavy beside light"
+    assert together(case.replica.state, b, a, ["v100"])["v100"] == (8.0, 14.0)
+
+
 def test_what_is_seen_beside_others_counts_more_than_a_guess_and_says_nothing_of_the_job_alone():
     case = RoundsCase(space_sharing=True, n1=1)
     case.give(reference_table())

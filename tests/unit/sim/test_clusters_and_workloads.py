@@ -6,9 +6,9 @@ import pytest
 
 from libs.contracts.bad_input import BadInput
 from libs.sim.clusters import parse_cluster
-from libs.sim.throughputs import parse_throughputs
+from libs.sim.throughputs import Config, Pair, Throughputs, parse_throughputs
 from libs.sim.traces import TraceJob
-from libs.sim.workloads import generate, workload_of
+from libs.sim.workloads import generate, known_rates, workload_of
 
 TABLE = parse_throughputs(
     {
@@ -87,3 +87,27 @@ def test_the_last_servers_of_a_cluster_are_set_apart():
     assert (cluster.total_gpus, cluster.shared_gpus) == (14, 10)
     with pytest.raises(BadInput, match="fewer servers than the cluster has, 4"):
         cluster.with_trial_pool(4)
+
+
+def config(model: str) -> Config:
+    return model, None, 1
+
+
+def pair(a: str, b: str) -> Pair:
+    return Pair(a=config(a), b=config(b), gpu_type="v100", consolidated=True, a_steps_per_s=0.5, b_steps_per_s=0.5)
+
+
+def test_of_configurations_that_are_no_references_pairs_with_these_may_have_been_measured():
+    rates = {(config(name), True): {"v100": 1.0} for name in "abcd"}
+    table = Throughputs(["v100"], rates, [pair(*both) for both in ("aa", "ab", "ac", "bb", "bc", "bd", "cc")])
+    jobs = [TraceJob(job_id=name, submit_time_s=0.0, gpus=1, model=name, total_steps=9.0) for name in "abc"]
+    played = workload_of(jobs, table)
+
+    def pairs(*answers: bool) -> list[str]:
+        left = list(answers)
+        known = known_rates(played, table, 2, lambda: left.pop(0) if left else False)
+        return [f"{row.a_model}{row.b_model}" for row in known.colocated]
+
+    assert pairs() == ["aa", "ac", "cc"], "every second configuration is a reference"
+    assert pairs(True) == ["aa", "ab", "ac", "cc"]
+    assert pairs(False, True) == ["aa", "ac", "bc", "cc"], "neither beside itself, nor one that no job has"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from libs.contracts.placement import ThroughputEstimated
 from libs.policies.estimation.fingerprints import Sample, nearest
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.table import machine
-from services.placement.core.sharing.pairs import parts
+from services.placement.core.sharing.pairs import is_reference, parts
 from services.placement.core.sharing.rates import configuration_of, rates
 
 NEWS = 0.05
@@ -21,10 +21,11 @@ def missing(cell: Cell, jobs: Iterable[Job], gpu_types: list[str]) -> list[Throu
     newest = {configuration_of(job): job for job in jobs}
     found = []
     for configuration, job in newest.items():
-        if not configuration or configuration in cell.known.pairs:
+        if not configuration or is_reference(cell, configuration):
             continue
-        references = _references(cell, job.spec.gpus.count)
-        sample = Sample(rates(cell, job, gpu_types), _seen_beside(cell, configuration, references))
+        references, alone = _references(cell, job.spec.gpus.count), rates(cell, job, gpu_types)
+        tried = _tried_beside(cell, configuration, alone, references)
+        sample = Sample(alone, tried | _seen_beside(cell, configuration, references))
         if cell.known.evidence.get(configuration) == len(sample.kept):
             continue
         samples = {name: Sample(cell.known.rates[name], _known(cell, name, references)) for name in references}
@@ -43,11 +44,25 @@ def missing(cell: Cell, jobs: Iterable[Job], gpu_types: list[str]) -> list[Throu
 
 
 def _references(cell: Cell, gpus: int) -> list[str]:
-    return sorted(name for name in cell.known.pairs if name in cell.known.rates and name.endswith(f"|{gpus}"))
+    measured = (name for name in cell.known.pairs if name in cell.known.rates and is_reference(cell, name))
+    return sorted(name for name in measured if name.endswith(f"|{gpus}"))
 
 
 def _known(cell: Cell, name: str, references: list[str]) -> dict[tuple[str, str], tuple[float, float | None]]:
     return {(other, gpu_type): both for other in references for gpu_type, both in parts(cell, name, other).items()}
+
+
+def _tried_beside(
+    cell: Cell, configuration: str, alone: Mapping[str, float], references: list[str]
+) -> dict[tuple[str, str], tuple[float, float | None]]:
+    """What operators have measured of a configuration that is no reference."""
+    measured = cell.known.pairs.get(configuration, {})
+    return {
+        (other, gpu_type): (rate_per_s / alone[gpu_type], others_rate_per_s / others)
+        for other in references
+        for gpu_type, (rate_per_s, others_rate_per_s) in measured.get(other, {}).items()
+        if alone.get(gpu_type, 0.0) > 0 and (others := cell.known.rates[other].get(gpu_type, 0.0)) > 0
+    }
 
 
 def _seen_beside(

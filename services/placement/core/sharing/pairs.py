@@ -13,15 +13,24 @@ def together(cell: Cell, a: Job, b: Job, gpu_types: list[str]) -> dict[str, tupl
     What operators measured comes first. Else each is taken to keep the part of its own speed that it was seen to
     keep, or that the configuration which it is like keeps.
     """
-    known = cell.known.pairs.get(configuration_of(a), {}).get(configuration_of(b))
-    if known is not None:
+    mine, other = configuration_of(a), configuration_of(b)
+    known = cell.known.pairs.get(mine, {}).get(other, {})
+    if known and is_reference(cell, mine) and is_reference(cell, other):
         return known
     own, others = rates(cell, a, gpu_types), rates(cell, b, gpu_types)
     found = {}
-    for gpu_type, (part, other_part) in _parts(cell, configuration_of(a), configuration_of(b)).items():
+    for gpu_type, (part, other_part) in _parts(cell, mine, other).items():
         if gpu_type in own and gpu_type in others:
             found[gpu_type] = own[gpu_type] * part, others[gpu_type] * other_part
-    return found
+    return found | known
+
+
+def is_reference(cell: Cell, configuration: str) -> bool:
+    """Whether the operators' tables have it beside itself: then all that it packs with was measured.
+
+    One that was tried beside some others alone keeps what was measured, and is taken for like a reference else.
+    """
+    return configuration in cell.known.pairs.get(configuration, {})
 
 
 def _parts(cell: Cell, a: str, b: str) -> dict[str, tuple[float, float]]:
@@ -37,7 +46,7 @@ def _parts(cell: Cell, a: str, b: str) -> dict[str, tuple[float, float]]:
 
 
 def _stand_in(cell: Cell, configuration: str) -> str:
-    return configuration if configuration in cell.known.pairs else cell.known.alike.get(configuration, "")
+    return configuration if is_reference(cell, configuration) else cell.known.alike.get(configuration, "")
 
 
 def parts(cell: Cell, a: str, b: str) -> dict[str, tuple[float, float]]:
