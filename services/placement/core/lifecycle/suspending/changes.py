@@ -97,5 +97,8 @@ def time_slice_started(cell: Cell, event: TimeSliceStarted, now_s: float) -> Non
         if job.move is not None:
             job.move.halted = False
         cell.hold(job, job.gang)
+        begun = all(task.node_id in job.tasks.started for task in job.gang)
+        if not (begun or job.job_id in cell.starting or job.job_id in cell.preparing):
+            cell.begins(job.job_id, now_s)  # it stood still when its time was over
         for listener in heard_by(job):
             listener.resumed(cell, job, now_s)
