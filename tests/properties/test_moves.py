@@ -16,11 +16,14 @@ from tests.properties.test_whole_system import checked_run, every_job_has_ended,
 
 LONGEST_MOVE_S = WARMING_PATIENCE_S + BOUNDARY_PATIENCE_S + FETCH_PATIENCE_S + 400.0
 """Beside what each step may take: nodes that are away for a while, on both sides."""
+AT_REST_S = 50_000.0
+"""All work that is drawn is done by then, ten times over."""
 
 
 def moves_come_to_an_end(simulation: Simulation) -> None:
     """No job is for longer in a phase of a move than its agents have patience, and the cores are sound."""
     hold(simulation)
+    assert simulation.now_s < AT_REST_S, f"{list(simulation.replicas['placement'].state.jobs)} never end"
     for job in simulation.replicas["placement"].state.jobs.values():
         if job.move is not None:
             lasts_s = simulation.now_s - job.move.since_s

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from libs.contracts import settings
 from libs.contracts.agent import (
     JobExited,
     JobMovable,
     JobReady,
     JobRestored,
     JobResumed,
-    JobSettingUp,
     JobSuspended,
     NodeLeft,
 )
@@ -21,12 +19,10 @@ from libs.contracts.gateway import (
     JobPauseRequested,
     JobResumeRequested,
     PolicyChanged,
-    TenantConfigured,
 )
-from libs.contracts.introspection import JobStalled, NodeLost
+from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
-    OWNER,
     AttemptFailed,
     DestinationReserved,
     JobCancelled,
@@ -43,12 +39,8 @@ from libs.contracts.placement import (
     SuspendTask,
 )
 from libs.contracts.reasons import PendingReason
-from libs.contracts.runtime import TimerFired
 from libs.testing.core_case import only
 from tests.unit.placement.placement_case import SAID, PlacementCase
-
-START_LIMIT_S = settings.default(OWNER, "start_limit_s")
-TIMER = TimerFired(service=OWNER, due_s=0.0)
 
 
 class MoveCase(PlacementCase):
@@ -324,82 +316,3 @@ def test_what_one_node_of_a_gang_says_twice_does_not_speak_for_the_others():
     for _ in range(2):
         assert case.give(JobRestored(job_id="a", attempt=2, node_id="n3")) == []
     assert only(case.give(JobRestored(job_id="a", attempt=2, node_id="n4")), JobMoved)
-
-
-def test_the_rest_of_a_gang_that_was_halted_for_a_move_goes_on_when_its_first_task_has_done_its_work():
-    """It has taken its last step before it stood still; the others are behind it by that step, or by their ends."""
-    case = MoveCase(4, n1=2, n2=2, n3=1, n4=1, n5=1, n6=1)
-    assert case.sources == ["n1", "n2"]
-    case.ask("n3", "n4", "n5", "n6")
-    for node_id in ("n3", "n4", "n5", "n6"):
-        case.start("a", node_id, attempt=2)
-        case.give(JobReady(job_id="a", attempt=2, node_id=node_id))
-    case.give(JobSuspended(job_id="a", attempt=1, node_id="n2", parked=True))
-    outputs = case.exit("a", "n1")
-    assert only(outputs, MoveAbandoned).reason.code == "Ended"
-    assert ("ResumeTask", "n2", 1) in orders(outputs)
-    assert ("ResumeTask", "n1", 1) not in orders(outputs), "it has ended"
-    assert only(case.exit("a", "n2"), JobSucceeded)
-
-
-def test_a_gang_of_which_a_task_has_ended_is_not_moved_live():
-    """That task has no state to give: the others would stand still for it for ever."""
-    case = MoveCase(2, n1=1, n2=1, n3=1, n4=1)
-    case.exit("a", "n1")
-    assert only(case.ask(), MoveAbandoned).reason.code == "Ending"
-    assert only(case.ask(must_leave=True), JobPreempted)
-
-
-def test_a_destination_that_does_not_start_in_time_is_given_up():
-    """Whatever keeps it: a task there that does not leave, or code that cannot be fetched."""
-    case = MoveCase()
-    case.ask()
-    begun_s = case.now_s
-    assert case.replica.next_wakeup == begun_s + START_LIMIT_S
-    outputs = case.give(TIMER, at=begun_s + START_LIMIT_S)
-    abandoned = only(outputs, MoveAbandoned)
-    assert abandoned.reason.code == "DestinationFailed"
-    assert abandoned.reason.message == "its new tasks were to have begun within 1800 s, and have not on n2"
-    assert orders(outputs) == [("StopTask", "n2", 2)], "the source has not noticed anything"
-    assert case.state_of == {"n1": [["a"], []], "n2": [[], []]}
-    assert case.replica.next_wakeup is None
-
-
-def test_the_setup_of_a_destination_has_its_own_time():
-    case = MoveCase()
-    case.ask()
-    case.give(JobSettingUp(job_id="a", attempt=2, node_id="n2", limit_s=900.0, reason=SAID))
-    assert case.replica.next_wakeup == case.now_s + 900.0 + START_LIMIT_S
-    case.start("a", "n2", attempt=2)
-    assert case.replica.next_wakeup is None, "from here on its agent has patience with it"
-
-
-def test_a_job_that_must_leave_is_restarted_when_its_destination_does_not_start_in_time():
-    case = MoveCase()
-    case.ask(must_leave=True)
-    outputs = case.give(TIMER, at=case.now_s + START_LIMIT_S)
-    assert orders(outputs) == [("StopTask", "n2", 2), ("StopTask", "n1", 1)]
-    assert only(outputs, JobPreempted).attempt == 1
-
-
-def cancels(case: MoveCase) -> list[Event]:
-    return case.give(JobCancelRequested(job_id="a", requested_by="ada", grace_s=3600.0))
-
-
-def stalls(case: MoveCase) -> list[Event]:
-    tenant = case.replica.state.jobs["a"].spec.tenant
-    case.give(TenantConfigured(tenant=tenant, gpu_limit=None, requested_by="op", on_stall="stop"))
-    return case.give(
-        JobStalled(job_id="a", attempt=1, quiet_s=70.0, limit_s=60.0, p99_s=0.1, minibatches_total=9, reason=SAID)
-    )
-
-
-@pytest.mark.parametrize("ends", [cancels, stalls])
-def test_what_was_kept_for_a_move_is_given_away_as_soon_as_the_move_is_given_up(ends):
-    case = MoveCase(n1=1, n2=1)
-    case.ask()
-    case.submit("waits")
-    assert case.placed == ["a"]
-    outputs = ends(case)
-    assert only(outputs, MoveAbandoned)
-    assert only(outputs, JobPlaced).job_id == "waits", "its own GPU comes with its end, which may take an hour"

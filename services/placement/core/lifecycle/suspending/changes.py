@@ -10,6 +10,7 @@ from services.placement.core.cell import Cell, Slice
 from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import suspend_orders
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
+from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.lifecycle.suspending.yielding import beside_guests, no_seat
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import shortage
@@ -30,6 +31,8 @@ def no_room(cell: Cell, event: TimeSliceStarted) -> str | None:
         job = cell.jobs.get(each.job_id)
         if job is None or not job.gang:
             return f"job {each.job_id} is to go on and has not begun"
+        if not can_return(cell.nodes, job, each.gang):
+            return f"job {each.job_id} is to go on where its processes are not"
         if job.guest:
             why_not = no_seat(cell, job, each.gang)
         else:
