@@ -14,7 +14,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.placement import CheckGpus
-from libs.node.advance import Action, advance, next_look_s
+from libs.node.advance import WARMING_PATIENCE_S, Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.handover import gpus_taken
 from libs.node.reports import next_report_s, report_due
@@ -212,6 +212,8 @@ class Node:
                 self._news[key] = None
                 if task.status is Status.EXITED:
                     self._forget(key)
+                elif task.status is Status.WARMING and not self._processes[key].seen.takeover.ready:
+                    self._plan_look(task, task.started_s + WARMING_PATIENCE_S)
         return bool(self._news)
 
     def _seen(self, key: str, task: Task) -> Seen:

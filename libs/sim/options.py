@@ -62,6 +62,15 @@ class Ending:
     """Its user cancels it where its work would be done."""
 
 
+class TakeoverFailure(StrEnum):
+    """How a task fails to take over the state of an earlier attempt."""
+
+    ENDS = "ends"
+    """It ends before it waits for the state."""
+    HANGS = "hangs"
+    """It never waits for the state."""
+
+
 WAYS_TO_FAIL = (
     (1, None, "Traceback (most recent call last):\nRuntimeError: simulated failure of the training script"),
     (1, None, "Traceback (most recent call last):\nFileNotFoundError: simulated: no such input"),
@@ -86,6 +95,8 @@ class FailureModel:
     """Probability that an attempt is slow."""
     straggler_speed: float = 0.5
     """Speed of a slow attempt, 1 being normal."""
+    takeover_failure_ratio: float = 0.0
+    """Probability that a task that is to take over from another one fails before it has."""
     node_mtbf_s: float | None = None
     """Mean time between two crashes of one node; None: nodes don't crash."""
     node_repair_s: float = 1800.0
@@ -114,6 +125,13 @@ class FailureModel:
             return 1.0
         luck = random.Random(f"{seed}/straggler/{job_id}/{attempt}")
         return self.straggler_speed if luck.random() < self.straggler_ratio else 1.0
+
+    def takeover(self, seed: int, job_id: str, attempt: int, node_id: str) -> TakeoverFailure | None:
+        """How the node's task of this attempt fails to take over; None: it does not."""
+        if self.takeover_failure_ratio <= 0:
+            return None
+        luck = random.Random(f"{seed}/takeover/{job_id}/{attempt}/{node_id}")
+        return luck.choice(list(TakeoverFailure)) if luck.random() < self.takeover_failure_ratio else None
 
     def crash(self, seed: int, node_id: str, number: int) -> tuple[float, float] | None:
         """The node's `number`-th crash: seconds of life before it, and seconds until it is back."""

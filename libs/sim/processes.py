@@ -12,7 +12,7 @@ from libs.node.fetching import Answer
 from libs.node.seen import Ended, Report, Seen, Stillness, Takeover
 from libs.node.task import task_key
 from libs.sim.agenda import Agenda
-from libs.sim.options import Options
+from libs.sim.options import Options, TakeoverFailure
 
 Key = tuple[str, int]
 """Job id and attempt: names a task on its node."""
@@ -42,6 +42,9 @@ class Gangs(Protocol):
 
     def ask(self, launch: LaunchTask, order: RestoreTask) -> Answer:
         """What the nodes say that have the states which a task is to take over: the worst of their answers."""
+
+    def takeover_failure(self, key: Key, node_id: str) -> TakeoverFailure | None:
+        """How the node's task fails to take over the state of an earlier attempt; None: it does not."""
 
     def take_over(self, key: Key, node_id: str, order: RestoreTask) -> None:
         """The node's task gets the state of an earlier attempt."""
@@ -167,12 +170,17 @@ class Processes:
         if self._gone:
             return
         order, movable = self._order, self._options.move_delay_s is not None
+        failure = self._gangs.takeover_failure(self.key, self.node_id) if order.restores else None
         if order.restores:
-            self._see(pid=1, takeover=Takeover(ready=True))
+            self._see(pid=1, takeover=Takeover(ready=failure is None))
         else:
             self._see(pid=1, movable=movable, resizable=movable and order.virtual_ranks is not None)
             self._gangs.started(self.key, self.node_id)
         self._changed(self._name)
+        if failure is TakeoverFailure.ENDS:
+            self.end(
+                Ended(exit_code=1, signal=None, outcome="exited", stderr_tail="simulated: cannot be imported here")
+            )
         if order.time_limit_s is not None:
             over = Ended(exit_code=None, signal=SIGKILL, outcome="time_limit")
             self._agenda.at(self._agenda.now_s + order.time_limit_s, self.end, over, awaited=False)

@@ -15,7 +15,7 @@ from libs.sim.facts import Facts
 from libs.sim.faults import Faults
 from libs.sim.hanging import Hanging
 from libs.sim.nodes import Node
-from libs.sim.options import Doom, Options
+from libs.sim.options import Doom, Options, TakeoverFailure
 from libs.sim.places import Places
 from libs.sim.processes import Key
 from libs.sim.progress import Progress
@@ -114,6 +114,9 @@ class World:
             reached = source is here or (source.serves and here.serves)
             said.add(source.answer((order.job_id, order.from_attempt)) if reached else Answer.LATER)
         return next(each for each in (Answer.NEVER, Answer.LATER, Answer.HERE) if each in said)
+
+    def takeover_failure(self, key: Key, node_id: str) -> TakeoverFailure | None:
+        return self._options.failures.takeover(self._seed, *key, node_id)
 
     def take_over(self, key: Key, node_id: str, order: RestoreTask) -> None:
         attempt, source = self._places.get(key), self._places.get((order.job_id, order.from_attempt))

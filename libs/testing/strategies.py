@@ -169,6 +169,58 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva", hosts: bool = Fal
 
 
 @st.composite
+def moving_cells(draw: st.DrawFn) -> Scenario:
+    """A small cell in which jobs are moved all the time, while users, operators and nodes do all that they can.
+
+    Nodes are drained at once, some twice; tasks that are to take over end, or never come so far; jobs are slow to stand
+    still; and jobs are paused, resumed and cancelled, quotas lowered and policies switched meanwhile.
+    """
+    scenario = Scenario(seed=draw(st.integers(0, 9))).options(**draw(options()))
+    failures = FailureModel(
+        attempt_failure_ratio=draw(st.sampled_from([0.0, 0.0, 0.3])),
+        takeover_failure_ratio=draw(st.sampled_from([0.0, 0.3, 0.7])),
+    )
+    scenario.options(
+        failures=failures,
+        move_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0])),
+        suspend_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0, 41.0])),
+        profile_every_s=20.0,
+        parks=draw(st.sampled_from([True, True, False])),
+    )
+    per_server, servers = draw(st.sampled_from([1, 2, 4])), draw(st.integers(2, 5))
+    scenario.servers(per_server, v100=per_server * servers)
+    nodes = st.sampled_from([f"v100-{number:03}" for number in range(servers)])
+    early = st.integers(20, 240).map(float)
+    jobs = [f"job-{number}" for number in range(draw(st.integers(2, 6)))]
+    for job_id in jobs:
+        width = draw(st.sampled_from([1, 1, 2, min(3, per_server * servers), per_server]))
+        spec = Spec("resnet").with_(model="resnet", restartable=draw(st.booleans())).gpus(width)
+        if width <= per_server and draw(st.booleans()):
+            spec.elastic(1, per_server)
+        spec.runs(draw(st.integers(60, 400).map(float))).retries(draw(st.integers(0, 2)))
+        spec.priority(draw(st.sampled_from([0, 0, 5]))).tenant("research")
+        scenario.job(job_id, at=draw(st.integers(0, 60).map(float)), spec=spec)
+    for _ in range(draw(st.integers(1, 6))):
+        begin = draw(early)
+        scenario.drain(draw(nodes), at=begin, until=begin + draw(spans), now=draw(st.sampled_from([True, True, False])))
+    _draw_requests(draw, scenario, jobs, nodes, early)
+    for _ in range(draw(st.integers(0, 4))):
+        begin = draw(early)
+        scenario.pause(draw(st.sampled_from(jobs)), at=begin, until=begin + draw(spans))
+    scenario.plan(
+        0.0, PolicyChanged(policy=draw(st.sampled_from(("gandiva", "gandiva", "backfill"))), requested_by="op")
+    )
+    for _ in range(draw(st.integers(0, 3))):
+        scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(tuple(POLICIES))), requested_by="op"))
+    for service, name, values in LONG_ENOUGH:
+        value = draw(st.sampled_from(values))
+        scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
+    for _ in range(draw(st.integers(0, 3))):
+        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(early), for_s=draw(spans))
+    return scenario
+
+
+@st.composite
 def cells_with_guests(draw: st.DrawFn, *, policies: Sequence[str] = tuple(POLICIES), quiet: bool = False) -> Scenario:
     """A small cell with jobs of all three classes, quotas, and guests that are switched on and off.
 

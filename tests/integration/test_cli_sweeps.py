@@ -58,7 +58,7 @@ async def begun(cell: Cell, *arguments: str) -> asyncio.subprocess.Process:
 async def sanjaya(cell: Cell, *arguments: str) -> tuple[int | None, str, str]:
     """Exit code, output, errors."""
     process = await begun(cell, *arguments)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 300)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -78,7 +78,7 @@ async def test_a_sweep_is_submitted_watched_and_ended(cell: Cell, file: str) -> 
         reason=because("TargetReached", "trial 0 reached 0.96"),
     )
     await cell.say(*trial(0, sweep_id), outcome)
-    rest, err = await asyncio.wait_for(process.communicate(), 60)
+    rest, err = await asyncio.wait_for(process.communicate(), 300)
     assert (process.returncode, rest) == (0, b"")
     assert "TARGET_REACHED: trial 0 reached 0.96; 1 of 3 trials: 1 running; best 0.96 by trial 0 (lr=0.1)" in (
         err.decode()

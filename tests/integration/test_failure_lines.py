@@ -176,7 +176,7 @@ async def test_own_rules_come_into_force_while_the_cell_runs_and_bad_ones_change
     running = asyncio.create_task(following(bus, OwnRules(tmp_path)).run(stop))
 
     async def loaded(count: int) -> list[RulesLoaded]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while len(found := await events(bus, RulesLoaded)) < count:
                 assert not running.done()
                 await asyncio.sleep(0.01)
@@ -197,7 +197,7 @@ async def test_own_rules_come_into_force_while_the_cell_runs_and_bad_ones_change
     stop.clear()
     again = asyncio.create_task(following(bus, OwnRules(tmp_path)).run(stop))
     await give(bus, *history())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while len(await events(bus, FailureObserved)) < len(CAUSES):
             await asyncio.sleep(0.01)
     stop.set()

@@ -137,7 +137,7 @@ async def test_a_newer_gateway_takes_over_and_the_older_one_ends(tmp_path: Path)
             newer = await cell.bus.open_session(OWNER)
             answer = await cell.client.post("/v1/jobs", json={"command": ["x"]})
             assert answer.status_code == 503
-            await asyncio.wait_for(cell.gateway.stop.wait(), 5)
+            await asyncio.wait_for(cell.gateway.stop.wait(), 120)
             await newer.close()
             assert await cell.bus.end_offset(CONTROL) == 1
             assert first

@@ -136,7 +136,7 @@ async def test_the_older_of_two_gateways_ends_and_says_why(door: Door) -> None:
     async with httpx2.AsyncClient(timeout=120) as client:
         answer = await client.post(f"{door.url}/v1/jobs", json={"command": ["true"]})
         assert answer.status_code == 503
-        assert await asyncio.wait_for(older.wait(), 20) == exits.FENCED
+        assert await asyncio.wait_for(older.wait(), 120) == exits.FENCED
         assert older.stderr is not None
         assert b"taken over" in await older.stderr.read()
         accepted = await client.post(f"http://127.0.0.1:{newer_port}/v1/jobs", json={"command": ["true"]})
@@ -154,7 +154,7 @@ async def test_it_ends_when_told_to_although_a_client_follows(door: Door) -> Non
     ):
         assert stream.status_code == 200
         gateway.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(gateway.wait(), 15) == exits.OK
+        assert await asyncio.wait_for(gateway.wait(), 120) == exits.OK
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,6 @@ async def test_it_does_not_start_with_settings_that_make_no_sense(
     door: Door, arguments: tuple[str, ...], environment: dict[str, str], says: bytes
 ) -> None:
     gateway = await door.open(*(arguments or ("--port", "0")), **environment)
-    assert await asyncio.wait_for(gateway.wait(), 30) == exits.CONFIG
+    assert await asyncio.wait_for(gateway.wait(), 120) == exits.CONFIG
     assert gateway.stderr is not None
     assert says in await gateway.stderr.read()

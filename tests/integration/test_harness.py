@@ -93,6 +93,21 @@ def test_another_sitecustomize_still_runs(tmp_path: Path):
     assert status == 0
 
 
+def test_of_two_harnesses_the_first_counts_and_another_sitecustomize_still_runs(tmp_path: Path):
+    """A job that starts agents has theirs on its PYTHONPATH, too: each would look for the other one for ever."""
+    second, other = tmp_path / "second", tmp_path / "other"
+    shutil.copytree(Path(inject_path()).parent, second / "harness")
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("import os; os.environ['OTHER'] = 'ran'\n")
+    path = f"{inject_path()}:{second / 'harness' / 'inject'}:{other}:{os.environ.get('PYTHONPATH', '')}"
+    script = (
+        "import os, runpy, sys; assert os.environ['OTHER'] == 'ran'; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = (sys.executable, "-c", f"import sys; del sys.argv[0]; {script}", CASES, "no_loader")
+    status, [page] = run(tmp_path, *command, PYTHONPATH=path)
+    assert (status, page.minibatches_total) == (0, 20)
+
+
 def test_a_process_without_torch_notices_nothing(tmp_path: Path):
     assert run(tmp_path, sys.executable, "-c", "import json") == (0, [])
 

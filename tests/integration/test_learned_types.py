@@ -10,5 +10,5 @@ async def test_all_events_and_rows_are_known_once_their_modules_are_imported() -
     pipe = asyncio.subprocess.PIPE
     command = [sys.executable, "-m", "tests.integration.meeting_types"]
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe)
-    printed, _ = await asyncio.wait_for(process.communicate(), 60)
+    printed, _ = await asyncio.wait_for(process.communicate(), 300)
     assert (process.returncode, printed.decode()) == (0, "")

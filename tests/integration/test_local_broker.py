@@ -202,7 +202,7 @@ async def _committed_values(address: str, topic: TopicPartition, count: int) -> 
     async with consumer:
         consumer.assign([topic])
         consumer.seek(topic, 0)
-        return [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(count)]
+        return [(await asyncio.wait_for(consumer.getone(), 120)).value for _ in range(count)]
 
 
 @contextmanager

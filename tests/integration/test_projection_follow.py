@@ -101,7 +101,7 @@ async def test_it_follows_while_it_runs_and_stops_when_told(store: Store) -> Non
     await told(more, bus)
     await eventually(lambda: at(4))
     stop.set()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 120)
     await assert_up_to_date(store, bus)
 
 

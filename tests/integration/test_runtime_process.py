@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import urllib.request
 import uuid
 from asyncio.subprocess import Process
@@ -14,6 +13,7 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.connect import connect
+from libs.bus.local_broker.network import free_port
 from libs.bus.port import Bus, Outgoing, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
@@ -123,9 +123,7 @@ async def test_a_second_instance_ends_the_first_with_its_own_exit_code(bus: Bus,
 
 @pytest.mark.parametrize("url", ["embedded"], indirect=True)
 async def test_metrics_and_health_are_served(bus: Bus, processes: Processes):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = await processes.start("libs.runtime", "admission", SANJAYA_METRICS_PORT=str(port))
     await give(bus, 0, [node("n1", 4), arrival("a")])
     await decided(bus, 1)

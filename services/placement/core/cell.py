@@ -120,7 +120,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{waiting job: its tries}, of those that have given back what they had acquired."""
     book: Book = msgspec.field(default_factory=Book)
     starting: dict[str, float] = {}
-    """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending."""
+    """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending. Of a
+    job that moves: when its next attempt was."""
     preparing: dict[str, float] = {}
     """{job: when it must have begun}, of those of them for which a node prepares an environment; they are not in
     `starting`."""
@@ -242,6 +243,11 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.__dict__.pop("owned", None)
         for task in job.gang:
             self.touched[task.node_id] = None
+
+    def begins(self, job_id: str, now_s: float) -> None:
+        """The tasks of the job's attempt are to start from now on."""
+        self.begun(job_id)  # the order is by time
+        self.starting[job_id] = now_s
 
     def begun(self, job_id: str) -> None:
         """All tasks of the job's attempt have started, or it is over."""

@@ -95,6 +95,11 @@ class Move(msgspec.Struct, kw_only=True):
         return width_of(self.gang)
 
     @property
+    def has_started(self) -> bool:
+        """Whether all of the destination's tasks have."""
+        return all(task.node_id in self.started for task in self.gang)
+
+    @property
     def is_ready(self) -> bool:
         """Whether all of the destination's tasks wait for their state."""
         return all(task.node_id in self.ready for task in self.gang)

@@ -10,6 +10,7 @@ from libs.contracts.gateway import (
     JobResumeRequested,
     NodeDrainRequested,
     NodeUndrainRequested,
+    PolicyChanged,
     SettingChanged,
 )
 from libs.contracts.introspection import NodeLost
@@ -26,6 +27,7 @@ from libs.contracts.placement import (
     ResumeTask,
     StopTask,
     SuspendTask,
+    TimeSliceStarted,
 )
 from libs.contracts.reasons import PendingReason
 from libs.contracts.runtime import TimerFired
@@ -266,3 +268,18 @@ def test_the_limit_of_a_start_is_a_setting_and_each_attempt_has_its_own():
     # What ends by itself meanwhile says why.
     failed = only(case.exit("a", attempt=2, code=None, outcome="launch_failed"), AttemptFailed)
     assert failed.outcome == "launch_failed"
+
+
+def test_an_attempt_that_stood_still_when_its_time_to_begin_was_over_has_it_again_when_it_goes_on():
+    """While it is suspended another task has its GPUs, so it could not begin."""
+    case = PlacementCase(n1=1)
+    case.give(PolicyChanged(policy="gandiva", requested_by="ada"))
+    case.submit("a", 1, at=100.0)
+    turn = only(case.submit("b", 1, at=101.0), TimeSliceStarted)
+    assert (turn.suspended, turn.started) == (["a"], ["b"])
+    case.start("b")
+    turn = only(case.give(TIMER, at=100.0 + LIMIT_S), TimeSliceStarted)
+    assert turn.resumed[0].job_id == "a" and case.decided(StopTask) == []
+    case.exit("b", at=200.0 + LIMIT_S)
+    assert case.replica.next_wakeup == 100.0 + 2 * LIMIT_S
+    assert only(case.give(TIMER, at=100.0 + 2 * LIMIT_S), StopTask).job_id == "a"

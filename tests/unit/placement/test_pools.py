@@ -8,7 +8,7 @@ from libs.contracts.admission import TrialPassed, TrialSkipped
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import NodeSuspected, RetryScheduled
 from libs.contracts.features import TRIALS, pool
-from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested
+from libs.contracts.gateway import NodeDrainRequested, NodeUndrainRequested, PolicyChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import JobPlaced, JobQueued
@@ -182,3 +182,43 @@ def test_shares_are_of_what_jobs_can_have_of_the_pool():
     assert shared(state, competitors(state), offered(state)) == {"v100": 4}
     case.heard(with_trial(case, "t", 2))
     assert shared(state, competitors(state), offered(state)) == {"v100": 5}, "one trial may have one of the four"
+
+
+def strict(case: PooledCase) -> PooledCase:
+    case.give(PolicyChanged(policy="strict_fifo", requested_by="op"))
+    return case
+
+
+def test_under_strict_fifo_a_trial_of_the_pool_passes_jobs_that_may_not_have_its_gpus():
+    case = strict(PooledCase(n1=2, p1=1))
+    case.submit("b", 2)
+    case.submit("c", 2)
+    with_trial(case)
+    assert case.where("a") == {"p1": [0]}
+    case.exit("b")
+    assert case.placed == ["b", "a", "c"], "its gang has its place behind them"
+
+
+def test_under_strict_fifo_no_trial_passes_another_one_and_no_other_job_does():
+    case = strict(PooledCase(n1=2, p1=1))
+    case.give(pooled("p2", 1, gpu_type="k80"))
+    case.submit("b", 2)
+    with_trial(case, "first", gpus=GpuRequest(count=4, types=["v100"]))
+    waits = only(with_trial(case, "second", gpus=GpuRequest(count=4, types=["v100"])), JobQueued)
+    assert (waits.waits_for, waits.line) == (PendingReason.INSUFFICIENT_GPUS, "all of trial")
+    behind = only(with_trial(case, "third", gpus=GpuRequest(count=4, types=["k80"])), JobQueued)
+    assert (behind.waits_for, behind.behind, behind.line) == (PendingReason.BEHIND, "second", "all of trial")
+    large = only(case.submit("c", 2), JobQueued)
+    assert (large.reason.code, large.line) == (PendingReason.INSUFFICIENT_GPUS, "all")
+    small = only(case.submit("d", 1), JobQueued)
+    assert (small.behind, small.line) == ("c", "all")
+    case.exit("first", "p1")
+    assert case.placed == ["b", "first", "second", "third"]
+
+
+def test_under_strict_fifo_a_trial_that_the_pool_could_not_take_stands_in_the_line_of_all():
+    case = strict(PooledCase(n1=2, p1=1))
+    drained(case)
+    case.submit("b", 1)
+    case.submit("c", 2)
+    assert only(with_trial(case), JobQueued).behind == "c"

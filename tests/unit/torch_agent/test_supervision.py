@@ -182,7 +182,7 @@ async def test_a_task_that_was_ended_while_no_agent_was_there_is_interrupted_whe
     node.end_shim()
     node.start_agent()
     node.agent.adopt()
-    node.rank.wait(10)  # it goes with its shim, at last by the agent's hand
+    node.rank.wait(120)  # it goes with its shim, at last by the agent's hand
     node.agent.look()
     exited = node.facts[-1]
     assert isinstance(exited, JobExited) and exited.outcome == "interrupted"
@@ -235,7 +235,7 @@ async def ends_before_the_eyes_of_the_agent(node: Node, result: dict[str, object
     node.end_shim()
     node.agent.look()
     if result is None:
-        node.rank.wait(10)  # by the agent's hand
+        node.rank.wait(120)  # by the agent's hand
     node.agent.look()
 
 

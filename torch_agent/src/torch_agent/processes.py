@@ -10,7 +10,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 BOOT_ID = PROC / "sys/kernel/random/boot_id"
-PARENT, GROUP, USER, SYSTEM, BEGAN = 1, 2, 11, 12, 19
+PARENT, GROUP, USER, SYSTEM, ENDED_USER, ENDED_SYSTEM, BEGAN = 1, 2, 11, 12, 13, 14, 19
 """Places in a process's `stat`, counted from its state on."""
 
 
@@ -43,9 +43,12 @@ def group_of(process: Path) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of CPU time that all threads of a process have used; 0 when it has ended."""
+    """Seconds of CPU time that all threads of a process have used, and its children that have ended; 0 when it has.
+
+    So the sum over all processes of a task does not become less when one of them ends and its parent hears of that.
+    """
     found = _stat(PROC / str(pid))
-    return (int(found[USER]) + int(found[SYSTEM])) / TICKS_PER_S if found else 0.0
+    return sum(int(found[place]) for place in (USER, SYSTEM, ENDED_USER, ENDED_SYSTEM)) / TICKS_PER_S if found else 0.0
 
 
 def run_s(pid: int) -> float:

@@ -29,9 +29,10 @@ from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from libs.node.task import Task
 from torch_agent.complaints import Complaints
+from torch_agent.coordinating.readings import FIRST_PAGE_S
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
-from torch_agent.probes.gpus import GpuFacts, GpuReading
+from torch_agent.probes.gpus import NO_OTHERS, GpuFacts, GpuReading
 from torch_agent.probes.host import HostProbe
 from torch_agent.processes import lives
 from torch_agent.watching import Watching
@@ -123,12 +124,13 @@ class Telemetry:
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
+        self._cpu_s = cpu_s
         self._watching = Watching(cpu_s, virtual=gpus.virtual)
         self._faults: dict[int, str] = {}
         self._utilisations: dict[int, float] = {}
         """{GPU index: as sampled last}, where the same processes have used the GPU since the sample before."""
-        self._holders: dict[int, list[int]] = {}
-        """{GPU index: processes that used it} at the last sample."""
+        self._users: dict[int, list[int | str]] = {}
+        """{GPU index: processes, and tasks without pages, that used it} at the last sample."""
         self._source = source_of(node_id)
         self._life = f"{incarnation}/{os.urandom(8).hex()}"
         self._numbers = itertools.count(1)
@@ -158,10 +160,14 @@ class Telemetry:
                 continue
             for reading, index in zip(readings[task.key], task.gpu_indices, strict=False):
                 holders.setdefault(index, []).append(reading.pid)
-        samples = self._gpus.read(holders)
-        steady = [index for index in holders if holders[index] == self._holders.get(index)]
+        others = self._without_pages(active, readings) if self._gpus.virtual else NO_OTHERS
+        samples = self._gpus.read(holders, others)
+        users: dict[int, list[int | str]] = {
+            index: [*pids, *(key for at, key in others if at == index)] for index, pids in holders.items()
+        }
+        steady = [index for index in users if users[index] == self._users.get(index)]
         self._utilisations = {s.index: s.utilisation_ratio for s in samples if s.index in steady}
-        self._holders = holders
+        self._users = users
         for sample in samples:
             self._note_health(sample)
         beat = NodeHeartbeat(
@@ -174,6 +180,17 @@ class Telemetry:
         used = {sample.index: sample.utilisation_ratio for sample in samples}
         tasks = self._watching.look(active, living, used, time.monotonic())
         return [beat, *(self._sampled(sample) for sample in samples), *tasks]
+
+    def _without_pages(
+        self, active: list[Task], readings: dict[str, list[PageReading]]
+    ) -> dict[tuple[int, str], float]:
+        """The CPU time so far of tasks that train without the harness, in equal parts for each of their GPUs."""
+        now_s = time.time()
+        found = [
+            task for task in active if task.runs and not readings[task.key] and now_s - task.started_s > FIRST_PAGE_S
+        ]
+        parts = {task.key: self._cpu_s(task) / len(task.gpu_indices) for task in found}
+        return {(index, task.key): parts[task.key] for task in found for index in task.gpu_indices}
 
     def _tell_errors(self, now_s: float) -> None:
         errors = self._complaints.errors

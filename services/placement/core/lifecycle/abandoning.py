@@ -10,14 +10,14 @@ from services.placement.core.jobs import Job, Move
 from services.placement.core.lifecycle.orders import resume_orders
 from services.placement.core.lifecycle.plan import carries_out, carry_out
 from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
-from services.placement.core.lifecycle.table import machine
+from services.placement.core.lifecycle.table import Look, machine
 
 DESTINATION_FAILED = "DestinationFailed"
 """Code of a move that was given up because its destination did not come up: an elastic job is not resized again."""
 
 
-def abandon(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> None:
-    """End the job's move, if one is under way.
+def abandon(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: bool) -> Look | None:
+    """End the job's move, if one is under way; then others may have what was reserved for it.
 
     Args:
         goes_on: whether the job is to go on where it is, when it has been halted for the move; a paused one gives its
@@ -25,19 +25,20 @@ def abandon(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell], *, goes_on: 
     """
     move = job.move
     if move is None:
-        return
+        return None
     turn.emit(abandoned(job, move, reason))
     for task in move.gang:
         if task.node_id not in move.gone:
             order = StopTask(node_id=task.node_id, job_id=job.job_id, attempt=move.attempt, grace_s=0.0, reason=reason)
             turn.emit(order)
     if not goes_on or job.suspended:
-        return
+        return Look()
     if frees_gpus(job):
         carry_out(cell, given_up(cell, job, turn.now_s), turn)
     elif move.halted and not job.held:
         for resume in resume_orders(cell, job):
             turn.emit(resume)
+    return Look()
 
 
 def abandoned(job: Job, move: Move, reason: Reason) -> MoveAbandoned:
@@ -56,6 +57,7 @@ def move_abandoned(cell: Cell, event: MoveAbandoned, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     if job.move is not None and job.move.migration_id == event.migration_id:
         cell.release(job, job.move.gang)
+        cell.begun(job.job_id)
         job.move = None
     if event.reason.code == DESTINATION_FAILED:
         job.tasks.resizable = {}

@@ -46,12 +46,14 @@ def respond(cell: Cell, event: JobStalled | GpuIdle | LossDiverged, turn: Turn[C
     job = active(cell, event.job_id, event.attempt)
     if job is None:
         return None
+    freed = None
     if turn.changed == STOP and job.tasks.alarm is not None:
-        abandon(cell, job, job.tasks.alarm.reason, turn, goes_on=False)
+        freed = abandon(cell, job, job.tasks.alarm.reason, turn, goes_on=False)
         stop_all(cell, job, cell.settings.stop_grace_s, job.tasks.alarm.reason, turn)
     elif turn.changed == REQUEUE:
+        freed = Look() if job.move is not None else None
         preempt(cell, preempted(job, event.reason), turn)
-    return None
+    return freed
 
 
 def _reason(job: Job, reason: Reason) -> Reason:

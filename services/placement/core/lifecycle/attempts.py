@@ -119,14 +119,17 @@ def end_or_stop_peers(cell: Cell, event: JobExited, turn: Turn[Cell]) -> Look | 
     job = active(cell, event.job_id, event.attempt)
     if job is None or event.node_id not in job.tasks.exits:
         return None
-    abandon(cell, job, Reason(code="Ended", message="it has ended where it was"), turn, goes_on=False)
+    # Of a gang whose first task has done its work the others go on to their ends: they may have been halted.
+    others_go_on = bool(job.live_nodes()) and not job.stopping
+    reason = Reason(code="Ended", message="it has ended where it was")
+    freed = abandon(cell, job, reason, turn, goes_on=others_go_on)
     if not job.live_nodes():
         end_attempt(cell, job, turn)
         return Look()
     if turn.changed:
         reason = Reason(code="PeerFailed", message=f"the task on {event.node_id} ended badly")
         stop_all(cell, job, cell.settings.stop_grace_s, reason, turn)
-    return None
+    return freed
 
 
 @machine.evolves(JobPreempted)

@@ -185,7 +185,7 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job.guest = event.role == Role.GUEST
     cell.give(job, event.gang)
     cell.hold(job, job.gang)
-    cell.starting[job.job_id] = now_s
+    cell.begins(job.job_id, now_s)
     for listener in heard_by(job):
         listener.placed(cell, job, now_s)
     use_port(cell, event.gang)

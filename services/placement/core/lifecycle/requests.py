@@ -60,8 +60,9 @@ def cancel(cell: Cell, event: JobCancelRequested, turn: Turn[Cell]) -> Look | No
         return Look()
     if turn.changed:
         reason = Reason(code="CancelRequested", message=f"cancelled by {event.requested_by}")
-        abandon(cell, job, reason, turn, goes_on=False)
+        freed = abandon(cell, job, reason, turn, goes_on=False)
         stop_all(cell, job, event.grace_s, reason, turn)
+        return freed
     return None
 
 

@@ -10,7 +10,7 @@ from libs.node.task import GUEST, Status, Task, Want
 from torch_agent.harness.page import PageReading
 
 FIRST_PAGE_S = 60.0
-"""A task that has run for so long without a page has neither limits nor gates."""
+"""A task that has run for so long without a page has neither limits nor gates; its script does without torch."""
 APPLIED_AFTER = 2
 """After so many mini-batches a process that applies limits has said so."""
 

@@ -23,6 +23,12 @@ from torch_agent.pages import are_all_there, living_pages
 
 log = logging.getLogger(__name__)
 
+SILENCE_S = 90.0
+"""How long a source may send nothing: longer than it waits for its processes to write their states. A network that
+fails without a word would keep the job standing still for ever."""
+LOAD_PATIENCE_S = 600.0
+"""How long processes may take to load states that are there."""
+
 
 class Refused(Exception):
     """The source has no state to give; the message is its own."""
@@ -75,13 +81,24 @@ class Fetches:
         )
 
     async def _fetch(self, key: str, order: RestoreTask, folder: TaskFolder) -> None:
-        waiting = [page.rank for page in living_pages(folder.pages) if not page.handover.restored]
+        waiting = _waiting(folder)
         try:
             await asyncio.gather(*(_fetch_rank(order, rank, folder) for rank in waiting))
         except (Refused, OSError) as error:
             log.warning("the state of %s cannot be fetched: %s", key, error)
             self._fetches[key].failed = str(error)
+            self._changed()
+            return
         self._changed()
+        await asyncio.sleep(LOAD_PATIENCE_S)
+        if late := _waiting(folder):
+            self._fetches[key].failed = f"ranks {late} have not loaded their states within {LOAD_PATIENCE_S:.0f} s"
+            self._changed()
+
+
+def _waiting(folder: TaskFolder) -> list[int]:
+    """The ranks that have not taken over their states."""
+    return [page.rank for page in living_pages(folder.pages) if not page.handover.restored]
 
 
 async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> None:
@@ -100,40 +117,52 @@ async def _fetch_rank(order: RestoreTask, rank: int, folder: TaskFolder) -> None
     while True:
         try:
             part = target.with_name(f"{target.name}.part")
-            await _receive(source, request, part)
+            await _received(source, request, part)
             folder.note_fetched(rank, part.stat().st_size, time.monotonic() - began_s)
             part.rename(target)  # from now on the rank may take it, and remove it
             return
         except (OSError, EOFError) as error:
+            why = str(error) or f"nothing has come from it for {SILENCE_S:.0f} s"
             if not asks_again(began_s, time.monotonic()):
-                raise OSError(f"{source.node_id} ({source.address}:{source.port}): {error}") from error
-            log.info("the state of rank %d of %s will be asked for again: %s", rank, order.job_id, error)
+                raise OSError(f"{source.node_id} ({source.address}:{source.port}): {why}") from error
+            log.info("the state of rank %d of %s will be asked for again: %s", rank, order.job_id, why)
             await asyncio.sleep(FETCH_RETRY_S)
 
 
-async def _receive(source: StateSource, request: Request, target: Path) -> None:
+async def _received(source: StateSource, request: Request, target: Path) -> None:
     """Raises what `_fetch_rank` does, and OSError or EOFError when the transfer broke off or was damaged."""
-    reader, writer = await asyncio.open_connection(source.address, source.port, limit=4 * CHUNK)
+    async with asyncio.timeout(SILENCE_S) as patience:  # TimeoutError is an OSError
+        reader, writer = await asyncio.open_connection(source.address, source.port, limit=4 * CHUNK)
+        try:
+            writer.write(line(request))
+            left = await _head(reader, source)
+            checksum = 0
+            with target.open("wb") as file:
+                target.chmod(0o600)
+                while left:
+                    patience.reschedule(asyncio.get_running_loop().time() + SILENCE_S)
+                    chunk = await reader.read(min(CHUNK, left))
+                    if not chunk:
+                        raise EOFError(f"{left} bytes are missing")
+                    checksum = zlib.crc32(chunk, checksum)
+                    file.write(chunk)
+                    left -= len(chunk)
+            if CHECKSUM.unpack(await reader.readexactly(CHECKSUM.size)) != (checksum,):
+                raise OSError("the state has arrived damaged")
+        finally:
+            writer.close()
+
+
+async def _head(reader: asyncio.StreamReader, source: StateSource) -> int:
+    """How many bytes of state follow; raises what `_received` does."""
     try:
-        writer.write(line(request))
         head = msgspec.json.decode(await reader.readline() or b"{}", type=Head)
-        if head.later:
-            raise EOFError(head.error)
-        if head.error:
-            raise Refused(f"{source.node_id}: {head.error}")
-        if not head.state_bytes:
-            raise EOFError("the connection was closed")
-        left, checksum = head.state_bytes, 0
-        with target.open("wb") as file:
-            target.chmod(0o600)
-            while left:
-                chunk = await reader.read(min(CHUNK, left))
-                if not chunk:
-                    raise EOFError(f"{left} bytes are missing")
-                checksum = zlib.crc32(chunk, checksum)
-                file.write(chunk)
-                left -= len(chunk)
-        if CHECKSUM.unpack(await reader.readexactly(CHECKSUM.size)) != (checksum,):
-            raise OSError("the state has arrived damaged")
-    finally:
-        writer.close()
+    except (msgspec.DecodeError, ValueError) as error:  # ValueError: there is no end of the line
+        raise OSError(f"what listens there is no agent: {error}") from error
+    if head.later:
+        raise EOFError(head.error)
+    if head.error:
+        raise Refused(f"{source.node_id}: {head.error}")
+    if not head.state_bytes:
+        raise EOFError("the connection was closed")
+    return head.state_bytes

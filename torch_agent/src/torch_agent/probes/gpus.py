@@ -9,6 +9,10 @@ import msgspec
 
 from libs.contracts.cluster import GpuInfo
 
+Others = Mapping[tuple[int, str], float]
+"""{(GPU index, task): CPU time that the task has used for this GPU so far}."""
+NO_OTHERS: Others = {}
+
 
 class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU at one moment."""
@@ -29,9 +33,10 @@ class GpuFacts(Protocol):
     def inventory(self) -> list[GpuInfo]:
         """The node's GPUs, by index."""
 
-    def read(self, holders: Mapping[int, Sequence[int]]) -> Sequence[GpuReading]:
+    def read(self, holders: Mapping[int, Sequence[int]], others: Others = NO_OTHERS) -> Sequence[GpuReading]:
         """Look at every GPU.
 
         Args:
-            holders: {GPU index: pids of the process groups that use it}.
+            holders: {GPU index: pids of the processes that use it, as they say themselves}.
+            others: the tasks of which no process says so.
         """

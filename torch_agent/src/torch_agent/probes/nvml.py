@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts.cluster import GpuInfo
-from torch_agent.probes.gpus import GpuReading
+from torch_agent.probes.gpus import NO_OTHERS, GpuReading, Others
 
 
 class NoNvidiaGpus(Exception):
@@ -50,8 +50,8 @@ class NvmlGpus:
             for index, handle in enumerate(self._handles)
         ]
 
-    def read(self, holders: Mapping[int, Sequence[int]]) -> list[GpuReading]:
-        """See `GpuFacts`; the holders are not asked: NVML sees the whole GPU."""
+    def read(self, holders: Mapping[int, Sequence[int]], others: Others = NO_OTHERS) -> list[GpuReading]:
+        """See `GpuFacts`; the tasks are not asked: NVML sees the whole GPU."""
         return [self._read_one(index, handle) for index, handle in enumerate(self._handles)]
 
     def _read_one(self, index: int, handle: Any) -> GpuReading:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from libs.contracts.cluster import GpuInfo
-from torch_agent.probes.gpus import GpuReading
+from torch_agent.probes.gpus import NO_OTHERS, GpuReading, Others
 
 
 class VirtualGpus:
@@ -20,20 +20,21 @@ class VirtualGpus:
     def __init__(self, count: int, gpu_type: str, memory_bytes: int) -> None:
         self._gpus = [GpuInfo(index=i, gpu_type=gpu_type, memory_bytes=memory_bytes) for i in range(count)]
         self._before: dict[int, float] = {}
+        self._others: Others = NO_OTHERS
         self._at_s = time.monotonic()
 
     def inventory(self) -> list[GpuInfo]:
         """See `GpuFacts`."""
         return self._gpus
 
-    def read(self, holders: Mapping[int, Sequence[int]]) -> list[GpuReading]:
-        """See `GpuFacts`: CPU time used since the last look, and resident memory, of the holders."""
+    def read(self, holders: Mapping[int, Sequence[int]], others: Others = NO_OTHERS) -> list[GpuReading]:
+        """See `GpuFacts`: CPU time used since the last look, of holders and others; resident memory of the holders."""
         now_s = time.monotonic()
         elapsed_s, self._at_s = max(now_s - self._at_s, 1e-3), now_s
         readings = []
         used: dict[int, float] = {}
         for gpu in self._gpus:
-            busy_s, memory = 0.0, 0
+            busy_s, memory = _grown(gpu.index, others, self._others), 0
             for pid in holders.get(gpu.index, ()):
                 cpu_s, rss = _usage(pid)
                 used[pid] = cpu_s
@@ -41,8 +42,14 @@ class VirtualGpus:
                 memory += rss
             ratio = min(1.0, busy_s / elapsed_s)
             readings.append(GpuReading(index=gpu.index, utilisation_ratio=ratio, memory_used_bytes=memory))
-        self._before = used
+        self._before, self._others = used, others
         return readings
+
+
+def _grown(index: int, others: Others, before: Others) -> float:
+    """CPU time that tasks have used for the GPU since the last look at them."""
+    now = {key: cpu_s for key, cpu_s in others.items() if key[0] == index}
+    return sum(max(0.0, cpu_s - before.get(key, cpu_s)) for key, cpu_s in now.items())
 
 
 def _usage(pid: int) -> tuple[float, int]:

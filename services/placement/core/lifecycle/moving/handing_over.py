@@ -80,6 +80,8 @@ def destination_started(cell: Cell, event: JobStarted) -> None:
     move = move_to(cell, event.job_id, event.attempt)
     if move is not None:
         move.started[event.node_id] = None
+        if move.has_started:
+            cell.begun(event.job_id)
 
 
 def destination_ended(cell: Cell, event: JobExited) -> None:

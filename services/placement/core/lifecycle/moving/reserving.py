@@ -66,4 +66,5 @@ def destination_reserved(cell: Cell, event: DestinationReserved, now_s: float) -
     )
     job.last_attempt = event.attempt
     cell.hold(job, event.gang)
+    cell.begins(job.job_id, now_s)
     use_port(cell, event.gang)

@@ -30,13 +30,12 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> Lo
     job = active(cell, event.job_id, event.attempt)
     if job is None or not job.lasts or job.cancellation is not None:
         return None
-    if job.move is not None and event.must_leave:
-        abandon(cell, job, event.reason, turn, goes_on=True)
+    freed = abandon(cell, job, event.reason, turn, goes_on=True) if event.must_leave else None
     obstacle = _obstacle(cell, job, event)
     gang = None if obstacle else _destination(cell, job, event)
     if gang is not None:
         reserve(cell, reserved(job, event.migration_id, gang, event.reason.code), turn)
-        return Look() if cell.queue else None
+        return Look() if cell.queue else freed
     if event.must_leave:
         preempt(cell, preempted(job, event.reason), turn)
     else:
@@ -44,7 +43,7 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> Lo
         turn.emit(
             MoveAbandoned(migration_id=event.migration_id, job_id=job.job_id, from_attempt=job.attempt, reason=reason)
         )
-    return None
+    return freed
 
 
 def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
@@ -60,6 +59,8 @@ def _obstacle(cell: Cell, job: Job, event: MigrationStarted) -> Reason | None:
     companion = cell.book.packed(job.job_id)
     if companion is not None:
         return Reason(code="Packed", message=f"it shares its GPUs with {companion}")
+    if job.tasks.exits:
+        return Reason(code="Ending", message="one of its tasks has ended, and has no state to hand over")
     if any(task.node_id not in job.tasks.movable for task in job.gang):
         return Reason(code="NotMovable", message="its processes do not hand over their state")
     return why_not(cell, job, event.gpus) if event.gpus is not None else None

@@ -10,6 +10,7 @@ from services.placement.core.cell import Cell, Slice
 from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import suspend_orders
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
+from services.placement.core.lifecycle.suspending.returning import can_return
 from services.placement.core.lifecycle.suspending.yielding import beside_guests, no_seat
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.promises import shortage
@@ -30,6 +31,8 @@ def no_room(cell: Cell, event: TimeSliceStarted) -> str | None:
         job = cell.jobs.get(each.job_id)
         if job is None or not job.gang:
             return f"job {each.job_id} is to go on and has not begun"
+        if not can_return(cell.nodes, job, each.gang):
+            return f"job {each.job_id} is to go on where its processes are not"
         if job.guest:
             why_not = no_seat(cell, job, each.gang)
         else:
@@ -97,5 +100,8 @@ def time_slice_started(cell: Cell, event: TimeSliceStarted, now_s: float) -> Non
         if job.move is not None:
             job.move.halted = False
         cell.hold(job, job.gang)
+        begun = all(task.node_id in job.tasks.started for task in job.gang)
+        if not (begun or job.job_id in cell.starting or job.job_id in cell.preparing):
+            cell.begins(job.job_id, now_s)  # it stood still when its time was over
         for listener in heard_by(job):
             listener.resumed(cell, job, now_s)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from libs.contracts.features import name_of
 from libs.contracts.reasons import PendingReason
 from libs.policies.queueing.policy import QueuePolicy
 from services.placement.core.cell import Cell
@@ -20,7 +21,8 @@ from services.placement.core.mechanisms.queueing.suspended import waiting_to_ret
 from services.placement.core.mechanisms.queueing.weighing import Weighed
 
 ONE_LINE = "all"
-"""Where no job passes another one, all jobs stand in one line; elsewhere those of a shape do."""
+"""Where no job passes another one, all jobs stand in one line, but for trials that have a pool of their own: what they
+get there no other job could, so these stand in another one. Elsewhere jobs of a shape do."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +52,29 @@ class Lines:
         """{shape: most tries of those that were refused}."""
         self.refused: dict[str, Refused] = {}
         """By shape, in the order of the walk."""
-        self.blocked: Job | None = None
-        """The job at which the walk has ended, because no other may pass it; queued or suspended."""
+        self.blocked: dict[str, Job] = {}
+        """{line: its first job that got nothing}, where no other may pass it; queued or suspended."""
         self.given = 0
         """So many jobs have been given GPUs."""
 
-    @property
-    def place_of_suspended(self) -> InLine:
+    def place_of_suspended(self, job: Job) -> InLine:
         """Where a suspended job stands that cannot go on: alone, because it goes on where it was, unless all wait for
         it."""
-        return InLine(line=ONE_LINE, leads=True) if self._in_one_line else ALONE
+        return InLine(line=self._line_of(job), leads=True) if self._in_one_line else ALONE
+
+    def may_pass(self, job: Job) -> bool:
+        """Whether the job may be given GPUs: where none may pass another one, none of its line has been refused."""
+        return not self.blocked or self._line_of(job) not in self.blocked
+
+    def block(self, job: Job) -> None:
+        """No job of its line may be given GPUs in this pass any more, where none may pass another one."""
+        if self._in_one_line:
+            self.blocked[self._line_of(job)] = job
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job may be given GPUs any more."""
+        return len(self.blocked) == (2 if self._cell.set_apart else 1)
 
     def is_worth_a_look(self, job: Job) -> bool:
         """Whether the job may fit where those of its shape do not that have been refused: it has tried more often."""
@@ -86,7 +101,7 @@ class Lines:
         for each in self.refused.values():
             yield from self._leader_told(each, now_s)
         for job in sorted(self._out_of_place(), key=attrgetter("order")):
-            if (leader := self._leader(job.shape)) is not None:
+            if (leader := self._leader(job)) is not None:
                 yield from waiting.told_behind(job, leader, self._line_of(job))
 
     def _leader_told(self, refused: Refused, now_s: float) -> Plan:
@@ -104,20 +119,26 @@ class Lines:
 
     def _out_of_place(self) -> Iterator[Job]:
         """Jobs that lead no line and have not been told that they are behind another one; in any order."""
-        for shape, by_cause in self._cell.told.items():
-            leader = self._leader(shape)
+        for by_cause in self._cell.told.values():
+            # Jobs of a shape have the same needs, and so the same side of the pools.
+            leader = self._leader(self._cell.jobs[next(iter(next(iter(by_cause.values()))))])
             for cause, jobs in by_cause.items():
                 if leader is not None and cause != PendingReason.BEHIND:
                     yield from (self._cell.jobs[job_id] for job_id in jobs if job_id != leader.job_id)
-        if self.blocked is not None:
-            for job in waiting_to_return(self._cell):
-                if job is not self.blocked and job.wait_code != PendingReason.BEHIND:
-                    yield job
+        for job in waiting_to_return(self._cell) if self.blocked else ():
+            first = self.blocked.get(self._line_of(job), job)
+            if job is not first and job.wait_code != PendingReason.BEHIND:
+                yield job
 
-    def _leader(self, shape: str) -> Job | None:
-        """None: its first job could not be given what was found for it."""
-        found = self.refused.get(shape)
-        return self.blocked or (found.job if found is not None else None)
+    def _leader(self, job: Job) -> Job | None:
+        """Of the job's line; None: the first of its shape could not be given what was found for it."""
+        if self._in_one_line:
+            return self.blocked.get(self._line_of(job))
+        found = self.refused.get(job.shape)
+        return found.job if found is not None else None
 
     def _line_of(self, job: Job) -> str:
-        return ONE_LINE if self._in_one_line else job.shape
+        if not self._in_one_line:
+            return job.shape
+        pool = name_of(job.pool)
+        return f"{ONE_LINE} of {pool}" if pool else ONE_LINE

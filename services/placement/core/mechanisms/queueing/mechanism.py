@@ -73,6 +73,8 @@ class QueueingMechanism(Mechanism):
         lines, weighing = Lines(cell, policy), Weighing(cell, now_s)
         heads, jobs = _walk(cell, policy)
         for job in jobs:
+            if not lines.may_pass(job):
+                continue
             weighed: Weighed | None = None
             if job.suspended:
                 free = free_where_it_was(cell, job)
@@ -81,10 +83,8 @@ class QueueingMechanism(Mechanism):
                     yield from _given(cell, job, gang, resumed(cell, job, gang, [], ends_s=now_s, reason=why_back(job)))
                     lines.given += 1
                     continue
-                yield from waiting.told_why_it_stands_still(cell, job, free, lines.place_of_suspended)
-                if not policy.later_jobs_may_pass:
-                    lines.blocked = job
-                    break
+                yield from waiting.told_why_it_stands_still(cell, job, free, lines.place_of_suspended(job))
+                lines.block(job)
             elif lines.is_worth_a_look(job):
                 servers = servers_open_to(cell, job)
                 fit = _place_for(cell, job, policy, servers)
@@ -95,9 +95,9 @@ class QueueingMechanism(Mechanism):
                     lines.given += 1
                     continue
                 lines.refuse(job, servers, fit, weighed)
-                if not policy.later_jobs_may_pass:
-                    lines.blocked = job
-                    break
+                lines.block(job)
+            if lines.is_over:
+                break
             yield from _reserved_if_due(cell, job, policy, now_s, weighed)
             if not job.suspended and (weighed is not None or acquiring.goes_on_after(cell, job, now_s)):
                 heads.go_on()

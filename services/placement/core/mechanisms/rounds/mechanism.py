@@ -162,6 +162,8 @@ def _asked(cell: Cell, mark: str, jobs: list[Job], gpus: dict[str, int], now_s: 
 
 
 def _round_begun(cell: Cell, rounds: Rounds, jobs: list[Job], gpus: Offered, now_s: float) -> Plan:
+    # A job on its way to other servers goes on nowhere until it has arrived, or its move is given up.
+    jobs = [job for job in jobs if not (job.suspended and job.move is not None)]
     present = Present(
         running={job.job_id: job for job in jobs if job.stays},
         suspended={job.job_id: job for job in resting(cell)},

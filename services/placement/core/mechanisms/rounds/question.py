@@ -32,14 +32,15 @@ def competitors(cell: Cell) -> list[Job]:
 
 
 def offered(cell: Cell) -> Offered:
-    """The healthy GPUs that no paused job keeps, on usable nodes."""
-    paused = {job.job_id: None for job in cell.without_guests() if job.held and job.gang and not gives_way(cell, job)}
+    """The healthy GPUs that no paused job keeps, and none on its way to them, on usable nodes."""
+    keep = {job.job_id: None for job in cell.without_guests() if job.held and job.gang and not gives_way(cell, job)}
+    keep |= {job_id: None for job_id in cell.suspended if cell.jobs[job_id].move is not None}
     found: Offered = {}
     for node_id, node in cell.nodes.items():
         if node.usable:
             for gpu_type, indices in node.healthy.items():
-                if paused:
-                    indices = [i for i in indices if paused.keys().isdisjoint(node.gpus[i].holders)]
+                if keep:
+                    indices = [i for i in indices if keep.keys().isdisjoint(node.gpus[i].holders)]
                 if indices:
                     found.setdefault(gpu_type, {})[node_id] = indices
     return dict(sorted(found.items()))

@@ -16,7 +16,7 @@ from services.placement.core.lifecycle.placing import placed, told
 from services.placement.core.lifecycle.plan import Plan
 from services.placement.core.lifecycle.suspending.deciding import resumed
 from services.placement.core.lifecycle.suspending.domains import takes_part
-from services.placement.core.lifecycle.suspending.returning import place_again
+from services.placement.core.lifecycle.suspending.returning import can_return, place_again
 from services.placement.core.lifecycle.waiting import why_no_server
 from services.placement.core.mechanisms.rounds.claims import seen
 from services.placement.core.mechanisms.rounds.memory import Memory, Rounds
@@ -69,7 +69,7 @@ def _planned_placed(cell: Cell, rounds: Rounds) -> Plan:
             continue
         if job.phase is Phase.QUEUED:
             yield placed(job, lease.gang, why_here(rounds, job, lease), lease.packed_with)
-        elif job.suspended and takes_part(job):
+        elif job.suspended and takes_part(job) and can_return(cell.nodes, job, lease.gang):
             reason = why_here(rounds, job, lease)
             yield resumed(cell, job, lease.gang, lease.packed_with, ends_s=rounds.ends_s, reason=reason)
 

@@ -1,18 +1,22 @@
 """Python imports this by itself at every start, also in torchrun's workers and spawned children.
 
-It costs a process without torch about a millisecond, and must never disturb it.
+It costs a process without torch about a millisecond, and must never disturb it. A job may have a harness of its own on
+PYTHONPATH, e.g. one that starts agents: the first that Python finds counts, each later one only passes on.
 """
 
 import os
 import sys
+
+_been: list[str] = sys.__dict__.setdefault("_sanjaya_been", [])
+"""Folders of the harnesses that this process has met, in order. Each looks for the next one, so two would go round."""
+_own = os.path.dirname(os.path.abspath(__file__))
 
 
 def _run_the_next_sitecustomize() -> None:
     """The one that Python would have found without us, if there is any."""
     from importlib.machinery import PathFinder
 
-    own = os.path.dirname(os.path.abspath(__file__))
-    others = [path for path in sys.path if os.path.abspath(path or ".") != own]
+    others = [path for path in sys.path if os.path.abspath(path or ".") not in _been]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         from importlib.util import module_from_spec
@@ -20,7 +24,7 @@ def _run_the_next_sitecustomize() -> None:
         spec.loader.exec_module(module_from_spec(spec))
 
 
-if os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") != "0":
+def _hook_in() -> None:
     try:
         from sanjaya_harness import part
 
@@ -34,4 +38,9 @@ if os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") !
     except Exception as error:
         print(f"sanjaya: the stacks of this process cannot be shown: {error!r}", file=sys.stderr)
 
-_run_the_next_sitecustomize()
+
+if _own not in _been:
+    _been.append(_own)
+    if len(_been) == 1 and os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") != "0":
+        _hook_in()
+    _run_the_next_sitecustomize()

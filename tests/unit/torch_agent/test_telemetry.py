@@ -1,0 +1,96 @@
+"""How busy virtual GPUs are said to be by whatever runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from torch_agent.complaints import Complaints
+from torch_agent.coordinating.readings import FIRST_PAGE_S
+from torch_agent.probes.virtual import VirtualGpus
+from torch_agent.processes import cpu_s
+from torch_agent.telemetry import Telemetry
+
+from libs.bus.port import Outgoing
+from libs.contracts import wire
+from libs.contracts.agent import GpuSampled
+from libs.node.task import Status, Task
+from libs.testing.builders import launch
+
+MUCH_S = 1e6
+
+
+class Heard:
+    """A log that keeps samples of GPUs."""
+
+    def __init__(self) -> None:
+        self.samples: asyncio.Queue[GpuSampled] = asyncio.Queue()
+
+    async def append(self, messages: Sequence[Outgoing]) -> None:
+        for message in messages:
+            event = wire.decode(message.headers, message.value).event
+            if isinstance(event, GpuSampled):
+                self.samples.put_nowait(event)
+
+
+class Used:
+    """A task without pages that uses all of its CPUs, or none; its agent samples as often as it can."""
+
+    def __init__(self, folder: Path, *gpu_indices: int, runs_s: float, busy: bool = True) -> None:
+        self.task = Task(order=launch("a"), status=Status.RUNNING, started_s=time.time() - runs_s)
+        self.task.gpu_indices = list(gpu_indices)
+        self.folder, self.busy, self.cpu_s = folder, busy, 0.0
+
+    def used_s(self, task: Task) -> float:
+        self.cpu_s += MUCH_S if self.busy else 0.0
+        return self.cpu_s
+
+    async def loads(self) -> dict[int, float]:
+        """{GPU: how busy it is}, by the second sample."""
+        log = Heard()
+        telemetry = Telemetry(
+            log,  # type: ignore[arg-type]
+            "n1",
+            1,
+            VirtualGpus(3, "virtual", 1 << 30),
+            active=lambda: [self.task],
+            pages_of=lambda task: self.folder,
+            cpu_s=self.used_s,
+            report=lambda event: None,
+            rejoin=lambda: None,
+            complaints=Complaints(),
+        )
+        run = asyncio.create_task(telemetry.run(heartbeat_s=0.001))
+        samples = [await log.samples.get() for _ in range(6)]
+        run.cancel()
+        return {sample.index: sample.utilisation_ratio for sample in samples[3:]}
+
+
+async def test_a_task_without_torch_makes_its_gpus_busy(tmp_path: Path):
+    assert await Used(tmp_path, 0, 2, runs_s=FIRST_PAGE_S + 60.0).loads() == {0: 1.0, 1: 0.0, 2: 1.0}
+
+
+@pytest.mark.parametrize(("runs_s", "busy"), [(FIRST_PAGE_S + 60.0, False), (0.0, True)])
+async def test_one_that_does_nothing_does_not_and_neither_does_one_that_has_just_begun(
+    runs_s: float, busy: bool, tmp_path: Path
+):
+    """It may be importing torch."""
+    assert set((await Used(tmp_path, 0, runs_s=runs_s, busy=busy).loads()).values()) == {0.0}
+
+
+def test_what_the_ended_children_of_a_process_have_used_counts_as_its_own():
+    """A script that runs one short program after the other is not idle."""
+    spins = "import time\nwhile time.process_time() < 0.3: pass"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spins!r}]); print(flush=True); input()"
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        used_s = cpu_s(process.pid)
+        process.kill()
+    assert used_s >= 0.3
