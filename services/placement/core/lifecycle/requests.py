@@ -198,6 +198,7 @@ def _take_guests(cell: Cell, takes_guests: bool) -> None:
     for job in waiting:
         dequeue(cell, job)
     cell.takes_guests = takes_guests
+    cell.seating.clear()
     for job in waiting:
         job.wait_code = ""
         enqueue(cell, job)
@@ -218,6 +219,7 @@ def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None
 def setting_changed(cell: Cell, event: SettingChanged, now_s: float) -> None:
     if event.service == OWNER and event.name in settings.names(OWNER):
         setattr(cell.settings, event.name, float(event.value))
+        cell.seating.clear()
 
 
 @reacts(JobMaxGpusChanged, JobPriorityChanged, PolicyChanged, SettingChanged)
