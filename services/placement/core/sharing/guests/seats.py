@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from libs.contracts.cluster import TaskPlacement
@@ -93,9 +93,10 @@ class Seats:
             gpu_type: of the GPUs.
             most: so many at most; None: all.
         """
+        bound = self._cell.settings.guest_utilisation
         candidates = (
             seat
-            for seat in self.ranked(node)
+            for seat in takewhile(lambda each: each.load < bound, self.ranked(node))
             if node.gpus[seat.gpu].gpu_type == gpu_type
             and self._closed(node, seat) is None
             and self._closed_to(job, node, seat.gpu) is None
