@@ -59,6 +59,8 @@ class Feed:
         self._bus, self._stop = bus, stop
         self._patience = Patience(stop)
         self._kept: list[Entry] = []
+        self._unread: list[Message] = []
+        """Newer than these, and as they have come: without followers nothing is decoded."""
         self._kept_from = 0
         self._news = asyncio.Event()
         self.started = asyncio.Event()
@@ -97,12 +99,21 @@ class Feed:
             stopped.cancel()
 
     def _keep(self, messages: list[Message]) -> None:
-        self._kept += entries(messages)
+        self._unread += messages
         self.next_offset = messages[-1].offset + 1
+        if len(self._unread) > 2 * KEPT:
+            self._kept, self._unread = [], self._unread[-KEPT:]
+            self._kept_from = self._unread[0].offset
+        self._wake()
+
+    def _newest(self) -> list[Entry]:
+        """What is kept, made once for all followers."""
+        self._kept += entries(self._unread)
+        self._unread = []
         if len(self._kept) > 2 * KEPT:
             self._kept = self._kept[-KEPT:]
             self._kept_from = self._kept[0].offset
-        self._wake()
+        return self._kept
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -124,6 +135,7 @@ class Feed:
         await self.started.wait()
         position = self.next_offset if start is None else start
         while not self._stop.is_set() and (end is None or position < end):
+            kept = self._newest()
             if position < self._kept_from:
                 before = position
                 async for batch in self._from_log(position):
@@ -132,7 +144,7 @@ class Feed:
                 if position == before:  # nothing that can be shown stands before what is kept
                     position = self._kept_from
                 continue
-            fresh = self._kept[bisect_left(self._kept, position, key=lambda entry: entry.offset) :]
+            fresh = kept[bisect_left(kept, position, key=lambda entry: entry.offset) :]
             if fresh:
                 position = fresh[-1].offset + 1
                 yield _before(fresh, end)

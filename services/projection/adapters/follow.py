@@ -32,7 +32,7 @@ T = TypeVar("T")
 CONTROL = Partition(Topic.CONTROL, 0)
 _WAIT_S = 1.0
 _SWAP_AGAIN_S = 0.05
-GATHER_S = 0.03
+GATHER_S = 0.05
 """Records gather for so long before the next batch: a batch costs a few milliseconds, however small it is."""
 KNOWN_ROWS = 10_000
 """Most rows that are kept in memory, so that they need not be loaded for what comes next."""
