@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,14 +32,28 @@ _WAIT_S = 5.0
 
 @dataclass(frozen=True)
 class Entry:
-    """A control record, as it is sent to followers."""
+    """A control record, as it is sent to followers; decoded once for all of them, and not at all without any."""
 
-    record: Record
+    message: Message
 
     @property
     def offset(self) -> int:
         """Its place on the log."""
-        return self.record.offset
+        return self.message.offset
+
+    @cached_property
+    def record(self) -> Record:
+        """The record, of one that is readable."""
+        return codec.record(self.message)
+
+    @cached_property
+    def is_readable(self) -> bool:
+        """Whether it can be decoded. If not, that is logged: a follower looks, it does not decide."""
+        try:
+            return self.record is not None
+        except Undecodable as error:
+            log.error("a control record cannot be shown", extra=fields(error=error))
+            return False
 
     @cached_property
     def json(self) -> bytes:
@@ -59,8 +73,6 @@ class Feed:
         self._bus, self._stop = bus, stop
         self._patience = Patience(stop)
         self._kept: list[Entry] = []
-        self._unread: list[Message] = []
-        """Newer than these, and as they have come: without followers nothing is decoded."""
         self._kept_from = 0
         self._news = asyncio.Event()
         self.started = asyncio.Event()
@@ -99,21 +111,12 @@ class Feed:
             stopped.cancel()
 
     def _keep(self, messages: list[Message]) -> None:
-        self._unread += messages
+        self._kept += map(Entry, messages)
         self.next_offset = messages[-1].offset + 1
-        if len(self._unread) > 2 * KEPT:
-            self._kept, self._unread = [], self._unread[-KEPT:]
-            self._kept_from = self._unread[0].offset
-        self._wake()
-
-    def _newest(self) -> list[Entry]:
-        """What is kept, made once for all followers."""
-        self._kept += entries(self._unread)
-        self._unread = []
         if len(self._kept) > 2 * KEPT:
             self._kept = self._kept[-KEPT:]
             self._kept_from = self._kept[0].offset
-        return self._kept
+        self._wake()
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -135,7 +138,6 @@ class Feed:
         await self.started.wait()
         position = self.next_offset if start is None else start
         while not self._stop.is_set() and (end is None or position < end):
-            kept = self._newest()
             if position < self._kept_from:
                 before = position
                 async for batch in self._from_log(position):
@@ -144,10 +146,11 @@ class Feed:
                 if position == before:  # nothing that can be shown stands before what is kept
                     position = self._kept_from
                 continue
-            fresh = kept[bisect_left(kept, position, key=lambda entry: entry.offset) :]
+            fresh = self._kept[bisect_left(self._kept, position, key=lambda entry: entry.offset) :]
             if fresh:
                 position = fresh[-1].offset + 1
-                yield _before(fresh, end)
+                if shown := _readable(fresh):
+                    yield _before(shown, end)
             elif end is not None and self.next_offset >= end:
                 return
             else:
@@ -163,7 +166,7 @@ class Feed:
                 messages = await reader.next_batch(_BATCH, 1.0)
                 if not messages:
                     return
-                if batch := entries(messages):
+                if batch := _readable(map(Entry, messages)):
                     yield batch
                 if messages[-1].offset + 1 >= self._kept_from:
                     return
@@ -171,15 +174,8 @@ class Feed:
             await reader.close()
 
 
-def entries(messages: list[Message]) -> list[Entry]:
-    """The messages that can be read; the others are logged: a follower looks, it does not decide."""
-    found: list[Entry] = []
-    for message in messages:
-        try:
-            found.append(Entry(codec.record(message)))
-        except Undecodable as error:
-            log.error("a control record cannot be shown", extra=fields(error=error))
-    return found
+def _readable(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.is_readable]
 
 
 def _before(batch: list[Entry], end: int | None) -> list[Entry]:
