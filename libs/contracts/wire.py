@@ -160,7 +160,7 @@ def _unknown(wire_type: str) -> Undecodable:
 def rfc3339(time_s: float) -> str:
     """`2026-11-20T22:14:03.250000Z` for seconds since the epoch."""
     moment = _EPOCH + timedelta(microseconds=round(time_s * 1e6))
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+    return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def parse_rfc3339(text: str) -> float:

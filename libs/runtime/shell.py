@@ -243,6 +243,7 @@ class Shell:
             raise
         if messages:
             self.stats.progress_at_s = self._clock.now_s()
+            self._inbox.handled(decided=bool(feeder.outbox))
         self.stats.next_offset = feeder.handled
         if feeder.outbox:
             await self._commit()

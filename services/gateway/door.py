@@ -30,6 +30,7 @@ from services.gateway.adapters.keys import Keys
 from services.gateway.adapters.left_open import LeftOpen
 from services.gateway.adapters.light import Lamp
 from services.gateway.adapters.metrics import Metrics
+from services.gateway.adapters.notices import Notices
 from services.gateway.adapters.sessions import Forwards
 from services.gateway.adapters.tokens import Tokens
 from services.gateway.settings import DAY_S, GatewaySettings
@@ -79,6 +80,7 @@ class Gateway:
         self.cores = Cores(bus, self.feed, settings.database, now, settings.foresee_s, self.stop)
         self.dead_letters = DeadLetters(bus, self.stop)
         self.database = Database(settings.database)
+        self.notices = Notices(self.database, now)
         self.lamp = Lamp(self.database, settings.conservation_every_s)
         self.code = CodeStore(settings.state_dir / "code", settings.max_unpacked_code_bytes)
         key = read_key(settings.cell_key_file) if settings.cell_key_file else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from libs.inspect.archive import archive, give_back
 from libs.testing.faults import Faults, FaultyBus
 from services.projection.adapters.engine import waiting_helps
 from services.projection.adapters.follow import DatabaseUnusable, Projection
+from services.projection.adapters.read_model import Checkpoint, ReadModel
 from services.projection.adapters.store import Store
 from services.projection.core import Rows, apply
 from services.projection.core.rows import key_of
@@ -85,6 +87,24 @@ async def test_it_goes_on_where_it_was(store: Store) -> None:
     more.records = story.granted().records[2:]
     await told(more, bus)
     assert await Projection(bus, store, asyncio.Event()).catch_up() == 4
+    await assert_up_to_date(store, bus)
+
+
+async def test_rows_are_loaded_anew_after_a_batch_that_was_not_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what the fold has changed in them would be counted twice."""
+    bus, save = await told(Story().running()), ReadModel.save
+    calls = iter(range(100))
+
+    def save_or_fail(self: ReadModel, rows: Rows, before: Checkpoint, after: Checkpoint, now_s: float) -> None:
+        if next(calls) == 1:
+            raise sa.exc.OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
+        save(self, rows, before, after, now_s)
+
+    monkeypatch.setattr(ReadModel, "save", save_or_fail)
+    await Projection(bus, store, asyncio.Event(), batch=3).catch_up()
+    assert next(calls) == 4, "three batches, one of them twice"
     await assert_up_to_date(store, bus)
 
 

@@ -1,4 +1,4 @@
-"""Reads on, and waits for more."""
+"""Reads on, and waits for more. Where a look has found all that there was, the next one waits for a ring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from libs.bus.embedded.doorbell import Doorbell, Waiter
 from libs.bus.embedded.lane import Lane
-from libs.bus.embedded.lookup import Lookup
+from libs.bus.embedded.lookup import BATCH_BYTES, Lookup
 from libs.bus.port import BusError, Message, Partition
 
 LOOK_ANYWAY_S = 0.5
@@ -26,21 +26,27 @@ class EmbeddedReader:
         self._reading, self._doorbell = reading, doorbell
         self._waiter = Waiter(self._next)
         self._closed = False
+        self._at_end = False
+        """The last look has found all that there was: the next one waits for a ring, or for its time."""
         doorbell.add(self._waiter)
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         """See the port."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        waits = self._at_end and self._doorbell.hears
         while True:
+            if waits and (left_s := deadline - loop.time()) > 0:
+                await self._waiter.wait(min(left_s, LOOK_ANYWAY_S if self._doorbell.hears else LOOK_DEAF_S))
             if self._closed:
                 raise BusError("the reader is closed")
             self._waiter.expect()
+            self._at_end = False  # also where the look is cancelled
             found = await self._look(max_messages)
-            left_s = deadline - loop.time()
-            if found or left_s <= 0:
+            self._at_end = len(found) < max_messages and sum(len(each.value) for each in found) < BATCH_BYTES
+            if found or deadline <= loop.time():
                 return self._taken(found)
-            await self._waiter.wait(min(left_s, LOOK_ANYWAY_S if self._doorbell.hears else LOOK_DEAF_S))
+            waits = True
 
     async def _look(self, max_messages: int) -> list[Message]:
         starts = dict(self._next)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,14 +32,28 @@ _WAIT_S = 5.0
 
 @dataclass(frozen=True)
 class Entry:
-    """A control record, as it is sent to followers."""
+    """A control record, as it is sent to followers; decoded once for all of them, and not at all without any."""
 
-    record: Record
+    message: Message
 
     @property
     def offset(self) -> int:
         """Its place on the log."""
-        return self.record.offset
+        return self.message.offset
+
+    @cached_property
+    def record(self) -> Record:
+        """The record, of one that is readable."""
+        return codec.record(self.message)
+
+    @cached_property
+    def is_readable(self) -> bool:
+        """Whether it can be decoded. If not, that is logged: a follower looks, it does not decide."""
+        try:
+            return self.record is not None
+        except Undecodable as error:
+            log.error("a control record cannot be shown", extra=fields(error=error))
+            return False
 
     @cached_property
     def json(self) -> bytes:
@@ -88,7 +102,7 @@ class Feed:
             await reader.close()
 
     def _keep(self, messages: list[Message]) -> None:
-        self._kept += entries(messages)
+        self._kept += map(Entry, messages)
         self.next_offset = messages[-1].offset + 1
         if len(self._kept) > 2 * KEPT:
             self._kept = self._kept[-KEPT:]
@@ -126,7 +140,8 @@ class Feed:
             fresh = self._kept[bisect_left(self._kept, position, key=lambda entry: entry.offset) :]
             if fresh:
                 position = fresh[-1].offset + 1
-                yield _before(fresh, end)
+                if shown := _readable(fresh):
+                    yield _before(shown, end)
             elif end is not None and self.next_offset >= end:
                 return
             else:
@@ -142,7 +157,7 @@ class Feed:
                 messages = await reader.next_batch(_BATCH, 1.0)
                 if not messages:
                     return
-                if batch := entries(messages):
+                if batch := _readable(map(Entry, messages)):
                     yield batch
                 if messages[-1].offset + 1 >= self._kept_from:
                     return
@@ -150,15 +165,8 @@ class Feed:
             await reader.close()
 
 
-def entries(messages: list[Message]) -> list[Entry]:
-    """The messages that can be read; the others are logged: a follower looks, it does not decide."""
-    found: list[Entry] = []
-    for message in messages:
-        try:
-            found.append(Entry(codec.record(message)))
-        except Undecodable as error:
-            log.error("a control record cannot be shown", extra=fields(error=error))
-    return found
+def _readable(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.is_readable]
 
 
 def _before(batch: list[Entry], end: int | None) -> list[Entry]:

@@ -10,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from services.gateway.adapters.tokens import ANONYMOUS, Principal, Scope
-from services.gateway.api.common import Door
+from services.gateway.api.common import door
 from services.gateway.api.guard import came_by_tls
 from services.gateway.door import Gateway
 from services.gateway.problems import Problem, shown
@@ -24,14 +24,16 @@ _NO_TOKEN = (
 )
 
 
-async def principal(
-    gateway: Door, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Principal:
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+async def principal(request: Request, credentials: Credentials) -> Principal:
     """The sender of the request.
 
     Raises:
         Problem: 401: no token, or an unknown one; 403: a browser's request comes from another page.
     """
+    gateway = await door(request)
     if credentials is None and (owner := _of_browser(gateway, request)) is not None:
         return owner
     return _known(gateway, request, credentials.credentials if credentials is not None else None)
@@ -80,7 +82,9 @@ def _known(gateway: Gateway, connection: HTTPConnection, token: str | None) -> P
 def allowed(scope: Scope, *others: Scope) -> Any:
     """A dependency: the principal, which has this scope, or one of the others."""
 
-    async def check(caller: Annotated[Principal, Depends(principal)]) -> Principal:
+    # Each dependency of a dependency costs every request as much as a look at its parameters does.
+    async def check(request: Request, credentials: Credentials) -> Principal:
+        caller = await principal(request, credentials)
         if not any(caller.may(each) for each in (scope, *others)):
             raise refuse_scope(caller, scope)
         return caller

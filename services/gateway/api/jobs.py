@@ -14,9 +14,8 @@ from libs.contracts.jobs import JobSpec
 from libs.contracts.read_models import WAITING_STATES, AttemptRow, JobRow, JobState
 from libs.forecast.answer import NewForecast
 from libs.kernel.ids import short_id
-from services.gateway.adapters import cluster_queries, failure_queries, group_queries, job_queries
+from services.gateway.adapters import cluster_queries, group_queries, job_queries
 from services.gateway.adapters.cores import PATIENCE_S, NotFollowed
-from services.gateway.adapters.database import ReadModelsAway
 from services.gateway.adapters.job_queries import JobFilter
 from services.gateway.api.callers import Reader, Submitter, require_tenant
 from services.gateway.api.common import (
@@ -89,7 +88,7 @@ async def submit(
     event = _arrival(key, body, spec, caller.name, digest)
     if body.after and not await is_accepted(gateway, key, event):
         event = msgspec.structs.replace(event, after=await resolved(gateway, body.after, "/after"))
-    warnings = await _warnings(gateway, spec)
+    warnings = await gateway.notices.of(spec)
     taken = await append(gateway, key, event)
     accepted = Submitted(
         id=taken.subject,
@@ -103,14 +102,6 @@ async def submit(
         warnings=warnings,
     )
     return answer(accepted, 201, offset=taken.offset, headers=said_of(taken, accepted.url))
-
-
-async def _warnings(gateway: Gateway, spec: JobSpec) -> list[str]:
-    """What speaks against the job's success; nothing where the read models are away, which no submission waits for."""
-    try:
-        return await gateway.database.read(lambda each: failure_queries.warnings(each, spec, gateway.now()))
-    except ReadModelsAway:
-        return []
 
 
 def _arrival(key: str, body: SubmitRequest, spec: JobSpec, submitted_by: str, digest: str) -> JobArrived | ArrayArrived:

@@ -21,6 +21,7 @@ from services.placement.core.book import Book
 from services.placement.core.cluster.features import lacking
 from services.placement.core.cluster.hosts import Amount
 from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.seats import Seating
 from services.placement.core.cluster.servers import Index, Servers
 from services.placement.core.jobs import Job, PlacedRates
 
@@ -154,6 +155,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """The node is new, or what may be placed on it is other than before."""
         self.touched[node_id] = None
         self.promises.pop(node_id, None)
+        self.seating.pop(node_id, None)
         if "index" in self.__dict__:
             self.index.refresh(node_id)
 
@@ -179,6 +181,14 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         """{server: what jobs have of its CPUs and memory}, of those that were looked at since they changed.
 
         Derived of `nodes` and `jobs`: `promises.py` fills it.
+        """
+        return {}
+
+    @cached_property
+    def seating(self) -> dict[str, Seating]:
+        """{server: its GPUs as guests see them}, of those that were looked at since something there has changed.
+
+        Derived of `nodes` and `jobs`, as `promises` is: `sharing/guests/seats.py` fills it.
         """
         return {}
 
@@ -212,6 +222,20 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest}
 
     @cached_property
+    def still(self) -> dict[str, None]:
+        """Those of them that stand still. Derived of `jobs`."""
+        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest and job.suspended}
+
+    def guests_that_stand_still(self) -> list[Job]:
+        """In the order of `guests`. Mostly there is none, and guests are not gone through for that."""
+        return [self.jobs[job_id] for job_id in self.guests if job_id in self.still] if self.still else []
+
+    @cached_property
+    def upgradable(self) -> dict[str, None]:
+        """Guests with an attempt that would rather be owners. Derived of `jobs`."""
+        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest and job.wants_quota}
+
+    @cached_property
     def owned(self) -> dict[str, int]:
         """{tenant: GPUs that its jobs own}. Derived of `jobs`, and forgotten when any of them changes."""
         found: dict[str, int] = {}
@@ -243,6 +267,12 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.__dict__.pop("owned", None)
         for task in job.gang:
             self.touched[task.node_id] = None
+            self.seating.pop(task.node_id, None)
+
+    def measured(self, job: Job) -> None:
+        """It is known anew how much of its GPUs the job uses."""
+        for task in job.gang:
+            self.seating.pop(task.node_id, None)
 
     def begins(self, job_id: str, now_s: float) -> None:
         """The tasks of the job's attempt are to start from now on."""
@@ -266,6 +296,10 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
             _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None and not job.guest)
         if "guests" in self.__dict__:
             _keep(self.guests, job, member=bool(gang) and job.guest)
+        if "still" in self.__dict__:
+            _keep(self.still, job, member=bool(gang) and job.guest and job.suspended)
+        if "upgradable" in self.__dict__:
+            _keep(self.upgradable, job, member=bool(gang) and job.guest and job.wants_quota)
         for task in (*job.gang, *gang):
             self.promises.pop(task.node_id, None)
         job.gang = gang
@@ -276,6 +310,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         job.suspended = suspended
         if "suspended" in self.__dict__:
             _keep(self.suspended, job, member=suspended and not job.guest)
+        if "still" in self.__dict__:
+            _keep(self.still, job, member=bool(job.gang) and job.guest and suspended)
         self.affects(job)
 
     def begin_slice(self, server: str, latest: Slice) -> None:

@@ -11,6 +11,7 @@ from services.placement.core.lifecycle.suspending.domains import domains, groupe
 from services.placement.core.mechanisms.rounds.memory import of
 from services.placement.core.mechanisms.rounds.ranking import known
 from services.placement.core.promises import promised
+from services.placement.core.sharing.guests import seats
 
 
 def check(cell: Cell) -> None:
@@ -109,9 +110,11 @@ def _derived(cell: Cell) -> None:
     fresh = Cell(nodes=cell.nodes, jobs=cell.jobs, queue=cell.queue)
     if {node: jobs for node, jobs in cell.residents.items() if jobs} != fresh.residents:
         raise InvariantViolated("the jobs that are indexed as resident on nodes are not those with tasks there")
-    for name in ("told", "suspended", "elastic", "guests", "set_apart"):
+    for name in ("told", "suspended", "elastic", "guests", "still", "upgradable", "set_apart"):
         if getattr(cell, name) != getattr(fresh, name):
             raise InvariantViolated(f"{name}: indexed are {getattr(cell, name)}, but there are {getattr(fresh, name)}")
+    if not seats.agree(cell):
+        raise InvariantViolated("what is kept of the servers' seats is not what guests would see there")
     if cell.ends != Cell(slices=cell.slices).ends:
         raise InvariantViolated("the indexed ends of time slices are not those of the time slices")
 

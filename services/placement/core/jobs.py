@@ -17,7 +17,7 @@ import msgspec
 
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.features import other_than
-from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.jobs import GpuRequest, JobClass, JobSpec
 from libs.contracts.placement import Role
 from libs.contracts.reasons import Reason
 
@@ -327,6 +327,11 @@ class Job(msgspec.Struct, kw_only=True):
     def stays(self) -> bool:
         """Whether it holds GPUs and nothing is taking it off them."""
         return self.lasts and not self.suspended
+
+    @property
+    def wants_quota(self) -> bool:
+        """Whether its user lets it use quota, and so be an owner."""
+        return self.spec.job_class is not JobClass.OPPORTUNISTIC
 
     @property
     def awaits_quota(self) -> bool:

@@ -33,6 +33,10 @@ T = TypeVar("T")
 CONTROL = Partition(Topic.CONTROL, 0)
 _WAIT_S = 1.0
 _SWAP_AGAIN_S = 0.05
+GATHER_S = 0.05
+"""Records gather for so long before the next batch: a batch costs a few milliseconds, however small it is."""
+KNOWN_ROWS = 10_000
+"""Most rows that are kept in memory, so that they need not be loaded for what comes next."""
 
 
 class DatabaseUnusable(Exception):
@@ -66,6 +70,8 @@ class Projection:
         self._patience = Patience(stop)
         self._model: ReadModel = store.live
         self._at = Checkpoint(0, "", store.digest)
+        self._rows: Rows | None = None
+        """The rows that are known as of `_at`; None: none are."""
         self._was_open = False
 
     async def run(self, *, rebuild: bool = False) -> None:
@@ -143,7 +149,7 @@ class Projection:
         log.warning("the read models are made anew", extra=fields(cell=self._store.cell, why=why))
 
     async def _use(self, model: ReadModel) -> None:
-        self._model = model
+        self._model, self._rows = model, None
         self._at = await self._outlast_sql(lambda: self._unless_gone(model.checkpoint))
         self._stats.next_offset, self._stats.building = self._at.next_offset, model is self._store.building
 
@@ -201,6 +207,8 @@ class Projection:
                 self._patience.over()
                 if messages:
                     await self._store_batch(messages)
+                    if end is None and len(messages) < self._batch:
+                        await within(self._stop, GATHER_S)
                 elif end is not None:  # nothing but transaction markers before the end
                     return
                 else:
@@ -239,12 +247,16 @@ class Projection:
         records = [codec.record(m) for m in messages if m.offset >= stored.next_offset]
         if not records:
             return stored
-        rows = Rows(self._model.load)
+        # Where anything fails below, or has failed after it was committed, rows are loaded anew.
+        known, self._rows = self._rows, None
+        rows = known if known is not None and stored == self._at else Rows(self._model.load)
         prefetch(rows, records)
         for record in records:
             apply(rows, record)
         after = Checkpoint(records[-1].offset + 1, stored.log_id or records[0].envelope.id, stored.digest)
         self._model.save(rows, stored, after, self._now())
+        rows.stored(KNOWN_ROWS)
+        self._rows = rows
         return after
 
     async def _outlast_sql(self, call: Callable[[], T]) -> T:

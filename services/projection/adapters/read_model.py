@@ -51,6 +51,7 @@ class ReadModel:
 
     def __init__(self, engine: sa.Engine, cell: str, digest: str, tables: Generation) -> None:
         self.engine, self.cell, self.digest, self.tables = engine, cell, digest, tables
+        self._upserts = {row_type: upsert(engine.dialect, table) for row_type, table in tables.of.items()}
 
     def checkpoint(self) -> Checkpoint:
         """Where the read model is.
@@ -93,8 +94,7 @@ class ReadModel:
         with self.engine.begin() as connection:
             self._move(connection, before, after, now_s)
             for row_type, changed in rows.changed():
-                values = [_values(row) for row in changed]
-                connection.execute(upsert(self.engine.dialect.name, self.tables.of[row_type]), values)
+                connection.execute(self._upserts[row_type], [_values(row) for row in changed])
 
     def _move(self, connection: sa.Connection, before: Checkpoint, after: Checkpoint, now_s: float) -> None:
         table = self.tables.checkpoint

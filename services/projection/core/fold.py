@@ -17,9 +17,11 @@ from libs.contracts.agent import MetricsReported
 from libs.contracts.base import Event
 from libs.contracts.envelope import Record
 from libs.contracts.gateway import JobArrived
+from libs.contracts.placement import JobPlaced
 from libs.contracts.read_models import (
     EventCountRow,
     EventRow,
+    GpuRow,
     GroupRow,
     JobRow,
     NodeRow,
@@ -107,6 +109,8 @@ def prefetch(rows: Rows, records: Sequence[Record]) -> None:
     rows.fetch(SweepRow, [(sweep_id,) for sweep_id in [*sweeps, *(trial.sweep_id for trial in trials)]])
     places = [event.group for event in events if isinstance(event, JobArrived) and event.group is not None]
     rows.fetch(GroupRow, [(place.group_id,) for place in places])
+    gangs = [task for event in events if isinstance(event, JobPlaced) for task in event.gang]
+    rows.fetch(GpuRow, [(f"{task.node_id}:{index}",) for task in gangs for index in task.gpu_indices])
     reports = [event for event in events if isinstance(event, MetricsReported)]
     rows.fetch(ReportRow, [key for event in reports for key in report_keys(event)])
     rows.fetch(NodeRow, [(event.node_id,) for event in events if hasattr(event, "node_id")])

@@ -27,8 +27,8 @@ def key_of(row: Row) -> Key:
 class Rows:
     """An identity map over the read models' tables.
 
-    With the default loader it is a whole read model in memory; with a loader over SQL it is one unit of
-    work: fold a batch, store `changed()`, start anew.
+    With the default loader it is a whole read model in memory; with a loader over SQL it is what its one writer knows
+    of the tables: fold a batch, store `changed()`, say that it is `stored`. If storing fails, start anew.
     """
 
     def __init__(self, load: Load = nothing) -> None:
@@ -62,6 +62,14 @@ class Rows:
         for row_type, rows in self._changed.items():
             if rows:
                 yield row_type, list(rows.values())
+
+    def stored(self, most: int) -> None:
+        """What was put is in the tables. Where more rows than `most` are known, all of them are forgotten."""
+        for changed in self._changed.values():
+            changed.clear()
+        if sum(map(len, self._known.values())) > most:
+            for known in self._known.values():
+                known.clear()
 
     def all(self, row_type: type[R]) -> list[R]:
         """Every row of a table that is known here; with a loader that is not the whole table."""

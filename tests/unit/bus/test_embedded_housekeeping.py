@@ -72,7 +72,7 @@ async def test_a_reader_that_was_rung_waits_again(tmp_path: Path) -> None:
 
     waiting._look = counted  # type: ignore[method-assign]
     assert await waiting.next_batch(5, 0.1) == []
-    assert 2 <= len(looks) <= 3  # at first, perhaps for the ring of what was read already, and at the end
+    assert 1 <= len(looks) <= 2  # perhaps for the ring of what was read already, and at the end
     await bus.close()
 
 

@@ -25,6 +25,7 @@ from libs.contracts.placement import (
     UpgradeWithdrawn,
 )
 from libs.contracts.reasons import PendingReason
+from libs.kernel.service import InvariantViolated
 from libs.testing.core_case import node, only
 from tests.unit.placement.guests_case import GIB, GuestsCase
 from tests.unit.placement.placement_case import SAID
@@ -399,3 +400,22 @@ class TestSwitching:
         case.policy("backfill", "none")
         case.start("owner")
         assert only(case.exit("owner"), ResumeTask).job_id == "g"
+
+
+def test_servers_are_looked_at_for_seats_again_only_where_something_has_changed():
+    case = GuestsCase(n1=2, n2=2)
+    case.guest("first")
+    before = dict(case.replica.state.seating)
+    case.guest("second")
+    after = case.replica.state.seating
+    assert case.where("second") == {"n1": [1]}
+    assert (before.keys(), after.keys()) == ({"n2"}, {"n2"}), "n1 changes with each guest that it gets"
+    assert after["n2"] is before["n2"]
+
+
+def test_a_look_at_seats_that_has_missed_a_change_is_found():
+    case = GuestsCase(n1=2, n2=2)
+    case.guest("g")
+    case.replica.state.nodes["n2"].gpus[0].load_ratio = 0.7
+    with pytest.raises(InvariantViolated, match="seats"):
+        case.replica.check()

@@ -121,6 +121,22 @@ def test_rows_are_loaded_once_and_together() -> None:
     assert HANDLERS
 
 
+def test_stored_rows_stay_known_until_there_are_too_many() -> None:
+    asked: list[list[tuple[object, ...]]] = []
+
+    def load(row_type: object, keys: list[tuple[object, ...]]) -> list[GpuRow]:
+        asked.append(keys)
+        return []
+
+    rows = Rows(load)
+    rows.put(GpuRow(id="n1:0", node_id="n1", gpu_index=0, gpu_type="v100", memory_bytes=1))
+    rows.stored(most=1)
+    assert list(rows.changed()) == [] and rows.get(GpuRow, "n1:0") is not None
+    assert rows.get(GpuRow, "n1:1") is None and asked == [[("n1:1",)]]
+    rows.stored(most=1)
+    assert rows.get(GpuRow, "n1:0") is None and asked[1:] == [[("n1:0",)]]
+
+
 def test_the_errors_of_an_agent_are_those_since_its_start() -> None:
     story = Story().two_nodes().says(NodeErrorsLogged(node_id="n1", incarnation=1, errors=2, last="OSError: full"))
     assert (story.node().errors, story.node().last_error) == (2, "OSError: full")

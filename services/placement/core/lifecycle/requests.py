@@ -199,6 +199,7 @@ def _take_guests(cell: Cell, takes_guests: bool) -> None:
     for job in waiting:
         dequeue(cell, job)
     cell.takes_guests = takes_guests
+    cell.seating.clear()
     for job in waiting:
         job.wait_code = ""
         enqueue(cell, job)
@@ -217,7 +218,8 @@ def tenant_configured(cell: Cell, event: TenantConfigured, now_s: float) -> None
 
 @machine.evolves(SettingChanged)
 def setting_changed(cell: Cell, event: SettingChanged, now_s: float) -> None:
-    take_setting(event, OWNER, cell.settings)
+    if take_setting(event, OWNER, cell.settings):
+        cell.seating.clear()
 
 
 @reacts(JobMaxGpusChanged, JobPriorityChanged, PolicyChanged, SettingChanged)

@@ -37,6 +37,7 @@ def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
         return
     if cell.book.packed(job.job_id) is not None:
         return
+    cell.measured(job)
     if _beside_guests(cell, job):
         job.profile.memory_peak_bytes = event.memory_peak_bytes
         return

@@ -118,7 +118,7 @@ def stays_in_the_way(cell: Cell, event: JobSuspended) -> Plan:
 
 def too_slow(cell: Cell, now_s: float) -> Plan:
     """The decisions to end guests that were to have left their GPUs by now."""
-    for guest in [job for job in map(cell.jobs.__getitem__, cell.guests) if _is_leaving(job)]:
+    for guest in filter(_is_leaving, cell.guests_that_stand_still()):
         if now_s >= guest.since_s + cell.settings.yield_s:
             message = f"it was to have left its GPUs within {cell.settings.yield_s:g} s"
             reason = Reason(code="TooSlow", message=message, numbers={"yield_s": cell.settings.yield_s})
@@ -127,13 +127,13 @@ def too_slow(cell: Cell, now_s: float) -> Plan:
 
 def next_limit_s(cell: Cell) -> float | None:
     """When patience with the first guest that is leaving its GPUs ends."""
-    leaving = (job for job in map(cell.jobs.__getitem__, cell.guests) if _is_leaving(job))
+    leaving = filter(_is_leaving, cell.guests_that_stand_still())
     return min((job.since_s + cell.settings.yield_s for job in leaving), default=None)
 
 
 def _is_leaving(guest: Job) -> bool:
-    """Whether it has been told to stand still, and not all of its tasks do."""
-    return guest.suspended and guest.lasts and any(node not in guest.tasks.still for node in guest.live_nodes())
+    """Whether not all tasks of a guest stand still that has been told to."""
+    return guest.lasts and any(node not in guest.tasks.still for node in guest.live_nodes())
 
 
 def _has_begun(guest: Job) -> bool:

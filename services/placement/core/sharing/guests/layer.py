@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import merge
+from itertools import islice
 from operator import attrgetter
 
 from libs.contracts.cluster import TaskPlacement
@@ -16,6 +17,8 @@ from libs.contracts.reasons import Number, PendingReason, Reason, Rejected
 from libs.kernel.words import counted
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
+from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.seats import Seat
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.orders import beside
@@ -52,7 +55,7 @@ def moments(cell: Cell) -> Iterator[float]:
 
 def _seated(cell: Cell, now_s: float) -> Plan:
     """Guests get seats, or go on in theirs; the others are told why they wait."""
-    resting = sorted((job for job in map(cell.jobs.__getitem__, cell.guests) if _rests(job)), key=attrgetter("order"))
+    resting = sorted(filter(takes_part, cell.guests_that_stand_still()), key=attrgetter("order"))
     queued = [cell.jobs[job_id] for _, _, job_id in cell.guest_queue]
     if not resting and not queued:
         return
@@ -66,17 +69,12 @@ def _seated(cell: Cell, now_s: float) -> Plan:
         choice = seats.return_of(job) if job.suspended else seats.choice(job)
         if choice is not None:
             yield _goes_on(cell, job, choice, now_s) if job.suspended else _placed(cell, job, choice, seats)
-            seats.changed(choice.gang)
             continue
         cause = _cause(cell, job)
         if not job.suspended:
             refused[job.shape] = cause
         if job.wait_code != cause:
             yield from _told_why(cell, job, cause, seats)
-
-
-def _rests(job: Job) -> bool:
-    return job.suspended and takes_part(job)
 
 
 def _beside(cell: Cell, job: Job, gang: list[TaskPlacement]) -> list[str]:
@@ -147,17 +145,19 @@ def _no_seat(cell: Cell, job: Job, seats: Seats) -> Reason:
 
 def _rejected(cell: Cell, job: Job, seats: Seats, taken: dict[tuple[str, int], None]) -> list[Rejected]:
     """The least loaded of the GPUs that were not taken, and why not."""
-    ranked = sorted(
-        (seat.load, node.node_id, seat.gpu)
-        for node in cell.servers_for(job).nodes()
-        for seat in seats.ranked(node)[: SHOWN + len(taken)]
-        if (node.node_id, seat.gpu) not in taken
-    )
+    on_each = (_ranked(node, seats, taken) for node in cell.servers_for(job).nodes())
     return [
         Rejected(
             what=f"{node_id}:{index}",
-            code=seats.why_not(job, cell.nodes[node_id], index) or "MoreLoaded",
+            code=seats.why_not(job, cell.nodes[node_id], Seat(load, index)) or "MoreLoaded",
             numbers={"load": round(load, 4)},
         )
-        for load, node_id, index in ranked[:SHOWN]
+        for load, node_id, index in islice(merge(*on_each), SHOWN)
     ]
+
+
+def _ranked(node: Node, seats: Seats, taken: dict[tuple[str, int], None]) -> Iterator[tuple[float, str, int]]:
+    """The server's GPUs that were not taken, the least loaded first."""
+    for load, index in seats.ranked(node):
+        if (node.node_id, index) not in taken:
+            yield load, node.node_id, index

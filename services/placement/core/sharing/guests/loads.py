@@ -34,6 +34,7 @@ def gpu_load_changed(cell: Cell, event: GpuLoadChanged, now_s: float) -> None:
     node = cell.nodes.get(event.node_id)
     if node is not None and event.index < len(node.gpus):
         node.gpus[event.index].load_ratio, node.gpus[event.index].load_s = event.utilisation_ratio, now_s
+        cell.seating.pop(event.node_id, None)
 
 
 @reacts(GpuLoadChanged)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, takewhile
 from operator import attrgetter
-from typing import NamedTuple
 
 from libs.contracts.cluster import TaskPlacement
 from services.placement.core.cell import Cell
 from services.placement.core.cluster import gangs
 from services.placement.core.cluster.nodes import Node
+from services.placement.core.cluster.seats import Seat, Seating
 from services.placement.core.cluster.servers import tie
 from services.placement.core.jobs import Job
 from services.placement.core.lifecycle.suspending.returning import place_again
 from services.placement.core.lifecycle.suspending.yielding import may_share, owners_on
 from services.placement.core.promises import rooms_for
 from services.placement.core.sharing.guests.loads import load_of
-
-
-class Seat(NamedTuple):
-    """A GPU, by which the least loaded is the first."""
-
-    load: float
-    gpu: int
-    """Its index."""
-
 
 Open = tuple[Node, list[Seat]]
 """A server, and its GPUs of one type that a job may be a guest on, the least loaded first."""
@@ -43,65 +34,55 @@ class Choice:
 
 
 class Seats:
-    """The GPUs of a cell as guests see them, for as long as the caller says what has changed."""
+    """The GPUs of a cell as guests see them."""
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
-        self._ranked: dict[str, list[Seat]] = {}
-        self._known: dict[str, dict[int, str | None]] = {}
-        """{server: of its GPUs that have been asked for, `_closed`}."""
 
     def ranked(self, node: Node) -> list[Seat]:
         """All of the server's GPUs, the least loaded first."""
-        known = self._ranked.get(node.node_id)
+        return self._on(node).ranked
+
+    def _on(self, node: Node) -> Seating:
+        """Looked at again only where something has changed."""
+        known = self._cell.seating.get(node.node_id)
         if known is None:
-            cell = self._cell
-            known = sorted(Seat(load_of(cell, node, index), index) for index in range(len(node.gpus)))
-            self._ranked[node.node_id] = known
+            known = self._cell.seating[node.node_id] = seating(self._cell, node)
         return known
 
     def loads(self, node: Node) -> list[float]:
         """Of the server's GPUs, by index."""
         return [load for load, _ in sorted(self.ranked(node), key=attrgetter("gpu"))]
 
-    def changed(self, gang: Iterable[TaskPlacement]) -> None:
-        """A guest has come to these GPUs."""
-        for task in gang:
-            self._ranked.pop(task.node_id, None)
-            self._known.pop(task.node_id, None)
-
-    def why_not(self, job: Job, node: Node, index: int) -> str | None:
+    def why_not(self, job: Job, node: Node, seat: Seat) -> str | None:
         """What the GPU lacks to be a candidate, as a token; None: the job may be a guest there."""
-        seat = next(each for each in self.ranked(node) if each.gpu == index)
-        return self._closed(node, seat) or self._closed_to(job, node, index, _Spill(self._cell, node, job))
+        return self._closed(node, seat) or self._closed_to(job, node, seat.gpu)
 
     def _closed(self, node: Node, seat: Seat) -> str | None:
         """The same, whichever the job is."""
-        known = self._known.setdefault(node.node_id, {})
+        known = self._on(node).closed
         if seat.gpu not in known:
-            known[seat.gpu] = self._found_closed(node, seat)
+            known[seat.gpu] = found_closed(self._cell, node, seat)
         return known[seat.gpu]
 
-    def _found_closed(self, node: Node, seat: Seat) -> str | None:
-        """Candidates have been less than M busy, and nothing is to be their owner."""
-        cell, index = self._cell, seat.gpu
-        gpu = node.gpus[index]
-        if not node.is_healthy(index):
-            return "Unhealthy"
-        if seat.load >= cell.settings.guest_utilisation:
-            return "TooBusy"
-        owners = owners_on(cell, node, index)
-        if len(owners) < len(gpu.holders):
-            return "IsBeingOffered"
-        return "HasOwner" if owners and not (cell.takes_guests and node.scales_compute) else None
-
-    def _closed_to(self, job: Job, node: Node, index: int, spill: _Spill) -> str | None:
+    def _closed_to(self, job: Job, node: Node, index: int) -> str | None:
         """The same of this job: it needs a seat, and memory of the host for what guests may have to leave the GPUs."""
         cell, owners = self._cell, owners_on(self._cell, node, index)
         guests = [cell.jobs[other] for other in node.gpus[index].guests if other != job.job_id]
         if not may_share(cell, node, index, [*guests, job], owners):
             return "NoSeat"
-        return "NoHostMemory" if (owners or guests) and not spill.fits else None
+        return "NoHostMemory" if (owners or guests) and not self._has_room(node, job) else None
+
+    def _has_room(self, node: Node, job: Job) -> bool:
+        """Whether the host has room for what guests may have to take off its GPUs, with this one among them.
+
+        As far as it has been measured; the same on each of the server's GPUs.
+        """
+        if not node.scales_memory:
+            return True
+        there = self._on(node)
+        others = there.spilled_bytes - there.spills.get(job.job_id, 0)
+        return others + job.profile.memory_peak_bytes <= node.spill_bytes
 
     def open_on(self, job: Job, node: Node, gpu_type: str, most: int | None = None) -> list[Seat]:
         """The candidates of one server and type, the least loaded first; no more than there are CPUs and memory for.
@@ -112,13 +93,13 @@ class Seats:
             gpu_type: of the GPUs.
             most: so many at most; None: all.
         """
-        spill = _Spill(self._cell, node, job)
+        bound = self._cell.settings.guest_utilisation
         candidates = (
             seat
-            for seat in self.ranked(node)
+            for seat in takewhile(lambda each: each.load < bound, self.ranked(node))
             if node.gpus[seat.gpu].gpu_type == gpu_type
             and self._closed(node, seat) is None
-            and self._closed_to(job, node, seat.gpu, spill) is None
+            and self._closed_to(job, node, seat.gpu) is None
         )
         found = list(islice(candidates, most))
         return found[: rooms_for(self._cell, job).now(node, len(found))] if found else found
@@ -175,23 +156,38 @@ def _order(missing: int, server: Open) -> tuple[int, float, str]:
     return -len(seats), sum(seat.load for seat in seats), tie(node.node_id)
 
 
-@dataclass(frozen=True)
-class _Spill:
-    """What guests may have to take off the GPUs of a server, with one more job among them."""
+def seating(cell: Cell, node: Node) -> Seating:
+    """The server's GPUs as guests see them now."""
+    guests = {job_id: cell.jobs[job_id] for gpu in node.gpus for job_id in gpu.guests}
+    spills = {job_id: _spill(guest, node) for job_id, guest in guests.items()}
+    ranked = sorted(Seat(load_of(cell, node, index), index) for index in range(len(node.gpus)))
+    return Seating(ranked, spills, sum(spills.values()))
 
-    cell: Cell
-    node: Node
-    job: Job
 
-    @cached_property
-    def fits(self) -> bool:
-        """Whether the host has room for it, as far as it has been measured; the same on each of the server's GPUs."""
-        if not self.node.scales_memory:
-            return True
-        there = (self.cell.jobs[other] for gpu in self.node.gpus for other in gpu.guests if other != self.job.job_id)
-        guests = {guest.job_id: guest for guest in there}
-        needed = sum(_spill(guest, self.node) for guest in guests.values()) + self.job.profile.memory_peak_bytes
-        return needed <= self.node.spill_bytes
+def found_closed(cell: Cell, node: Node, seat: Seat) -> str | None:
+    """What the GPU lacks to be a candidate, whichever the job is, as a token; None: nothing.
+
+    Candidates have been less than M busy, and nothing is to be their owner.
+    """
+    if not node.is_healthy(seat.gpu):
+        return "Unhealthy"
+    if seat.load >= cell.settings.guest_utilisation:
+        return "TooBusy"
+    owners = owners_on(cell, node, seat.gpu)
+    if len(owners) < len(node.gpus[seat.gpu].holders):
+        return "IsBeingOffered"
+    return "HasOwner" if owners and not (cell.takes_guests and node.scales_compute) else None
+
+
+def agree(cell: Cell) -> bool:
+    """Whether what is kept of servers is what a look at them would give."""
+    for node_id, known in cell.seating.items():
+        node = cell.nodes[node_id]
+        found = seating(cell, node)
+        closed = {seat.gpu: found_closed(cell, node, seat) for seat in found.ranked if seat.gpu in known.closed}
+        if known != replace(found, closed=closed):
+            return False
+    return True
 
 
 def _spill(guest: Job, node: Node) -> int:

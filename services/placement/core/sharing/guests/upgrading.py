@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from libs.contracts.jobs import JobClass
 from libs.contracts.placement import UpgradeOffered, UpgradeWithdrawn
 from libs.contracts.quota import JobUpgraded, UpgradeDeclined
 from libs.contracts.reasons import Reason
@@ -45,11 +44,7 @@ def withdrawals(cell: Cell) -> Plan:
 
 def offers(cell: Cell, now_s: float) -> Plan:
     """Which guests could be owners from now on, in order of arrival."""
-    guests = [
-        job
-        for job_id in cell.guests
-        if job_id not in cell.offers and _wants_quota(job := cell.jobs[job_id]) and job.stays
-    ]
+    guests = [job for job_id in cell.upgradable if job_id not in cell.offers and (job := cell.jobs[job_id]).stays]
     reserved = _reserved(cell) if guests else {}
     for job in sorted(guests, key=attrgetter("seq")):
         if _may_be_owner(cell, job, reserved):
@@ -72,7 +67,7 @@ def _may_be_owner(cell: Cell, job: Job, reserved: dict[Place, None]) -> bool:
     A job of which its user wants that it uses no quota is never asked, nor one that would need more than its tenant's.
     """
     quota = cell.tenant_quotas.get(job.spec.tenant, job.width)
-    wants = job.guest and _wants_quota(job) and job.width <= quota
+    wants = job.guest and job.wants_quota and job.width <= quota
     if not (cell.takes_guests and wants and job.stays) or job.held or job.trial is not None:
         return False
     for task in job.gang:
@@ -84,10 +79,6 @@ def _may_be_owner(cell: Cell, job: Job, reserved: dict[Place, None]) -> bool:
     if _is_owned(cell, job):
         return False
     return shortage(cell, [(job, job.gang)]) is None
-
-
-def _wants_quota(job: Job) -> bool:
-    return job.spec.job_class is not JobClass.OPPORTUNISTIC
 
 
 def _offered(job: Job, now_s: float) -> UpgradeOffered:

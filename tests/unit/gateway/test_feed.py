@@ -1,0 +1,41 @@
+"""The live end of control, as followers read it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from libs.bus import codec
+from libs.bus.memory import MemoryBus
+from libs.bus.port import Message, TopicLayout
+from libs.contracts.envelope import Record
+from services.gateway.adapters.feed import Feed
+from tests.unit.projection.story import Story
+
+
+async def test_a_record_is_decoded_once_for_all_followers_and_not_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, record_of = list[int](), codec.record
+
+    def counted(message: Message) -> Record:
+        decoded.append(message.offset)
+        return record_of(message)
+
+    monkeypatch.setattr(codec, "record", counted)
+    bus, stop, story = MemoryBus("lab", None), asyncio.Event(), Story().running()
+    await bus.create_topics(TopicLayout())
+    feed = Feed(bus, stop)
+    running = asyncio.create_task(feed.run())
+    await feed.started.wait()
+    await bus.append([codec.outgoing(record.envelope) for record in story.records])
+    async with asyncio.timeout(60.0):
+        while feed.next_offset < len(story.records):
+            await asyncio.sleep(0.01)
+    assert decoded == []
+    for _ in range(2):
+        batches = [batch async for batch in feed.follow(2, 5.0, end=5)]
+        assert [entry.record.offset for batch in batches for entry in batch] == [2, 3, 4]
+    assert decoded[:3] == [2, 3, 4] and len(decoded) == len(set(decoded))
+    stop.set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
