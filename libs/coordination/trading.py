@@ -63,6 +63,15 @@ def trade(state: Coordination, now_s: float) -> list[MemoryTraded]:
     return _go_on(state, trading, trading.trial, guests, now_s)
 
 
+def split_of(trading: Trading) -> dict[str, int]:
+    """{guest: bytes} by what has been kept: without the move that is being tried."""
+    found, trial = dict(trading.split), trading.trial
+    if trial is not None and trial.is_moved:
+        found[trial.move.giver] += trial.moved_bytes
+        found[trial.move.taker] -= trial.moved_bytes
+    return found
+
+
 def _has_changed(trading: Trading, demands: dict[str, int], most: float) -> bool:
     before = trading.demands
     if before.keys() != demands.keys():

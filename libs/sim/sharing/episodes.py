@@ -22,6 +22,7 @@ from libs.coordination.readings import Readings
 from libs.coordination.settings import DEFAULTS
 from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
+from libs.coordination.trading import split_of
 from libs.sim.sharing.demands import GIB, Demand
 from libs.sim.sharing.speeds import Contended, competition, contended, of_guests, packed
 from libs.sim.sharing.tasks import Task
@@ -105,14 +106,13 @@ def traded(capacity_bytes: int, guests: tuple[Demand, ...], for_s: float = TRADE
     """Limits of guests without an owner after they have traded memory on trial for so long."""
     tasks = [Task(f"g{place}", guest=True, demand=demand) for place, demand in enumerate(guests)]
     state, speeds = Coordination(), packed(guests)
-    limits: Limits = (None,) * len(tasks)
     for number in range(round(for_s / TRADE_PERIOD_S)):
         _step(state, capacity_bytes, tasks, number * TRADE_PERIOD_S)
-        if state.trading is not None and state.trading.trial is None:
-            limits = tuple(task.limit_bytes for task in tasks)
         for task, speed in zip(tasks, speeds, strict=True):
             task.advance(TRADE_PERIOD_S, speed * task.speed_of_memory, gates_open=True)
-    return limits
+    assert state.trading is not None, "there are several guests and no owner"
+    split = split_of(state.trading)
+    return tuple(split[f"{task.name}.1"] for task in tasks)
 
 
 def _settled(owner: Demand, guests: tuple[Demand, ...], limits: Limits) -> Stage:

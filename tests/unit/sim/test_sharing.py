@@ -100,6 +100,13 @@ def test_guests_without_an_owner_trade_memory():
     assert sum(speeds) > sum(equal)
 
 
+@pytest.mark.parametrize("for_s", range(40, 100, 7))
+def test_memory_that_is_on_its_way_in_a_trial_is_not_lost(for_s: float):
+    capacity = 24 * GIB
+    split = traded(capacity, (HEAVY, HARDY), float(for_s))
+    assert sum(part for part in split if part is not None) == pytest.approx(capacity, abs=8)
+
+
 def test_the_coordinator_decides_in_a_simulated_cell():
     simulation = played({"owner": steady(LIGHT), "guest": steady(HEAVY)})
     assert [event.role for event in events(simulation, JobPlaced)] == ["guest", "owner"]
