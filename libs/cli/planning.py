@@ -52,7 +52,7 @@ def simulate(
     throughputs: Annotated[
         str | None, typer.Option(help="Steps per second by configuration and GPU type: throughputs/1, JSON.")
     ] = None,
-    gpus_per_server: Annotated[int, typer.Option(min=1, help="Of every type.")] = 4,
+    gpus_per_server: Annotated[int, typer.Option(min=1, help="GPUs of each server.")] = 4,
     policy: Annotated[str, typer.Option(help="As `sanjaya policy set` takes it.")] = "backfill",
     guests: Guests = None,
     models: Annotated[
@@ -71,7 +71,11 @@ def simulate(
     ] = None,
     profiled: Annotated[
         float,
-        typer.Option(min=0, max=1, help="With --references: of the others this part was measured beside these."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="With --references: part of their pairs with others that was measured too.",
+        ),
     ] = 0.0,
     water_filling: WaterFilling = False,
     round_s: Annotated[float, typer.Option("--round-s", min=1, help="Length of a round.")] = 360.0,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Inputs(NamedTuple):
-    """Of the studies: their size, and files in the place of what is drawn or computed."""
+    """What the studies take: their size, and files in the place of what is drawn or computed."""
 
     full: bool
     reduced: bool

@@ -81,7 +81,7 @@ def as_tree(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def set_tenant(
-    name: Annotated[str, typer.Argument(help="Of the tenant; a new one is made.")],
+    name: Annotated[str, typer.Argument(help="Name of the tenant; made if it is new.")],
     quota: Annotated[str | None, typer.Option(help="Most GPUs together, or `none`.")] = None,
     guarantee: Annotated[
         list[str] | None,

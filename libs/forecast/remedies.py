@@ -180,9 +180,8 @@ def _preferred(now: Present, job: PresentJob, made: list[Change]) -> Change | No
 def _accepted(now: Present, job: PresentJob, made: list[Change]) -> Change | None:
     """More servers will do: for gangs that wait for fewer, and for one that is limited to fewer."""
     if now.settings.get("wait_for_locality_s") and job.cause == PendingReason.LOCALITY_RELAXING:
-        if not made:
-            return changes.unweighed()
-        made = made[1:]
+        return changes.unweighed()  # on the branch it is 0 from then on
+    made = [change for change in made if change.message != changes.unweighed().message]
     most = job.spec.gpus.max_nodes
     limited = job.cause == PendingReason.GANG_FRAGMENTED and most is not None and most < job.spec.gpus.count
     if not made and (limited or job.cause == PendingReason.LOCALITY_RELAXING):

@@ -12,8 +12,8 @@ from libs.contracts.placement import OWNER as PLACEMENT
 from libs.forecast.branch import SOURCE, Branch
 from libs.kernel.present import Present
 
-LEAST_TURNS = 16
-"""After so many turns of one length they become twice as long."""
+TURNS_BEFORE_LONGER = 16
+"""A turn becomes twice as long once so many fit into the time that was run through: it is at most an eighth of it."""
 LONGEST_S = 6 * 3600.0
 """They do not become longer: a run in which nothing happens is not to come to the end of time."""
 
@@ -35,7 +35,7 @@ class Turns:
         longer_s = 2 * self._turn_s
         if not self._setting or longer_s > LONGEST_S:
             return
-        if self._branch.now_s - self._begin_s < LEAST_TURNS * self._turn_s:
+        if self._branch.now_s - self._begin_s < TURNS_BEFORE_LONGER * self._turn_s:
             return
         self._turn_s = longer_s
         longer = SettingChanged(service=PLACEMENT, name=self._setting, value=self._turn_s, requested_by=SOURCE)

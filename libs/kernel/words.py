@@ -28,7 +28,7 @@ def either(numbers: Sequence[int], one: str, many: str = "") -> str:
 
 
 def ranges(indices: Iterable[int]) -> str:
-    """`0-2,5` for 0, 1, 2, 5: in their order, with what follows on each other put together."""
+    """`0-2,5` for 0, 1, 2, 5: in their order, consecutive ones as a range."""
     parts: list[list[int]] = []
     for index in indices:
         if parts and index == parts[-1][-1] + 1:

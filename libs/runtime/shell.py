@@ -230,20 +230,21 @@ class Shell:
 
     async def _take(self, messages: list[Message]) -> None:
         """Feed the core and commit what it decides; at a bad record, what precedes it."""
-        feeder = self._feeder
+        feeder, decided = self._feeder, False
         if messages and self._saving is not None:
             self._saving.learn_log_id(messages[0])
         try:
             for message in messages:
                 feeder.feed(message)
                 if feeder.outbox_bytes > self._options.commit_bytes:
+                    decided = True
                     await self._commit()
         except CoreFailed:
             await self._commit()
             raise
         if messages:
             self.stats.progress_at_s = self._clock.now_s()
-            self._inbox.handled(decided=bool(feeder.outbox))
+            self._inbox.handled(decided=decided or bool(feeder.outbox))
         self.stats.next_offset = feeder.handled
         if feeder.outbox:
             await self._commit()

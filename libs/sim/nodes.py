@@ -7,6 +7,8 @@ tasks. Here those are passed over of which there is nothing new, and that wait f
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeaving, NodeLeft, NodeTested
@@ -14,7 +16,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.placement import CheckGpus
-from libs.node.advance import WARMING_PATIENCE_S, Action, advance, next_look_s
+from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.handover import gpus_taken
 from libs.node.reports import next_report_s, report_due
@@ -213,7 +215,7 @@ class Node:
                 if task.status is Status.EXITED:
                     self._forget(key)
                 elif task.status is Status.WARMING and not self._processes[key].seen.takeover.ready:
-                    self._plan_look(task, task.started_s + WARMING_PATIENCE_S)
+                    self._look_again(task)
         return bool(self._news)
 
     def _seen(self, key: str, task: Task) -> Seen:
@@ -251,9 +253,12 @@ class Node:
                 self._fetch(key, task)
             case Action.TAKE_OFF | Action.BRING_BACK:
                 raise AssertionError(f"{action.value}: simulated processes have no driver")
+        self._look_again(task, before_s=processes.answer_s)
+
+    def _look_again(self, task: Task, before_s: float = math.inf) -> None:
+        """When the patience with the task ends, if that is before its processes do what they were told."""
         due_s = next_look_s(task)
-        if due_s is not None and self._agenda.now_s < due_s < processes.answer_s:
-            # Patience ends before the processes do what they were told.
+        if due_s is not None and self._agenda.now_s < due_s < before_s:
             self._plan_look(task, due_s)
 
     def _plan_look(self, task: Task, due_s: float) -> None:

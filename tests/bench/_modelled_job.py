@@ -81,7 +81,7 @@ def ran_ns(pid: str, before_ns: int = 0) -> int:
 
 
 class Layers:
-    """So many groups of operations has a mini-batch."""
+    """The number of groups of operations in a mini-batch."""
 
     def __init__(self, count: int, work_s: float, fits: int = 0) -> None:
         """Begin with this number, which takes about `work_s`, and fit it so often."""

@@ -1,11 +1,13 @@
 """Two jobs on one GPU in the paper's five ways: which fail, and how long does each take? (Tables 1 and 2, section 5.1.)
 
+AntMan's way is run with two targets of interference.
+
 A GCN without quota; 26 minutes later a ResNet-50 with quota that wants 30 of 32 GB. Both are real processes on one
 virtual GPU under a real agent, with 1/100 of the memory, mini-batches of an eighth, and a third of a second for a
 minute. A failure for want of memory, and how slow memory on the host is, are emulated (`_modelled_job.py`). How slow B
 is with 28.5 GB, and how much A computes, are inputs from the table itself (`antman_models.py`); what memory and which
 time each gets is not. A's mini-batches are fitted to that input while A is alone, and `busy` says which part of their
-time both compute as measured: 0.044 and 0.94 are the models'.
+time both compute as measured (the models': `busy_ratio` of GCN_1400 and RESNET_360).
 
 Times are those of a GPU that no process uses but the two: a job's work, what the other job computes meanwhile per CPU
 time of it, and what it waits for by itself. So a busy machine changes them little, except that it takes from gaps; what
@@ -74,7 +76,7 @@ class Way(StrEnum):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the agent."""
+        """Variables of the agent's environment."""
         return {"SANJAYA_INTERFERENCE_TARGET": "0.04"} if self is Way.ANTMAN_4 else {}
 
     @property

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from libs.bus.embedded import reader as reader_module
 from libs.bus.embedded.bus import EmbeddedBus
+from libs.bus.embedded.doorbell import Waiter
 from libs.bus.embedded.lookup import Lookup
 from libs.bus.naming import CONTROL
 from libs.bus.port import Message, Outgoing, TopicLayout
@@ -61,8 +62,15 @@ async def test_a_reader_that_has_found_all_looks_again_when_it_is_rung(
             await bus.append([Outgoing(Topic.CONTROL, "j", [], value)])
         assert [len(await reader.next_batch(2, 10.0)) for _ in range(2)] == [2, 1]
         before = looks[0]
+        waits, wait = asyncio.Event(), Waiter.wait
+
+        async def noticed(self: Waiter, timeout_s: float) -> None:
+            waits.set()
+            await wait(self, timeout_s)
+
+        monkeypatch.setattr(Waiter, "wait", noticed)
         reading = asyncio.create_task(reader.next_batch(2, 60.0))
-        await asyncio.sleep(0.2)
+        await waits.wait()
         await bus.append([Outgoing(Topic.CONTROL, "j", [], b"4")])
         assert [message.value for message in await reading] == [b"4"]
         assert looks[0] == before + 1

@@ -47,7 +47,7 @@ class SharedCpu:
     """One virtual GPU with a CPU. Use as an async context manager."""
 
     def __init__(self, folder: Path, gpu_memory_bytes: int = 0, environment: Mapping[str, str] | None = None) -> None:
-        """Of an agent with this in its environment, besides this process's own."""
+        """Its agent has these variables in its environment, besides those of this process."""
         self.case = AgentCase(
             folder,
             virtual_gpus=1,

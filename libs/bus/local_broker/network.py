@@ -20,9 +20,9 @@ _METADATA, _VERSION, _CORRELATION_ID, _NO_TOPICS = 3, 1, 7, 0
 def free_port() -> int:
     """A TCP port of the loopback address that no process listens on now and that this call alone has been given.
 
-    What will listen there takes seconds to start, and until then the port looks free to everyone. So this process
-    keeps the UDP port of the same number for as long as it lives: no later call, here or in another process, gets
-    that one. Raises OSError when none is found.
+    What will listen there takes seconds to start, and until then the port looks free to other processes. So this
+    process keeps the UDP port of the same number for as long as it lives: no later call, here or in another process,
+    gets that one. Raises OSError when none is found.
     """
     for port in random.sample(_PORTS, 50):
         if _is_mine(port) and is_free(port):

@@ -112,7 +112,7 @@ def traded(capacity_bytes: int, guests: tuple[Demand, ...], for_s: float = TRADE
             task.advance(TRADE_PERIOD_S, speed * task.speed_of_memory, gates_open=True)
     assert state.trading is not None, "there are several guests and no owner"
     split = split_of(state.trading)
-    return tuple(split[f"{task.name}.1"] for task in tasks)
+    return tuple(split[task.key] for task in tasks)
 
 
 def _settled(owner: Demand, guests: tuple[Demand, ...], limits: Limits) -> Stage:
@@ -157,7 +157,7 @@ def _step(state: Coordination, capacity_bytes: int, tasks: Sequence[Task], now_s
         node_id="n", index=0, capacity_bytes=capacity_bytes, tasks=[task.reading() for task in tasks], waiting=False
     )
     taken = step(state, readings, now_s)
-    named = {f"{task.name}.1": task for task in tasks}
+    named = {task.key: task for task in tasks}
     for action in taken.actions:
         named[action.task].take(action)
     return taken.actions
@@ -217,7 +217,7 @@ class _Episode:
         return self._stage(lambda: self._quiet_s >= QUIET_S and self._is_settled())
 
     def _is_settled(self) -> bool:
-        guests = [self._state.occupants[f"{task.name}.1"] for task in self._tasks if task.guest and task.begun]
+        guests = [self._state.occupants[task.key] for task in self._tasks if task.guest and task.begun]
         return all(guest.settled and not guest.unconfirmed for guest in guests)
 
     def _stage(self, is_over: Callable[[], bool]) -> Stage:

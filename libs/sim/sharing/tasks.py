@@ -47,6 +47,11 @@ class Task:
     _host_bytes: int = 0
     """That lay on the host during the last whole mini-batch."""
 
+    @property
+    def key(self) -> str:
+        """What coordination calls it: the first attempt of a job of this name."""
+        return f"{self.name}.1"
+
     def take(self, action: AnyAction) -> None:
         """Do what coordination asks for; limits wait for the next boundary."""
         if isinstance(action, SetLimit):

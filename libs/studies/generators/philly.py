@@ -85,6 +85,13 @@ class PhillyWorkload(DrawnWorkload):
             raise BadInput("days", str(self.days), "at least 1")
         if not 0 < self.occupancy <= 1:
             raise BadInput("occupancy", str(self.occupancy), "a number above 0, and at most 1")
+        if not 0 < self.kept_when_spread <= 1:
+            raise BadInput("kept_when_spread", str(self.kept_when_spread), "a number above 0, and at most 1")
+
+    @property
+    def spreading_costs(self) -> bool:
+        """Whether gangs are slower on more servers than they need."""
+        return self.kept_when_spread < 1.0
 
     @property
     def arrives(self) -> bool:
@@ -98,7 +105,7 @@ class PhillyWorkload(DrawnWorkload):
 
     def rates(self) -> Throughputs:
         """None: the trace says how long jobs take. Where gangs are slower on more servers, a step takes a second."""
-        if self.kept_when_spread == 1.0:
+        if not self.spreading_costs:
             return NO_THROUGHPUTS
         configurations: list[Config] = [(MODEL, BATCH_SIZE, gpus) for gpus in range(1, MOST_GPUS + 1)]
         together = {(each, True): {GPU_TYPE: 1.0} for each in configurations}
@@ -110,7 +117,7 @@ class PhillyWorkload(DrawnWorkload):
         jobs = busiest(self.trace, self.days, seed).jobs
         first_s = jobs[0].submit_time_s
         found = [replace(job, submit_time_s=job.submit_time_s - first_s) for job in jobs]
-        if self.kept_when_spread == 1.0:
+        if not self.spreading_costs:
             return found
         return [replace(job, model=MODEL, batch_size=BATCH_SIZE, total_steps=job.duration_s) for job in found]
 
@@ -157,7 +164,7 @@ class PhillyWorkload(DrawnWorkload):
             )
             for gpus in range(2, MOST_GPUS + 1)
         ]
-        return [ThroughputsProvided(provided_by=OPERATOR, isolated=rows)] if self.kept_when_spread < 1.0 else []
+        return [ThroughputsProvided(provided_by=OPERATOR, isolated=rows)] if self.spreading_costs else []
 
 
 def virtual_clusters(factor: float) -> list[TenantConfigured]:

@@ -137,7 +137,8 @@ class Feed:
                 if position == before:  # nothing that can be shown stands before what is kept
                     position = self._kept_from
                 continue
-            fresh = self._kept[bisect_left(self._kept, position, key=lambda entry: entry.offset) :]
+            first = bisect_left(self._kept, position, key=lambda entry: entry.offset)
+            fresh = self._kept[first : first + _BATCH]  # what is new to all of them is decoded here
             if fresh:
                 position = fresh[-1].offset + 1
                 if shown := _readable(fresh):

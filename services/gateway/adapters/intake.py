@@ -42,6 +42,7 @@ from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.recovery import log_id
+from libs.runtime.waits import within
 from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.keys import Found, Keys, KeysAway, KeysTaken
 from services.gateway.core.idempotency import Accepted, Recent, accepted, arrives, digest_of
@@ -299,7 +300,7 @@ class Intake:
                 raise _fenced(error) from error
             except KeysAway as error:
                 log.warning("the index of requests cannot be used, trying again", extra=fields(error=error))
-                if await _within(self._stop, _RETRY_S):
+                if await within(self._stop, _RETRY_S):
                     raise StopRequested("the index of requests is away") from None
 
     async def _catch_up(self) -> None:
@@ -505,7 +506,7 @@ class Intake:
     async def keep(self) -> None:
         """Until told to stop: store what was appended, let the position follow the log, forget what is too old."""
         waited_s = 0.0
-        while not await _within(self._stop, STORE_EVERY_S):
+        while not await within(self._stop, STORE_EVERY_S):
             waited_s += STORE_EVERY_S
             if not self._recent and waited_s < ADVANCE_EVERY_S:
                 continue
@@ -574,11 +575,3 @@ def _require_same(known: bytes, asked: bytes) -> None:
 
 def _reused() -> KeyReused:
     return KeyReused("this key was used for another request before")
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -12,7 +12,7 @@ from services.gateway.adapters.tables import job_groups, jobs, rows_of, sweeps
 
 N = TypeVar("N", JobRow, GroupRow, SweepRow)
 MOST_ALIKE, MOST_RECENT = 10, 200
-"""Most that one reference may mean, and most whose names are offered for a misspelt one."""
+"""Most rows that one reference may mean, and most recent rows of which the names are offered for a misspelt one."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ function card(node, gpus, byId, chosen, open) {
     el("div", { class: "title" },
       el("b", {}, node.id),
       node.state === "UP" ? null : el("span", { class: `chip ${node.state}` }, node.state.toLowerCase()),
-      node.pool ? el("span", { class: "chip", title: "set apart: only runs of its kind are placed here" }, `pool ${node.pool}`) : null,
+      node.pool ? el("span", { class: "chip", title: "set apart: only trials are placed here" }, `pool ${node.pool}`) : null,
       el("span", { class: "muted" }, `${node.free} of ${node.gpus} free · ${types}`)),
     el("div", { class: "muted host", title: "promised to jobs that ask for CPUs or memory; the others share the rest" }, host(node)),
     el("div", { class: "cells" }, ...gpus.map((gpu) => place(gpu, byId, chosen, open))));

@@ -121,8 +121,8 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     """{waiting job: its tries}, of those that have given back what they had acquired."""
     book: Book = msgspec.field(default_factory=Book)
     starting: dict[str, float] = {}
-    """{job: when its attempt was placed}, of attempts with tasks that have not reported their start; ascending. Of a
-    job that moves: when its next attempt was."""
+    """{job: when its attempt was placed, or went on after its time was over}, of attempts with tasks that have not
+    reported their start; ascending. Of a job that moves: when its next attempt was placed."""
     preparing: dict[str, float] = {}
     """{job: when it must have begun}, of those of them for which a node prepares an environment; they are not in
     `starting`."""
@@ -267,11 +267,11 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.__dict__.pop("owned", None)
         for task in job.gang:
             self.touched[task.node_id] = None
-            self.seating.pop(task.node_id, None)
+        self.measured(job)
 
     def measured(self, job: Job) -> None:
-        """It is known anew how much of its GPUs the job uses."""
-        for task in job.gang:
+        """It is known anew how much of its GPUs the job uses, also of those to which it moves."""
+        for task in (*job.gang, *(job.move.gang if job.move is not None else ())):
             self.seating.pop(task.node_id, None)
 
     def begins(self, job_id: str, now_s: float) -> None:

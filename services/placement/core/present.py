@@ -15,6 +15,9 @@ from services.placement.core.jobs import ACTIVE, Job, Phase
 from services.placement.core.lifecycle.placing import behind_in
 from services.placement.core.sharing.lengths import stated_s, unbooked_s
 
+_TURNS: dict[str, str] = {Kind.SHARES: "round_s", Kind.TURNS: "slice_s"}
+"""{kind of policy: the setting that says how long GPUs are given for}."""
+
 
 def present(cell: Cell, job_id: str, now_s: float) -> Present:
     """The job, those that have a place, the nodes and the settings."""
@@ -36,10 +39,6 @@ def present(cell: Cell, job_id: str, now_s: float) -> Present:
         turn_s=settings.get(turn, 0.0),
         turn_setting=turn,
     )
-
-
-_TURNS: dict[str, str] = {Kind.SHARES: "round_s", Kind.TURNS: "slice_s"}
-"""{kind of policy: the setting that says how long GPUs are given for}."""
 
 
 def _job(cell: Cell, job: Job, now_s: float) -> PresentJob:

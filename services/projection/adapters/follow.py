@@ -244,11 +244,11 @@ class Projection:
                 f"the read models went back from offset {self._at.next_offset} to {stored.next_offset}: "
                 "another process makes them anew"
             )
+        # Rows are loaded anew where another writer was faster, or anything fails from here on, also after the commit.
+        known, self._rows = self._rows, None
         records = [codec.record(m) for m in messages if m.offset >= stored.next_offset]
         if not records:
             return stored
-        # Where anything fails below, or has failed after it was committed, rows are loaded anew.
-        known, self._rows = self._rows, None
         rows = known if known is not None and stored == self._at else Rows(self._model.load)
         prefetch(rows, records)
         for record in records:

@@ -1,4 +1,4 @@
-"""How long jobs run on whose users have not said it: as long as others of the tenant held GPUs."""
+"""Expected lengths of jobs for which users state none: as long as others of the tenant held GPUs."""
 
 from __future__ import annotations
 

@@ -14,12 +14,7 @@ from libs.contracts.agent import (
     NodeLeft,
 )
 from libs.contracts.base import Event
-from libs.contracts.gateway import (
-    JobCancelRequested,
-    JobPauseRequested,
-    JobResumeRequested,
-    PolicyChanged,
-)
+from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobResumeRequested, PolicyChanged
 from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (

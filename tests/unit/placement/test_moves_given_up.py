@@ -85,7 +85,9 @@ def test_a_destination_that_does_not_start_in_time_is_given_up():
     outputs = case.give(TIMER, at=begun_s + START_LIMIT_S)
     abandoned = only(outputs, MoveAbandoned)
     assert abandoned.reason.code == "DestinationFailed"
-    assert abandoned.reason.message == "its new tasks were to have begun within 1800 s, and have not on n2"
+    assert (
+        abandoned.reason.message == f"its new tasks were to have begun within {START_LIMIT_S:.0f} s, and have not on n2"
+    )
     assert orders(outputs) == [("StopTask", "n2", 2)], "the source has not noticed anything"
     assert case.state_of == {"n1": [["a"], []], "n2": [[], []]}
     assert case.replica.next_wakeup is None

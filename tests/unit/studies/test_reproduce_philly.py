@@ -151,5 +151,6 @@ def test_a_small_study_from_runs_to_verdicts(trace: str):
     rows = {row.claim_id: row for row in some.judge(some.measure(results))}
     assert rows["table6"].verdict is Verdict.HOLDS, "each drawn reason is found again"
     assert rows["fig9-best"].verdict is Verdict.HOLDS
+    assert rows["guideline1"].measured.endswith("%")
     assert rows["table5-passed"].measured.endswith("%")
     assert rows["table2"].verdict is Verdict.NOT_MEASURED

@@ -38,7 +38,7 @@ async def source() -> AsyncIterator[StateSource]:
 
 
 class Waiting:
-    """A task whose process waits for its state, and an agent that fetches it from whatever listens there."""
+    """A task with a process that waits for its state, and an agent that fetches it from whatever listens there."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = TaskFolder(folder / "a.2")

@@ -19,7 +19,7 @@ from torch_agent.environments.images import RUNNERS, found_runner
 from torch_agent.processes import machine_cpus, machine_memory_bytes
 
 MOST_INTERFERENCE = 0.5
-"""Of an owner's time: one that is to lose more is no owner."""
+"""Largest part of an owner's time that may be set."""
 
 
 class Scale(Enum):

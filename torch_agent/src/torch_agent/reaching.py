@@ -1,14 +1,14 @@
-"""The log and the gateway, however long they take to be there: an agent waits for both, and for neither in vain."""
+"""How an agent waits for the log and the gateway, however long they take to be there."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from contextlib import suppress
 
 from libs.bus.connect import connect, is_gateway
 from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsNodeKeys
+from libs.runtime.waits import within
 from torch_agent.beginning import beginning
 from torch_agent.journal import Journal
 from torch_agent.options import Options
@@ -29,8 +29,7 @@ async def connected(options: Options, stop: asyncio.Event) -> Bus | None:
             if not is_gateway(options.bus):
                 raise
             log.warning("waiting for the gateway: %s", error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
+            await within(stop, RETRY_S)
     return None
 
 
@@ -54,8 +53,7 @@ async def reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) -
             log.warning("waiting for the log: %s", error)
             if publisher is not None:
                 await publisher.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
+            await within(stop, RETRY_S)
     return None, 0
 
 

@@ -13,7 +13,7 @@ from torch_agent.launching import Launcher
 
 
 class Shims:
-    """Of all tasks: those that this agent has started, and those that it has found."""
+    """The shims of all tasks: those that this agent has started, and those that it has found."""
 
     def __init__(self, launcher: Launcher, changed: Callable[[], None]) -> None:
         """`changed` is called when a launch is through, and when a shim ends."""
@@ -44,7 +44,7 @@ class Shims:
         return (launching is not None and not launching.done()) or (shim is not None and shim.poll() is None)
 
     def status(self, key: str) -> int | None:
-        """With which a shim that this agent has started has ended; None: it runs, or there is none."""
+        """Exit status of a shim that this agent has started; None: it runs, or there is none."""
         shim = self._started.get(key)
         return shim.poll() if shim is not None else None
 

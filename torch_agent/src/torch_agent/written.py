@@ -20,7 +20,7 @@ BACKLOG_LIMIT = 5_000
 
 
 class Written:
-    """By all tasks of the node. How far it was read is in the journal."""
+    """Reads what all tasks of the node write. How far it was read is in the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -101,19 +101,20 @@ def to_collect(request: GpuRequest, servers: Servers) -> Collection | None:
         if chosen and (request.max_nodes is None or len(chosen) <= request.max_nodes):
             rank = (len(chosen), -sum(len(node.free(gpu_type)) for node in chosen))
             if best_rank is None or rank < best_rank:
-                best, best_rank = Collection(gpu_type, _parts(request.count, gpu_type, chosen)), rank
+                rooms = [(node, node.capacity(gpu_type)) for node in chosen]
+                best, best_rank = Collection(gpu_type, parts(request.count, gpu_type, rooms)), rank
     return best
 
 
-def _parts(count: int, gpu_type: str, chosen: Iterable[Node]) -> list[ReservedPart]:
-    """As many as each server has, in this order, until the gang is complete."""
-    parts: list[ReservedPart] = []
+def parts(count: int, gpu_type: str, rooms: Iterable[tuple[Node, int]]) -> list[ReservedPart]:
+    """What a gang is to have of each server, in this order and at most as many as are named, until it is complete."""
+    found: list[ReservedPart] = []
     missing = count
-    for node in chosen:
-        gpus = min(node.capacity(gpu_type), missing)
-        parts.append(ReservedPart(node_id=node.node_id, gpus=gpus, kept=node.free(gpu_type)[:gpus]))
+    for node, most in rooms:
+        gpus = min(most, missing)
+        found.append(ReservedPart(node_id=node.node_id, gpus=gpus, kept=node.free(gpu_type)[:gpus]))
         missing -= gpus
-    return parts
+    return found
 
 
 def _reservable(count: int, gpu_type: str, servers: Servers) -> list[Node]:

@@ -119,7 +119,7 @@ def end_or_stop_peers(cell: Cell, event: JobExited, turn: Turn[Cell]) -> Look | 
     job = active(cell, event.job_id, event.attempt)
     if job is None or event.node_id not in job.tasks.exits:
         return None
-    # Of a gang whose first task has done its work the others go on to their ends: they may have been halted.
+    # Where the first task of a gang has done its work, the others go on to their ends: they may have been halted.
     others_go_on = bool(job.live_nodes()) and not job.stopping
     reason = Reason(code="Ended", message="it has ended where it was")
     freed = abandon(cell, job, reason, turn, goes_on=others_go_on)

@@ -67,5 +67,5 @@ def give_up(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
         handing_over.give_up(cell, job, Reason(code=DESTINATION_FAILED, message=message, numbers=numbers), turn)
         return
     missing = ", ".join(task.node_id for task in job.gang if task.node_id not in job.tasks.started)
-    message = f"the attempt was to have begun within {limit_s:g} s of its placement, and has not on {missing}"
+    message = f"the attempt has had {limit_s:g} s to begin, and has not on {missing}"
     stop_all(cell, job, 0.0, Reason(code="StartTimedOut", message=message, numbers=numbers), turn)

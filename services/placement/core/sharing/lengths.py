@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job
+from services.placement.core.jobs import ACTIVE, Job
 from services.placement.core.sharing.rates import stated_rates
 from services.placement.core.sharing.spread import part_here
 
@@ -21,7 +21,7 @@ def steps_left(job: Job, now_s: float) -> float | None:
 
 def unbooked_s(job: Job, now_s: float) -> float:
     """For how long it has held its GPUs since that was booked last."""
-    return now_s - job.account.charged_s if job.stays else 0.0
+    return now_s - job.account.charged_s if job.phase is ACTIVE and not job.suspended else 0.0
 
 
 def stated_s(cell: Cell, job: Job, now_s: float) -> float | None:

@@ -41,7 +41,7 @@ class _Fetch:
 
 
 class Fetches:
-    """Of all tasks of the node."""
+    """The fetches of states, of all tasks of the node."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """See `begin`.

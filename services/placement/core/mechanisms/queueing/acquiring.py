@@ -125,8 +125,10 @@ def why_here(cell: Cell, job: Job, fit: gangs.Fit, weighed: Weighed | None) -> R
     if locality is Locality.FEWEST_SERVERS:
         return None
     where = ", ".join(task.node_id for task in fit.gang)
-    message = f"{job.spec.gpus.count} free {fit.gpu_type} on {where}: it accepts {locality.words} after "
-    message += counted(tries, "try", "tries")
+    message = (
+        f"{job.spec.gpus.count} free {fit.gpu_type} on {where}: it accepts {locality.words} after "
+        f"{counted(tries, 'try', 'tries')}"
+    )
     numbers: dict[str, Number] = {
         "gpus": job.spec.gpus.count,
         "nodes": fit.nodes,

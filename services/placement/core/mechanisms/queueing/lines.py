@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from libs.contracts.features import name_of
+from libs.contracts.features import POOLS, name_of
 from libs.contracts.reasons import PendingReason
 from libs.policies.queueing.policy import QueuePolicy
 from services.placement.core.cell import Cell
@@ -74,7 +74,7 @@ class Lines:
     @property
     def is_over(self) -> bool:
         """Whether no job may be given GPUs any more."""
-        return len(self.blocked) == (2 if self._cell.set_apart else 1)
+        return len(self.blocked) > (len(POOLS) if self._cell.set_apart else 0)
 
     def is_worth_a_look(self, job: Job) -> bool:
         """Whether the job may fit where those of its shape do not that have been refused: it has tried more often."""

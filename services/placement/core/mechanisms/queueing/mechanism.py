@@ -141,9 +141,7 @@ def _place_for(cell: Cell, job: Job, policy: QueuePolicy, servers: Servers) -> g
     return acquiring.fit_of(cell, job, servers) if policy.acquires else gangs.best_fit(job.spec.gpus, servers)
 
 
-def _placed(
-    cell: Cell, job: Job, fit: gangs.Fit, lines: Lines, now_s: float, weighed: Weighed | None = None
-) -> JobPlaced:
+def _placed(cell: Cell, job: Job, fit: gangs.Fit, lines: Lines, now_s: float, weighed: Weighed | None) -> JobPlaced:
     """The decision; where gangs acquire GPUs, with what it means for those that are passed."""
     why = acquiring.why_here(cell, job, fit, weighed) if lines.acquires else None
     decision = placed(job, fit.gang, why or _why_here(job, fit, now_s))

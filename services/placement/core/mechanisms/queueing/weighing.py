@@ -18,7 +18,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from libs.contracts.jobs import GpuRequest
-from libs.contracts.placement import ReservedPart
 from libs.contracts.reasons import Number, PendingReason, Reason
 from libs.kernel.words import counted
 from services.placement.core.cell import Cell
@@ -44,18 +43,12 @@ class Place(NamedTuple):
     in_s: float
     """From now on."""
     gpu_type: str
-    nodes: list[Node]
-    """As the gang sees them, those with most free GPUs then first."""
+    rooms: list[tuple[Node, int]]
+    """The servers as the gang sees them, and how many GPUs will be free on each; those with most first."""
 
     def collection(self, count: int) -> gangs.Collection:
         """So many GPUs there, to be kept as they become free."""
-        parts, missing = list[ReservedPart](), count
-        for node in self.nodes:
-            gpus = min(node.capacity(self.gpu_type), missing)
-            if gpus:
-                parts.append(ReservedPart(node_id=node.node_id, gpus=gpus, kept=node.free(self.gpu_type)[:gpus]))
-            missing -= gpus
-        return gangs.Collection(self.gpu_type, parts)
+        return gangs.Collection(self.gpu_type, gangs.parts(count, self.gpu_type, self.rooms))
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ class Weighed:
         gain = f"the rest of its work would take {self.gain.in_s:.0f} s less on {on}, by {self.gain.basis}"
         if self.place is None:
             return f"{gain}; that GPUs become free there is not expected"
-        where = ", ".join(node.node_id for node in self.place.nodes)
+        where = ", ".join(node.node_id for node, _ in self.place.rooms)
         too_long = f", and it may wait for {max(0.0, self.left_s):.0f} s more" if self._is_too_long else ""
         return f"{gain}; GPUs are expected there in {self.place.in_s:.0f} s ({where}){too_long}"
 
@@ -205,9 +198,9 @@ def soonest(cell: Cell, request: GpuRequest, fewest: int, servers: Servers, ends
             if room is not None and end.job.gpu_type == gpu_type:
                 whole = cell.nodes[task.node_id]
                 room.gain(sum(whole.is_healthy(index) for index in task.gpu_indices))
-                touched[room.node.rack] = room
-        for rack, room in touched.items():
-            chosen = [room] if fewest == 1 else nlargest(fewest, racks[rack], key=lambda each: each.free)
+                touched[task.node_id] = room
+        for room in touched.values():
+            chosen = [room] if fewest == 1 else nlargest(fewest, racks[room.node.rack], key=lambda each: each.free)
             if sum(each.free for each in chosen) >= request.count:
-                return Place(end.in_s, gpu_type, [each.node for each in chosen])
+                return Place(end.in_s, gpu_type, [(each.node, each.free) for each in chosen])
     return None

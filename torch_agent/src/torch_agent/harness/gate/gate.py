@@ -24,7 +24,8 @@ from .spacing import Spacing
 GUARD_LEAST_S, GUARD_MOST_S = SHORTEST_GAP_S, 0.01
 """Bounds of the time before the expected end of a gap in which no group is begun; between them, the longest group's."""
 LOOK_S = 0.05
-"""How often a closed gate looks whether the agent has changed anything, if it is not woken."""
+"""How often a closed gate looks whether the agent has changed anything, if it is not woken. A look costs some 0.1 ms
+of the owner's processor; a guest that is to stand still notices that so much later at most."""
 AFTER_OWNER_S = 0.0002
 """For so long a guest that is woken leaves the processor that it shares with the owner: else it takes that from the
 owner, which has just woken it, for a time slice of some milliseconds, and by so much the owner's wait begins later."""

@@ -7,7 +7,7 @@ PYTHONPATH, e.g. one that starts agents: the first that Python finds counts, eac
 import os
 import sys
 
-_been: list[str] = sys.__dict__.setdefault("_sanjaya_been", [])
+_met: list[str] = sys.__dict__.setdefault("_sanjaya_been", [])
 """Folders of the harnesses that this process has met, in order. Each looks for the next one, so two would go round."""
 _own = os.path.dirname(os.path.abspath(__file__))
 
@@ -16,7 +16,7 @@ def _run_the_next_sitecustomize() -> None:
     """The one that Python would have found without us, if there is any."""
     from importlib.machinery import PathFinder
 
-    others = [path for path in sys.path if os.path.abspath(path or ".") not in _been]
+    others = [path for path in sys.path if os.path.abspath(path or ".") not in _met]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         from importlib.util import module_from_spec
@@ -39,8 +39,8 @@ def _hook_in() -> None:
         print(f"sanjaya: the stacks of this process cannot be shown: {error!r}", file=sys.stderr)
 
 
-if _own not in _been:
-    _been.append(_own)
-    if len(_been) == 1 and os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") != "0":
+if _own not in _met:
+    _met.append(_own)
+    if len(_met) == 1 and os.environ.get("SANJAYA_HARNESS_DIR") and os.environ.get("SANJAYA_HARNESS") != "0":
         _hook_in()
     _run_the_next_sitecustomize()
