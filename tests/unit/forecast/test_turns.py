@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch
 from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS, expected_start
-from libs.forecast.turns import LEAST_TURNS, LONGEST_S, Turns
+from libs.forecast.turns import LONGEST_S, TURNS_BEFORE_LONGER, Turns
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
@@ -32,7 +32,7 @@ def test_a_start_far_away_takes_few_steps_and_is_as_exact_as_it_matters():
     expected = expected_start(Branch(simulation.replicas, simulation.now_s), "job-2")
     assert expected.how == FORWARD
     assert expected.steps < MOST_STEPS / 2
-    assert expected.in_s == pytest.approx(HOURS * 3600.0, rel=1.0 / LEAST_TURNS)
+    assert expected.in_s == pytest.approx(HOURS * 3600.0, rel=1.0 / TURNS_BEFORE_LONGER)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,12 @@ def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, s
     now = branch.present("")
     turns = Turns(branch, now)
     assert (now.turn_setting, now.turn_s) == (setting, now.settings.get(setting, 0.0))
-    for times, doubled in ((LEAST_TURNS - 1, 1), (LEAST_TURNS, 2), (2 * LEAST_TURNS - 1, 2), (2 * LEAST_TURNS, 4)):
+    for times, doubled in (
+        (TURNS_BEFORE_LONGER - 1, 1),
+        (TURNS_BEFORE_LONGER, 2),
+        (2 * TURNS_BEFORE_LONGER - 1, 2),
+        (2 * TURNS_BEFORE_LONGER, 4),
+    ):
         branch.advance_to(simulation.now_s + times * now.turn_s)
         turns.lengthen()
         changed = {**now.settings, **({setting: doubled * now.turn_s} if setting else {})}
