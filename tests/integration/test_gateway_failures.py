@@ -20,6 +20,7 @@ from libs.contracts.failure_analysis import (
 from libs.contracts.placement import AttemptFailed, JobPlaced
 from libs.contracts.reasons import Reason
 from libs.testing.core_case import arrival, node
+from services.gateway.adapters import notices
 from tests.integration.gateway_cell import Cell, running_cell
 from tests.unit.projection.story import grant
 
@@ -93,7 +94,9 @@ async def test_only_what_failed_within_the_stretch_counts(cell: Cell) -> None:
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "since_s")
 
 
-async def test_a_submission_warns_and_an_input_is_released(cell: Cell) -> None:
+async def test_a_submission_warns_and_an_input_is_released(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No answer is given twice: that is in tests/unit/gateway/test_notices.py.
+    monkeypatch.setattr(notices, "KNOWN_S", 0.0)
     job = {"command": ["true"], "user": "ada", "data": ["/d/x"], "data_schema": SCHEMA}
     first = await cell.client.post("/v1/jobs", json=job)
     assert first.status_code == 201, first.text
