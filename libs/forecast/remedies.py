@@ -22,7 +22,7 @@ MOST_AHEAD = 64
 """Behind more jobs than that, the ends of a few others, and some rounds, start jobs that come before it."""
 TOO_MANY_SERVERS = 64
 """A job that so many more servers would not help is not helped by servers."""
-PASSED = 2
+PASSED = 8
 """Where so many servers in a row went to jobs behind a gang, more of them are no way."""
 
 
