@@ -8,6 +8,7 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 
 import pytest
+from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.harness import control, page
 from torch_agent.harness.control import (
     GUEST,
@@ -23,6 +24,8 @@ from torch_agent.harness.control import (
 from torch_agent.harness.page import Acknowledged, Gate, Handover, Memory, PageWriter
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 from torch_agent.pages import LAYOUTS, is_unread, living_pages, pages, read_page
+
+from libs.node.seen import Seen
 
 ACKNOWLEDGED = Acknowledged(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
 HANDOVER = Handover(
@@ -127,6 +130,13 @@ def test_a_page_in_which_a_process_is_interrupted_counts_as_unread_while_that_li
         changed(path, 4, "<I", page.VERSION + 1)
     living = living_pages(tmp_path)
     assert (len(living), is_unread(tmp_path, living)) == (what == "whole", what == "torn")
+
+
+def test_a_process_that_is_interrupted_in_its_page_has_not_done_yet_what_it_was_asked(tmp_path: Path):
+    path = written(tmp_path)
+    changed(path, page.SEQUENCE_AT, "<Q", 7)
+    seen = with_acknowledgements(Seen(), tmp_path, living_pages(tmp_path))
+    assert (seen.harnessed, seen.acknowledged) == (True, False), "without the harness it would be frozen where it is"
 
 
 def test_what_is_no_page_is_not_read(tmp_path: Path):

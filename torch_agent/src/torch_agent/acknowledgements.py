@@ -11,13 +11,17 @@ from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
+from torch_agent.pages import is_unread
 
 
 def with_acknowledgements(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
     """What was seen, and how far the task's living processes are with the turn in force.
 
-    Processes that cannot be told anything count as processes without the harness.
+    Processes that cannot be told anything count as processes without the harness. One that a busy machine keeps from
+    going on in the middle of its writing does not: it has not done yet what it was asked.
     """
+    if is_unread(folder, living):
+        return msgspec.structs.replace(seen, harnessed=True)
     if not living or not all(page.listens for page in living):
         return seen
     try:
