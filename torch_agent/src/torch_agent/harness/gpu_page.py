@@ -39,8 +39,8 @@ STALE_S = 1.0
 """A guest that has not looked for so long does not sleep at the bell."""
 SHORTEST_SLEEP_S = 1e-4
 SHORTEST_GAP_S = 0.0005
-"""No guest begins anything in a shorter gap. So none is woken for one: an owner with mini-batches of a millisecond or
-two would lose a tenth of its time to guests that look, and sleep on."""
+"""No guest begins anything in a shorter gap. So none is woken for one: it would look, for some 0.1 ms of the owner's
+processor, and sleep on."""
 
 
 class GpuPage:
