@@ -132,6 +132,14 @@ def test_a_page_in_which_a_process_is_interrupted_counts_as_unread_while_that_li
     assert (len(living), is_unread(tmp_path, living)) == (what == "whole", what == "torn")
 
 
+def test_beside_a_page_of_newer_code_none_is_waited_for(tmp_path: Path):
+    path = written(tmp_path)
+    newer = tmp_path / "newer.page"
+    newer.write_bytes(path.read_bytes())
+    changed(newer, 4, "<I", page.VERSION + 1)
+    assert living_pages(tmp_path) == [] and not is_unread(tmp_path, [])
+
+
 def test_a_process_that_is_interrupted_in_its_page_has_not_done_yet_what_it_was_asked(tmp_path: Path):
     path = written(tmp_path)
     changed(path, page.SEQUENCE_AT, "<Q", 7)

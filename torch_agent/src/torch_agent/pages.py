@@ -178,10 +178,14 @@ def living_pages(folder: Path) -> list[PageReading]:
 def is_unread(folder: Path, living: list[PageReading]) -> bool:
     """Whether another process than these is still there, and has a page: it cannot be read at this moment.
 
-    A busy machine may keep a process from going on for longer than a reader waits, in the middle of its writing.
+    A busy machine may keep a process from going on for longer than a reader waits, in the middle of its writing. Beside
+    a page of an unknown version none is read at any moment (`pages`), and none is waited for.
     """
     read = {page.pid for page in living}
-    written = [_writer(path) for path in folder.glob("*.page")]
+    try:
+        written = [_writer(path) for path in folder.glob("*.page")]
+    except UnknownVersion:
+        return False
     return any(pid not in read and lives(pid) for pid in written if pid is not None)
 
 
@@ -215,13 +219,21 @@ def _readings(folder: Path) -> Iterator[PageReading]:
 
 
 def _writer(path: Path) -> int | None:
-    """The process that has written a page of a known version, also while it writes; None: there is none."""
+    """The process that has written a page, also while it writes; None: there is none.
+
+    Raises:
+        UnknownVersion: the page is of newer code.
+    """
     try:
         data = path.read_bytes()
     except OSError:
         return None
-    known = _is_begun(data) and HEAD.unpack_from(data)[1] in LAYOUTS
-    return int(PID.unpack_from(data, BODY_AT)[0]) if known else None
+    if not _is_begun(data):
+        return None
+    version = HEAD.unpack_from(data)[1]
+    if version not in LAYOUTS:
+        raise UnknownVersion(path, "a page", version, LAYOUTS)
+    return int(PID.unpack_from(data, BODY_AT)[0])
 
 
 def _is_begun(data: bytes) -> bool:
