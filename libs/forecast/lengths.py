@@ -9,14 +9,12 @@ from statistics import median
 
 from libs.contracts.jobs import JobSpec
 from libs.kernel.present import Present, PresentJob, PresentLength
+from libs.kernel.runs import REMAINING_WORK, RESIDUAL_LIFE, TIME_SO_FAR
 
 NEVER = float("inf")
-STATED, RESIDUAL_LIFE, SO_FAR, OTHERS = "stated_work", "residual_life", "time_so_far", "other_jobs"
-"""What a length rests on, beside what quota says of it: steps at a known rate; how long others of the tenant held GPUs;
-as long again as it has held some; what is known of others."""
+STATED, OTHERS = "stated_work", "other_jobs"
+"""What a length may rest on besides (`libs/kernel/runs.py`): steps at a known rate; what is known of any other job."""
 GOLDEN_RATIO = (1 + 5**0.5) / 2
-MEASURED = "remaining_work"
-"""Quota's: the steps that are left, at the rate that was measured."""
 
 
 class Lengths:
@@ -48,7 +46,7 @@ class Lengths:
             self.keep_work[job_id] = None
 
     def _length(self, job: PresentJob, of_quota: PresentLength | None) -> PresentLength | None:
-        if of_quota is not None and of_quota.basis == MEASURED:
+        if of_quota is not None and of_quota.basis == REMAINING_WORK:
             return of_quota
         if job.stated_s is not None:
             return PresentLength(in_s=job.stated_s, basis=STATED)
@@ -62,7 +60,7 @@ class Lengths:
         if longer:
             number, self._taken[tenant] = self._taken[tenant], self._taken[tenant] + 1
             return PresentLength(in_s=spread(longer, number) - attained_s, basis=RESIDUAL_LIFE)
-        return PresentLength(in_s=attained_s, basis=SO_FAR) if attained_s > 0 else None
+        return PresentLength(in_s=attained_s, basis=TIME_SO_FAR) if attained_s > 0 else None
 
 
 def spread(ascending: Sequence[float], number: int) -> float:

@@ -23,6 +23,7 @@ from services.placement.core.cluster.hosts import Amount
 from services.placement.core.cluster.nodes import Node
 from services.placement.core.cluster.seats import Seating
 from services.placement.core.cluster.servers import Index, Servers
+from services.placement.core.derived import DERIVED
 from services.placement.core.jobs import Job, PlacedRates
 
 
@@ -214,26 +215,26 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def suspended(self) -> dict[str, None]:
         """Jobs but guests that stand still between two of their turns. Derived of `jobs`."""
-        return {job.job_id: None for job in self.without_guests() if job.suspended}
+        return self._those("suspended")
 
     @cached_property
     def guests(self) -> dict[str, None]:
         """Guests with an attempt, running or suspended. Derived of `jobs`."""
-        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest}
+        return self._those("guests")
 
     @cached_property
     def still(self) -> dict[str, None]:
-        """Those of them that stand still. Derived of `jobs`."""
-        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest and job.suspended}
+        """Guests with an attempt that stand still. Derived of `jobs`."""
+        return self._those("still")
 
     def guests_that_stand_still(self) -> list[Job]:
-        """In the order of `guests`. Mostly there is none, and guests are not gone through for that."""
+        """In the order of `guests`, which are not gone through where there is none, as mostly."""
         return [self.jobs[job_id] for job_id in self.guests if job_id in self.still] if self.still else []
 
     @cached_property
     def upgradable(self) -> dict[str, None]:
         """Guests with an attempt that would rather be owners. Derived of `jobs`."""
-        return {job.job_id: None for job in self.jobs.values() if job.gang and job.guest and job.wants_quota}
+        return self._those("upgradable")
 
     @cached_property
     def owned(self) -> dict[str, int]:
@@ -247,7 +248,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def elastic(self) -> dict[str, None]:
         """Jobs but guests with an attempt that may have more or fewer GPUs. Derived of `jobs`."""
-        return {job.job_id: None for job in self.without_guests() if job.gang and job.spec.elastic is not None}
+        return self._those("elastic")
 
     @cached_property
     def ends(self) -> list[tuple[float, str]]:
@@ -261,6 +262,21 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         Derived as `index` is: `lifecycle/suspending/domains.py` empties it, and begins with all servers.
         """
         return {}
+
+    def _those(self, name: str) -> dict[str, None]:
+        """In order of arrival."""
+        return {job.job_id: None for job in self.jobs.values() if DERIVED[name](job)}
+
+    def _keep(self, job: Job) -> None:
+        """Of what is derived of `jobs` by a property of each job, what has been derived stays right."""
+        for name, belongs in DERIVED.items():
+            known = self.__dict__.get(name)
+            if known is None:
+                continue
+            if belongs(job):
+                known[job.job_id] = None
+            else:
+                known.pop(job.job_id, None)
 
     def affects(self, job: Job) -> None:
         """What the job may do on its servers is other than before."""
@@ -292,26 +308,16 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
                 del self.residents[task.node_id][job.job_id]
             for task in gang:
                 self.residents.setdefault(task.node_id, {})[job.job_id] = None
-        if "elastic" in self.__dict__:
-            _keep(self.elastic, job, member=bool(gang) and job.spec.elastic is not None and not job.guest)
-        if "guests" in self.__dict__:
-            _keep(self.guests, job, member=bool(gang) and job.guest)
-        if "still" in self.__dict__:
-            _keep(self.still, job, member=bool(gang) and job.guest and job.suspended)
-        if "upgradable" in self.__dict__:
-            _keep(self.upgradable, job, member=bool(gang) and job.guest and job.wants_quota)
         for task in (*job.gang, *gang):
             self.promises.pop(task.node_id, None)
         job.gang = gang
+        self._keep(job)
         self.affects(job)
 
     def suspend(self, job: Job, *, suspended: bool = True) -> None:
         """The job stands still from now on, or does not any more."""
         job.suspended = suspended
-        if "suspended" in self.__dict__:
-            _keep(self.suspended, job, member=suspended and not job.guest)
-        if "still" in self.__dict__:
-            _keep(self.still, job, member=bool(job.gang) and job.guest and suspended)
+        self._keep(job)
         self.affects(job)
 
     def begin_slice(self, server: str, latest: Slice) -> None:
@@ -370,11 +376,3 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.suspend(job, suspended=not holds)
         if holds:
             self.hold(job, gang)
-
-
-def _keep(jobs: dict[str, None], job: Job, *, member: bool) -> None:
-    """Whether the job is one of these."""
-    if member:
-        jobs[job.job_id] = None
-    else:
-        jobs.pop(job.job_id, None)

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from libs.kernel.runs import REMAINING_WORK, RESIDUAL_LIFE, TIME_LIMIT, TIME_SO_FAR
 from services.quota.core.nouns import Claim, Tenant
 from services.quota.core.state import State
-
-REMAINING_WORK, TIME_LIMIT, RESIDUAL_LIFE, TIME_SO_FAR = "remaining_work", "time_limit", "residual_life", "time_so_far"
 
 
 class Expected(NamedTuple):

@@ -8,8 +8,6 @@ from libs.contracts.jobs import GpuRequest, JobClass
 
 Turnstile = tuple[int, int, str]
 """(-priority, order of arrival, job id): the order in which a tenant's jobs are granted."""
-REMEMBERED_RUNS = 256
-"""Run times of ended attempts that are kept of each tenant, the latest ones."""
 
 
 class Run(msgspec.Struct, kw_only=True):

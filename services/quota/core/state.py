@@ -11,10 +11,11 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.jobs import JobClass
 from libs.contracts.quota import OWNER
+from libs.kernel.runs import remember
 from libs.kernel.service import InvariantViolated
 from libs.kernel.words import counted
 from services.quota.core.holdings import Holdings
-from services.quota.core.nouns import REMEMBERED_RUNS, Claim, Node, Tenant
+from services.quota.core.nouns import Claim, Node, Tenant
 from services.quota.core.tree import Tree
 
 
@@ -206,9 +207,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
         claim.guest = False
         claim.gang, claim.placed_s, claim.gpu_type = {}, None, ""
         if claim.run is not None:
-            ran_s = self.tenant(claim.tenant).ran_s
-            ran_s.append(now_s - claim.run.since_s)
-            del ran_s[:-REMEMBERED_RUNS]
+            remember(self.tenant(claim.tenant).ran_s, now_s - claim.run.since_s)
             claim.run = None
 
     def stand_still(self, job_id: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from libs.kernel.runs import remember
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import ACTIVE, Job
 from services.placement.core.lifecycle.hearing import Listener
 from services.placement.core.sharing.pairs import partner_of, together
 from services.placement.core.sharing.rates import rates
 from services.placement.core.sharing.spread import part_here
-
-REMEMBERED_RUNS = 256
-"""Jobs of each tenant of which it is remembered how long they held GPUs."""
 
 
 def charge(job: Job, now_s: float) -> float:
@@ -66,6 +64,4 @@ class Accounts(Listener):
 
     def ended(self, cell: Cell, job: Job) -> None:
         if job.account.attained_s > 0:
-            ran_s = cell.ran_s.setdefault(job.spec.tenant, [])
-            ran_s.append(job.account.attained_s)
-            del ran_s[:-REMEMBERED_RUNS]
+            remember(cell.ran_s.setdefault(job.spec.tenant, []), job.account.attained_s)
