@@ -156,15 +156,10 @@ def crowded_cells(draw: st.DrawFn, *, policy: str = "gandiva", hosts: bool = Fal
         scenario.job(job_id, at=draw(st.integers(0, 60).map(float)), spec=spec)
     _draw_requests(draw, scenario, jobs, st.sampled_from(nodes), early)
     scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
-    for service, name, values in LONG_ENOUGH:
-        value = draw(st.sampled_from(values))
-        scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
+    _draw_long_enough(draw, scenario)
     if draw(st.booleans()):
         scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(tuple(POLICIES))), requested_by="op"))
-    for _ in range(draw(st.integers(0, 3))):
-        scenario.fault(
-            draw(st.sampled_from(FaultKind)), draw(st.sampled_from(nodes)), at=draw(early), for_s=draw(spans)
-        )
+    _draw_faults(draw, scenario, st.sampled_from(nodes), early)
     return scenario
 
 
@@ -212,11 +207,8 @@ def moving_cells(draw: st.DrawFn) -> Scenario:
     )
     for _ in range(draw(st.integers(0, 3))):
         scenario.plan(draw(early), PolicyChanged(policy=draw(st.sampled_from(tuple(POLICIES))), requested_by="op"))
-    for service, name, values in LONG_ENOUGH:
-        value = draw(st.sampled_from(values))
-        scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
-    for _ in range(draw(st.integers(0, 3))):
-        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(early), for_s=draw(spans))
+    _draw_long_enough(draw, scenario)
+    _draw_faults(draw, scenario, nodes, early)
     return scenario
 
 
@@ -246,13 +238,28 @@ def cells_with_guests(draw: st.DrawFn, *, policies: Sequence[str] = tuple(POLICI
     for at in (0.0, *([] if quiet else draw(st.lists(early, max_size=3)))):
         guests = ANTMAN_GUESTS if at == 0.0 else draw(st.sampled_from(GUESTS))
         scenario.plan(at, PolicyChanged(policy=draw(st.sampled_from(policies)), requested_by="op", guests=guests))
+    _draw_long_enough(draw, scenario)
+    scenario.tenant("research", None, at=400.0).tenant("product", None, at=400.0)
+    if not quiet:
+        _draw_faults(draw, scenario, nodes, early, most=2)
+    return scenario
+
+
+def _draw_long_enough(draw: st.DrawFn, scenario: Scenario) -> None:
     for service, name, values in LONG_ENOUGH:
         value = draw(st.sampled_from(values))
         scenario.plan(0.0, SettingChanged(service=service, name=name, value=value, requested_by="op"))
-    scenario.tenant("research", None, at=400.0).tenant("product", None, at=400.0)
-    for _ in range(0 if quiet else draw(st.integers(0, 2))):
+
+
+def _draw_faults(
+    draw: st.DrawFn,
+    scenario: Scenario,
+    nodes: st.SearchStrategy[str],
+    early: st.SearchStrategy[float],
+    most: int = 3,
+) -> None:
+    for _ in range(draw(st.integers(0, most))):
         scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(early), for_s=draw(spans))
-    return scenario
 
 
 def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
