@@ -1,4 +1,4 @@
-"""What a cell keeps of its jobs by a property of each: sets that are asked for often, and not searched for each time."""
+"""What a cell keeps of its jobs by a property of each: sets that are asked for often, and not searched each time."""
 
 from __future__ import annotations
 
