@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,20 +23,29 @@ pytestmark = pytest.mark.e2e
 
 TRIALS, STEPS = 6, 40
 SCRIPT = f"""
+import itertools
+import pathlib
+import sys
 import time
 from sanjaya_job import parameters, report
 
-size = parameters()["size"]
-for step in range(1, {STEPS} + 1):
+size, judged, done = parameters()["size"], pathlib.Path(sys.argv[1]), 0
+for step in itertools.count(1):
     time.sleep(0.3)
-    report(step, score=size * (1 - 1 / step))
+    done += judged.exists()
+    report(step, score=size * (1 - 1 / step) if done else min(size * (1 - 1 / step), 0.79))
+    if done == {STEPS}:
+        break
 """
+"""No trial reaches the target, nor its end, before the search has judged: how many reports of it are heard until then
+is a question of the machine's speed."""
 SPACE = {"size": {"type": "choice", "choices": [0.1, 0.2, 0.9]}}
 
 
 def test_trials_take_turns_until_one_reaches_the_target(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
+    judged = tmp_path / "judged"
     plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=2, gateway_port=free_port(), kafka="")
     with Cell(plan), Client(plan.gateway_url) as client:
         client.set_policy("gandiva")
@@ -43,7 +53,7 @@ def test_trials_take_turns_until_one_reaches_the_target(tmp_path: Path):
         sweep = client.submit_sweep(
             {
                 "name": "sizes",
-                "trial": {"command": shlex.join([sys.executable, str(script)]), "gpus": 1},
+                "trial": {"command": shlex.join([sys.executable, str(script), str(judged)]), "gpus": 1},
                 "space": SPACE,
                 "objective": {"metric": "score", "direction": "maximize", "target": 0.8},
                 "trials": TRIALS,
@@ -53,6 +63,8 @@ def test_trials_take_turns_until_one_reaches_the_target(tmp_path: Path):
                 "seed": 3,
             }
         )["id"]
+        wait_until(lambda: has_judged(client.sweep(sweep)["trials"]))
+        judged.touch()
         wait_until(lambda: client.sweep(sweep)["state"] in SWEEP_OVER)
         found = client.sweep(sweep)
         wait_until(lambda: all(job["state"] in FINAL for job in client.jobs()))
@@ -61,6 +73,11 @@ def test_trials_take_turns_until_one_reaches_the_target(tmp_path: Path):
     assert found["best_value"] >= 0.8 and found["best_parameters"] == {"size": 0.9}
     check_log(tmp_path / "log.jsonl")
     assert nothing_left_of(tmp_path) == []
+
+
+def has_judged(trials: list[dict[str, Any]]) -> bool:
+    best_first = any(trial["favourite"] for trial in trials if trial["parameters"]["size"] == 0.9)
+    return best_first and any(trial["state"] == "PRUNED" for trial in trials)
 
 
 def check_log(path: Path) -> None:

@@ -26,7 +26,7 @@ def with_acknowledgements(seen: Seen, folder: Path, living: list[PageReading]) -
         return seen
     try:
         turn = current_turn(folder)
-    except Unreadable as error:
+    except (Unreadable, OSError) as error:
         warn_once(f"{error}: the task goes on, it is suspended with its memory and not moved")
         return seen
     return msgspec.structs.replace(

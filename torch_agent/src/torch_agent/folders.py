@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from libs.node.seen import Ended, Seen
 from torch_agent.harness.control import create_control
+from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
@@ -302,6 +303,7 @@ def _read(path: Path, kind: type[R]) -> R | None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     temporary = path.with_suffix(".agent")
-    temporary.write_text(json.dumps({"version": VERSION, **content}))
+    with open(temporary, "w", opener=regular) as file:
+        file.write(json.dumps({"version": VERSION, **content}))
     temporary.chmod(0o600)
     temporary.rename(path)

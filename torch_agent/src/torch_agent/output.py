@@ -6,6 +6,7 @@ from pathlib import Path
 
 from libs.contracts.agent import JobLogged, LogLine
 from libs.contracts.placement import LaunchTask
+from torch_agent.harness.regular import regular
 
 CHUNK_BYTES = 64 * 1024
 LONGEST_LINE = 8 * 1024
@@ -23,7 +24,7 @@ def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[l
         The lines, and the offset behind them. A line longer than a chunk is cut, with a mark.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             file.seek(offset)
             data = file.read(CHUNK_BYTES)
     except OSError:  # it is gone, or the task has put something else there

@@ -30,6 +30,7 @@ from torch_agent.harness.page import (
     Memory,
     PageReading,
 )
+from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import UnknownVersion
 from torch_agent.once import warn_once
 from torch_agent.processes import lives
@@ -143,7 +144,7 @@ def read_page(path: Path) -> PageReading | None:
         UnknownVersion: newer code has written the page.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             for _ in range(TRIES):
                 file.seek(0)
                 data = file.read(SIZE)
@@ -214,7 +215,7 @@ def minibatches_done(folder: Path) -> int:
 
 def _readings(folder: Path) -> Iterator[PageReading]:
     for path in folder.glob("*.page"):
-        if path.is_file() and (reading := read_page(path)) is not None:
+        if (reading := read_page(path)) is not None:
             yield reading
 
 
@@ -225,7 +226,8 @@ def _writer(path: Path) -> int | None:
         UnknownVersion: the page is of newer code.
     """
     try:
-        data = path.read_bytes()
+        with open(path, "rb", opener=regular) as file:
+            data = file.read(SIZE)
     except OSError:
         return None
     if not _is_begun(data):

@@ -6,12 +6,12 @@ its version; version 2 does, and has the same fields. They lie in reach of the t
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 
 VERSIONS = (1, 2)
@@ -71,10 +71,7 @@ def read_record(path: Path, kind: type[R]) -> R | None:
         Unreadable: it is no record of this kind, or of a newer version.
     """
     try:
-        # One look: the file may be put there between two.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise Unreadable(f"{path}: expected a file")
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             content = file.read(LONGEST_BYTES + 1)
     except FileNotFoundError:
         return None

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from libs.node.seen import Report
+from torch_agent.harness.regular import regular
 from torch_agent.harness.reporting import LONGEST_NAME, MOST_METRICS
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def last_report(path: Path, offset: int) -> tuple[Report | None, int]:
         The report, None where there is no new one, and the offset behind it. Lines that are no reports are skipped.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             start = max(offset, file.seek(0, os.SEEK_END) - CHUNK_BYTES)
             file.seek(start)
             data = file.read(CHUNK_BYTES)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torch_agent.harness.regular import regular
 from torch_agent.harness.stacks import SIGNAL, SUFFIX
 from torch_agent.pages import living_pages
 from torch_agent.processes import PROC
@@ -66,7 +67,7 @@ def _asked(pid: int, path: Path) -> dict[str, str]:
     deadline = time.monotonic() + ANSWER_S
     while not _has_answered(pid, path, before, blocked) and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         file.seek(max(before, path.stat().st_size - LARGEST))
         text = file.read().decode(errors="replace").strip("\n")
     return {"text": text, "note": ""} if text else _none(f"the process has not answered within {ANSWER_S:g} s")

@@ -21,6 +21,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from .regular import regular
 from .versions import UnknownVersion, Unreadable
 
 NAME = "control"
@@ -137,7 +138,8 @@ def create_control(folder: Path) -> None:
         if change_at is not None:
             content[change_at + NUMBER.size : change_at + _SHARE + RATIO.size] = _packed(Allowance())
         part = folder / f"{NAME}.part"
-        part.write_bytes(content)
+        with open(part, "wb", opener=regular) as file:
+            file.write(content)
         part.chmod(0o600)
         part.rename(path)
 
@@ -162,7 +164,7 @@ def current_turn(folder: Path) -> int:
     """
     path = folder / NAME
     try:
-        data = path.read_bytes()
+        data = _content(path)
     except FileNotFoundError:
         return 0
     return _number(data, _layout(path, data).turn_at)
@@ -178,7 +180,7 @@ def ask_to_save(folder: Path) -> int:
     """
     create_control(folder)
     path = folder / NAME
-    data = path.read_bytes()
+    data = _content(path)
     saves_at = _layout(path, data).saves_at
     if saves_at is None:
         raise Unreadable(f"{path}: a control file of version 1, with processes that save no state; expected 2 or later")
@@ -210,7 +212,7 @@ def current_allowance(folder: Path) -> tuple[int, Allowance]:
         Unreadable: newer code has made the file, or code whose processes know no limits; or it is no control file.
         FileNotFoundError: it is gone with its task, or not there yet.
     """
-    at, data = _change_at(folder), (folder / NAME).read_bytes()
+    at, data = _change_at(folder), _content(folder / NAME)
     return _number(data, at), _allowance(data, at)
 
 
@@ -236,7 +238,12 @@ def _allowance(data: bytes | mmap.mmap, change_at: int) -> Allowance:
 
 def _layout_of(folder: Path) -> Layout:
     path = folder / NAME
-    return _layout(path, path.read_bytes())
+    return _layout(path, _content(path))
+
+
+def _content(path: Path) -> bytes:
+    with open(path, "rb", opener=regular) as file:
+        return file.read(LAYOUTS[VERSION].size)
 
 
 def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
@@ -255,7 +262,7 @@ def _write(folder: Path, at: int, number: int) -> None:
 
 
 def _write_bytes(folder: Path, at: int, content: bytes) -> None:
-    with (folder / NAME).open("r+b", buffering=0) as file:
+    with open(folder / NAME, "r+b", buffering=0, opener=regular) as file:
         file.seek(at)
         file.write(content)
 

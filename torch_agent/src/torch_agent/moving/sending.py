@@ -7,7 +7,6 @@ import logging
 import signal
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -16,6 +15,7 @@ from libs.node.task import Task, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.harness.page import PageReading
+from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.moving.protocol import CHECKSUM, CHUNK, Head, Request, line
 from torch_agent.pages import living_pages
@@ -105,7 +105,7 @@ class StateServer:
             if any(page.acknowledged.turn != turn for page in living):
                 raise CannotSend(f"{task.key} was stopped away from a mini-batch boundary")
             number = ask_to_save(folder.pages)
-        except Unreadable as error:
+        except (Unreadable, OSError) as error:
             raise CannotSend(str(error)) from error
         folder.signal_ranks(signal.SIGCONT)
         deadline = asyncio.get_running_loop().time() + SAVE_PATIENCE_S
@@ -125,7 +125,7 @@ class StateServer:
 async def _send(page: PageReading, writer: asyncio.StreamWriter) -> None:
     """Straight from the memory of the process, which keeps it as long as it stands still."""
     left, checksum = _size(page), 0
-    with Path(f"/proc/{page.pid}/fd/{page.handover.save_fd}").open("rb") as state:
+    with open(f"/proc/{page.pid}/fd/{page.handover.save_fd}", "rb", opener=regular) as state:
         writer.write(line(Head(state_bytes=left)))
         while left:
             chunk = state.read(min(CHUNK, left))
