@@ -24,6 +24,8 @@ SMALLER = 100
 """Memory of virtual GPUs and their jobs is so many times smaller than the paper's."""
 FOR_EVER = 10**9
 CALIBRATIONS = 5
+LONGEST_RUN_S = 3600.0
+"""Without a fact."""
 
 
 @cache
@@ -59,5 +61,5 @@ async def ended(gpu: SharedCpu, name: str) -> JobExited:
     for fact in gpu.case.facts:
         if isinstance(fact, JobExited) and fact.job_id == name:
             return fact
-    found: JobExited = await gpu.case.until(JobExited, lambda fact: fact.job_id == name)
+    found: JobExited = await gpu.case.until(JobExited, lambda fact: fact.job_id == name, LONGEST_RUN_S)
     return found

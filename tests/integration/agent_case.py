@@ -128,10 +128,16 @@ class AgentCase:
             assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
         return event
 
-    async def until(self, cls: type[Event], holds: Callable[[Any], bool] = lambda fact: True) -> Any:
-        """The next fact of this kind that is as wanted; `facts` has those that were passed over."""
+    async def until(
+        self, cls: type[Event], holds: Callable[[Any], bool] = lambda fact: True, within_s: float = FACT_WITHIN_S
+    ) -> Any:
+        """The next fact of this kind that is as wanted; `facts` has those that were passed over.
+
+        Args:
+            within_s: of the fact before it, whatever that is.
+        """
         while True:
-            fact = await self.next()
+            fact = await self.next(within_s)
             assert fact is not None, f"no {cls.__name__} in time; facts: {self.facts}"
             self.facts.append(fact)
             if isinstance(fact, cls) and holds(fact):

@@ -54,6 +54,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock(1000.0)
     monkeypatch.setattr(signals_module, "monotonic", found.monotonic)
+    monkeypatch.setattr(signals_module, "thread_time", found.process_time)
     return found
 
 
@@ -201,7 +202,7 @@ def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_sh
 
 
 def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: GpuPage, clock: Clock):
-    signals = Signals([page])
+    signals = Signals([page], on_processor=False)
 
     def counted(took_s: float = 0.02) -> int:
         before = signals.closed_minibatches
@@ -222,7 +223,7 @@ def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: Gpu
 
 
 def test_an_owner_is_given_two_of_its_mini_batches_before_it_counts_as_silent(page: GpuPage, clock: Clock):
-    signals = Signals([page])
+    signals = Signals([page], on_processor=False)
     for took_s in (0.0, 0.2, 0.2):
         signals.boundary(took_s)
     assert page.gap_s(clock.now_s + PATIENCE * 0.2 - 0.001) == 0.0
@@ -235,7 +236,7 @@ def test_an_owner_is_given_two_of_its_mini_batches_before_it_counts_as_silent(pa
 
 
 def test_an_owner_says_for_how_long_it_will_wait(page: GpuPage, clock: Clock):
-    signals = Signals([page])
+    signals = Signals([page], on_processor=False)
     signals.boundary(0.0)
     for _ in range(8):
         signals.waits(0)
@@ -246,8 +247,23 @@ def test_an_owner_says_for_how_long_it_will_wait(page: GpuPage, clock: Clock):
     assert page.gap_s(clock.now_s) == pytest.approx(0.03)
 
 
+def test_an_owner_on_a_virtual_gpu_leaves_it_alone_while_it_does_not_make_its_batch_itself(page: GpuPage, clock: Clock):
+    signals = Signals([page], on_processor=True)
+    signals.boundary(0.0)
+    for _ in range(100):
+        signals.waits(0)
+        clock.compute(0.1)
+        clock.now_s += 0.03
+        signals.computes()
+    signals.waits(0)
+    assert page.gap_s(clock.now_s) == pytest.approx(0.03)
+    assert page.gap_s(clock.now_s + 0.03) == 0.0
+    assert page.gap_s(clock.now_s + 0.13 + IDLE_S) == 0.0, "it makes its batch, as it always does"
+    assert page.gap_s(clock.now_s + 0.03 + PATIENCE * 0.1 + IDLE_S + 0.001) == float("inf")
+
+
 def test_a_child_of_the_owner_does_not_take_its_signals_away(page: GpuPage):
-    signals = Signals([page])
+    signals = Signals([page], on_processor=False)
     signals.boundary(0.0)
     child = os.fork()
     if child == 0:

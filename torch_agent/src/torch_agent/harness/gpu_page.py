@@ -75,11 +75,15 @@ class GpuPage:
         if self._numbers[WAITING]:
             self._numbers[WAITING] = 0
 
-    def wait_for_data(self, now_s: float, until_s: float) -> None:
-        """The owner waits for its next batch, presumably until then; guests are woken if that is long enough."""
+    def wait_for_data(self, now_s: float, until_s: float, silent_s: float = IDLE_S) -> None:
+        """The owner waits for its next batch, presumably until then; guests are woken if that is long enough.
+
+        Args:
+            silent_s: when it has not been heard of for so long after that, it counts as waiting for longer.
+        """
         times = self._times
         times[WAITING_UNTIL] = until_s
-        times[SILENT_AFTER] = until_s + IDLE_S
+        times[SILENT_AFTER] = until_s + silent_s
         self._numbers[WAITING] = 1
         if until_s - now_s > SHORTEST_GAP_S and now_s - times[ASLEEP] < STALE_S:
             self._bell.ring()

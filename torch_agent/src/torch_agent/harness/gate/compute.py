@@ -61,7 +61,7 @@ class Compute:
             self._gates.remove()
             self._gates = self._gate = None
         if self._signals is None:
-            self._signals = Signals(self._pages)
+            self._signals = Signals(self._pages, on_processor=not self._torch.cuda.is_available())
         self._signals.move(self._pages)
 
     def forked(self) -> None:

@@ -1,6 +1,8 @@
 """What an owner's process tells the guests beside it: that it computes, that it waits and until when.
 
-It says so when its script asks a DataLoader for a batch and when it gets it, and when a mini-batch is over. An owner
+It says so when its script asks a DataLoader for a batch and when it gets it, and when a mini-batch is over. On a
+virtual GPU it waits as far as it leaves the processor: a DataLoader without workers makes the batch itself, on the
+processor that it shares with its guests, while a GPU would be left alone. An owner
 that has not been heard of for 50 ms, or for two of its mini-batches where these are longer, counts as waiting: before
 its first step, in phases without training, and after its death.
 """
@@ -9,25 +11,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import monotonic
+from time import monotonic, thread_time
 
 from ..gpu_page import IDLE_S, GpuPage
 from .waits import Waits
 
 SMOOTHING = 0.1
-"""Weight of the newest mini-batch in the usual one."""
+"""Weight of the newest mini-batch in the usual one, and of the newest batch in the usual making of one."""
 UNUSUAL = 4.0
 """A mini-batch counts as at most so many usual ones: one that had a validation in it says nothing of the next."""
 PATIENCE = 2.0
-"""Usual mini-batches without a word, after which the owner counts as waiting."""
+"""Usual mini-batches, or makings of a batch, without a word, after which the owner counts as waiting."""
 
 
 class Signals:
     """Of one owner's process."""
 
-    def __init__(self, pages: Sequence[GpuPage]) -> None:
-        """Of a process that uses these GPUs."""
+    def __init__(self, pages: Sequence[GpuPage], *, on_processor: bool) -> None:
+        """Of a process that uses these GPUs.
+
+        Args:
+            on_processor: they are virtual, so that whatever the process computes takes their time.
+        """
         self._waits = Waits()
+        self._on_processor = on_processor
+        self._loads_since_s = self._loads_s = 0.0
+        """What the making of a batch takes of the GPU's processor."""
         self._workers = 0
         self._pid = os.getpid()
         self._usual_s = 0.0
@@ -57,14 +66,22 @@ class Signals:
             self._workers = workers
             self._waits.pattern(workers)
         now_s = self._waits_since_s = monotonic()
+        if self._on_processor:
+            self._loads_since_s = thread_time()
         until_s = now_s + self._waits.expected_s()
+        silent_s = IDLE_S + PATIENCE * self._loads_s
         for page in self._pages:
-            page.wait_for_data(now_s, until_s)
+            page.wait_for_data(now_s, until_s, silent_s)
 
     def computes(self) -> None:
         """The DataLoader has given a batch, or has none left."""
         now_s = monotonic()
-        self._waits.took(now_s - self._waits_since_s)
+        took_s = now_s - self._waits_since_s
+        if self._on_processor:
+            loads_s = thread_time() - self._loads_since_s
+            self._loads_s += SMOOTHING * (loads_s - self._loads_s)
+            took_s = max(0.0, took_s - loads_s)
+        self._waits.took(took_s)
         for page in self._pages:
             page.busy(now_s + self._patience_s)
 
