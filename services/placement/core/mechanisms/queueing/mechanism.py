@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -75,27 +75,13 @@ class QueueingMechanism(Mechanism):
         for job in jobs:
             if not lines.may_pass(job):
                 continue
-            weighed: Weighed | None = None
+            given, weighed = False, None
             if job.suspended:
-                free = free_where_it_was(cell, job)
-                gang = place_again(cell.nodes, job, free)
-                if gang is not None:
-                    yield from _given(cell, job, gang, resumed(cell, job, gang, [], ends_s=now_s, reason=why_back(job)))
-                    lines.given += 1
-                    continue
-                yield from waiting.told_why_it_stands_still(cell, job, free, lines.place_of_suspended(job))
-                lines.block(job)
+                given = yield from _brought_back(cell, job, lines, now_s)
             elif lines.is_worth_a_look(job):
-                servers = servers_open_to(cell, job)
-                fit = _place_for(cell, job, policy, servers)
-                found = weighing.of(job, fit, servers) if policy.acquires else None
-                weighed = found if found is not None and found.pays else None
-                if fit is not None and weighed is None and (policy.acquires or _accepts(cell, job, fit, now_s)):
-                    yield from _given(cell, job, fit.gang, _placed(cell, job, fit, lines, now_s, found))
-                    lines.given += 1
-                    continue
-                lines.refuse(job, servers, fit, weighed)
-                lines.block(job)
+                given, weighed = yield from _started(cell, job, policy, lines, weighing, now_s)
+            if given:
+                continue
             if lines.is_over:
                 break
             yield from _reserved_if_due(cell, job, policy, now_s, weighed)
@@ -125,6 +111,40 @@ class QueueingMechanism(Mechanism):
     def unqueued(self, cell: Cell, job: Job, code: str) -> Plan:
         """Others may use what was kept for the job."""
         yield from released(cell, job.job_id, Reason(code=code, message="the gang does not wait any more"))
+
+
+def _brought_back(cell: Cell, job: Job, lines: Lines, now_s: float) -> Generator[Event, None, bool]:
+    """Let a suspended job go on where it was, or tell it why it stands still; returns whether it goes on."""
+    free = free_where_it_was(cell, job)
+    gang = place_again(cell.nodes, job, free)
+    if gang is None:
+        yield from waiting.told_why_it_stands_still(cell, job, free, lines.place_of_suspended(job))
+        lines.block(job)
+        return False
+    yield from _given(cell, job, gang, resumed(cell, job, gang, [], ends_s=now_s, reason=why_back(job)))
+    lines.given += 1
+    return True
+
+
+def _started(
+    cell: Cell, job: Job, policy: QueuePolicy, lines: Lines, weighing: Weighing, now_s: float
+) -> Generator[Event, None, tuple[bool, Weighed | None]]:
+    """Place a queued job where it fits and that is good enough.
+
+    Returns:
+        Whether it is placed; and the better place that it waits for instead, if there is one.
+    """
+    servers = servers_open_to(cell, job)
+    fit = _place_for(cell, job, policy, servers)
+    found = weighing.of(job, fit, servers) if policy.acquires else None
+    weighed = found if found is not None and found.pays else None
+    if fit is None or weighed is not None or not (policy.acquires or _accepts(cell, job, fit, now_s)):
+        lines.refuse(job, servers, fit, weighed)
+        lines.block(job)
+        return False, weighed
+    yield from _given(cell, job, fit.gang, _placed(cell, job, fit, lines, now_s, found))
+    lines.given += 1
+    return True, None
 
 
 def _patience(cell: Cell, policy: QueuePolicy, orders: list[tuple[int, int, str]]) -> Iterator[float]:
