@@ -165,6 +165,7 @@ def test_what_is_accepted_in_words():
     assert said(Accepted(least=1.5, reason=""), times) == "at least 1.50×"
     assert said(Accepted(most=0.02, reason=""), percent) == "at most 2.0 %"
     assert said(Accepted(least=0.9, most=1.1, reason=""), times) == "0.90× to 1.10×"
+    assert (times(99.5), times(3368.97)) == ("99.50×", "3,369×")
 
 
 @pytest.mark.parametrize(
