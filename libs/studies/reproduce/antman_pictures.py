@@ -192,6 +192,6 @@ CHAPTERS = (
     _chapter("Figure 2: gangs wait", "The same week: gangs that are not complete.", ("fig2-used",), _figure_2),
     _chapter("Figure 5: tasks", "What the generator draws.", ("fig1-memory-shift",), _figure_5),
     _chapter("Figure 10: memory", "Speeds of jobs with a part of their memory.", ("fig1-memory-shift",), _figure_10),
-    _chapter("Figure 11: moving memory", "How long memory takes to move.", ("fig1-memory-shift",), _figure_11),
+    _chapter("Figure 11: moving memory", "How long memory takes to move.", ("table2-owner",), _figure_11),
     _chapter("Figure 12: a pair", "ESPnet with a guest.", ("fig12-owner", "fig12-packed"), _figure_12),
 )
