@@ -92,6 +92,10 @@ def simulate(
     move_delay_s: Annotated[
         float | None, typer.Option("--move-delay-s", min=0, help="Jobs move live, and stand still so long (gandiva).")
     ] = None,
+    profile_every_s: Annotated[
+        float | None,
+        typer.Option("--profile-every-s", min=1, help="Measure running jobs so often, for `sanjaya interference`."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn: the same seed gives the same log.")] = 0,
     checkpoint_overhead_s: Annotated[
         float, typer.Option("--checkpoint-overhead-s", min=0, help="Added to each start from a checkpoint.")
@@ -139,6 +143,7 @@ def simulate(
         "--suspend-delay-s": suspend_delay_s,
         "--resume-delay-s": resume_delay_s,
         "--move-delay-s": move_delay_s or 0.0,
+        "--profile-every-s": profile_every_s or 0.0,
         "--checkpoint-overhead-s": checkpoint_overhead_s,
     }
     for option, seconds in lengths.items():
@@ -150,6 +155,7 @@ def simulate(
         gpus_per_server=gpus_per_server,
         seed=seed,
         guests=guests,
+        profile_every_s=profile_every_s,
         models=models,
         beside=beside,
         space_sharing=space_sharing,

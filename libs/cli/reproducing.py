@@ -152,7 +152,8 @@ def _antman(inputs: Inputs) -> tuple[Study, str]:
     size = replace(FULL if inputs.full else REDUCED if inputs.reduced else Size(), queue_trace=inputs.queue_trace)
     queue = "drawn ones" if inputs.queue_trace is None else f"those of {Path(inputs.queue_trace).name}"
     jobs = f"{size.trace_jobs} jobs of the trace and {size.week_jobs} of a week on {TRACE_GPUS} GPUs"
-    return study(size), f"{jobs}, {queue} on {size.queue_gpus}"
+    few = "; so few that no long queue builds up, and rows about a crowded cluster differ" if inputs.reduced else ""
+    return study(size), f"{jobs}, {queue} on {size.queue_gpus}{few}"
 
 
 def _philly(inputs: Inputs) -> tuple[Study, str]:

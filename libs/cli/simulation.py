@@ -136,7 +136,9 @@ def _cluster(choice: Choice) -> Cluster:
 
 
 def _profile_every_s(choice: Choice) -> float | None:
-    """How often running jobs are measured: where something follows from it."""
+    """How often running jobs are measured: as asked for, else where something follows from it."""
+    if choice.profile_every_s is not None:
+        return choice.profile_every_s
     takes_guests = guests_with(choice.policy, choice.guests) != NO_GUESTS
     if POLICIES[choice.policy].packs_on_trial or takes_guests:
         return choice.slice_s / 3 if choice.utilisations else None

@@ -57,6 +57,8 @@ class Choice:
     """With `references`: this part of what the other configurations keep beside references was measured in advance."""
     utilisations: Mapping[str, float] = field(default_factory=dict)
     """{model: part of a GPU that a job of it uses alone}, as it would be measured."""
+    profile_every_s: float | None = None
+    """How often running jobs are measured (`JobProfiled`); None: where a decision follows from it."""
     models: str | None = None
     """A `job-models/1` file: what jobs ask of their GPUs. None: two on a GPU have what the rates say, else equal
     parts."""
@@ -100,6 +102,7 @@ class Choice:
             "move_delay_s": self.move_delay_s,
             "max_height": self.max_height,
             "restartable": None if self.restartable else False,
+            "profile_every_s": self.profile_every_s,
             "models": self.models,
             "beside": None if self.beside is Beside.ANTMAN else self.beside.value,
             "parks": None if self.parks else False,

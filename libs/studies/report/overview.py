@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from libs.kernel.words import plural
 from libs.studies.experiments.runs import Result
 from libs.studies.report import completion, timelines
 from libs.studies.report.drawing import Drawing
@@ -18,11 +19,13 @@ def facts(results: Sequence[Result]) -> list[tuple[str, str]]:
     jobs = sum(result.summary["jobs"] for result in results)
     wall_s = sum(result.summary.get("wall_s") or 0.0 for result in results)
     simulated_s = sum(result.summary.get("simulated_s") or 0.0 for result in results)
+    variants = {result.spec.label for result in results}
+    seeds = {result.spec.seed for result in results}
     return [
-        (f"{len(results):,}", "simulations"),
-        (f"{jobs:,}", "measured jobs"),
-        (f"{len({result.spec.label for result in results}):,}", "policies and variants"),
-        (f"{len({result.spec.seed for result in results}):,}", "seeds"),
+        (f"{len(results):,}", plural(len(results), "simulation")),
+        (f"{jobs:,}", plural(jobs, "measured job")),
+        (f"{len(variants):,}", plural(len(variants), "policy or variant", "policies and variants")),
+        (f"{len(seeds):,}", plural(len(seeds), "seed")),
         (f"{simulated_s / 86400 / 365.25:,.1f} years", "simulated"),
         (_wall(wall_s), "of computing"),
     ]

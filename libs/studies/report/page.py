@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -11,6 +12,7 @@ from pathlib import Path
 from libs.studies.report.drawing import Drawing, Numbers
 from libs.studies.report.verdicts import Row, Verdict
 
+CODE = re.compile("`([^`]+)`")
 STYLE = Path(__file__).with_name("page.css")
 FIGURES = "figures"
 """Folder beside the page for the figures as files."""
@@ -80,7 +82,7 @@ def page(report: Report) -> str:
             f'<p class="lead">{escape(report.subtitle)}</p>',
             _contents(report),
             "</header>",
-            *(f'<p class="note">{escape(note)}</p>' for note in report.notes),
+            *(f'<p class="note">{_words(note)}</p>' for note in report.notes),
             _facts(report.facts),
             *(_claims(table) for table in report.claims),
             *(_section(section) for section in report.sections),
@@ -88,6 +90,11 @@ def page(report: Report) -> str:
             "</main></body></html>\n",
         ]
     )
+
+
+def _words(text: str) -> str:
+    """HTML of a sentence, in which names of files and commands stand between backticks."""
+    return CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _anchor(title: str) -> str:
@@ -109,7 +116,7 @@ def _claims(table: Claims) -> str:
     heads = ("where", "the paper says", "paper", "measured", "accepted", "")
     return "".join(
         [
-            f'<h2 id="{_anchor(table.title)}">{escape(table.title)}</h2><p>{escape(table.text)}</p>',
+            f'<h2 id="{_anchor(table.title)}">{escape(table.title)}</h2><p>{_words(table.text)}</p>',
             '<div class="claims scroll"><table><thead><tr>',
             *(f"<th>{head}</th>" for head in heads),
             "</tr></thead><tbody>",
@@ -120,8 +127,8 @@ def _claims(table: Claims) -> str:
 
 
 def _claim(row: Row) -> str:
-    note = f'<div class="small cause">{escape(row.note)}</div>' if row.note else ""
-    setup = f'<div class="small">{escape(row.setup)}</div>' if row.setup else ""
+    note = f'<div class="small cause">{_words(row.note)}</div>' if row.note else ""
+    setup = f'<div class="small">{_words(row.setup)}</div>' if row.setup else ""
     badge = row.verdict.value.replace(" ", "-")
     return (
         f'<tr id="{escape(row.claim_id)}"><td class="source">{escape(row.where)}'
@@ -135,7 +142,7 @@ def _claim(row: Row) -> str:
 
 
 def _section(section: Section) -> str:
-    text = f"<p>{escape(section.text)}</p>" if section.text else ""
+    text = f"<p>{_words(section.text)}</p>" if section.text else ""
     drawings = "".join(_figure(drawing) for drawing in section.drawings)
     return f'<section><h2 id="{_anchor(section.title)}">{escape(section.title)}</h2>{text}{drawings}</section>'
 

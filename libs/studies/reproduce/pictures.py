@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from matplotlib.axes import Axes
+
 from libs.studies.report.drawing import Drawing, Numbers
 from libs.studies.report.style import MUTED, canvas, legend_beside, look, styled
 from libs.studies.report.ticks import scale_for
@@ -21,25 +23,46 @@ def drawing_of(picture: Picture, measured: Measured) -> Drawing | None:
     curves = [(curve, _points(curve, picture, measured)) for curve in picture.curves]
     if not any(points for _, points in curves):
         return None
+    drawn = [(curve, points) for curve, points in curves if points]
+    places = {place for _, points in drawn for place in points}
+    papers = any(curve.paper for curve in picture.curves)
+    grows = papers or len(places) > 1
     with styled():
         figure, (axes,) = canvas()
-        for curve, points in curves:
-            style, places = look(curve.label), sorted(points)
-            if places:
-                low, high = [min(points[x]) for x in places], [max(points[x]) for x in places]
-                axes.fill_between(places, low, high, color=style.colour, alpha=0.16, linewidth=0)
-                axes.plot(places, [fmean(points[x]) for x in places], label=curve.label, **style.points)
+        (_curves if grows else _bars)(axes, drawn)
+        for curve in picture.curves:
             if curve.paper:
                 across, up = zip(*curve.paper, strict=True)
-                axes.plot(across, up, "x", color=style.colour, markersize=7, markeredgewidth=1.6)
-        axes.plot([], [], "x", color=MUTED, markersize=7, markeredgewidth=1.6, label="the paper's points")
-        axes.set_xlabel(picture.place)
+                axes.plot(across, up, "x", color=look(curve.label).colour, markersize=7, markeredgewidth=1.6)
+        if papers:
+            axes.plot([], [], "x", color=MUTED, markersize=7, markeredgewidth=1.6, label="the paper's points")
+        if grows:
+            axes.set_xlabel(picture.place)
+            axes.margins(x=0.08)
+            legend_beside(axes)
         axes.set_ylabel(picture.value)
         scale_for(axes, _heights(curves))
-        axes.margins(x=0.08)
-        legend_beside(axes)
-    caption = "Lines: measured here, mean and range over seeds. Crosses: the paper's points."
+    caption = "Measured here: mean and range over seeds." + (" Crosses: the paper's points." if papers else "")
     return Drawing(picture.name, picture.title, caption, figure, _numbers(curves))
+
+
+def _curves(axes: Axes, curves: Sequence[tuple[Curve, Points]]) -> None:
+    """What was measured against the place, with the range of the seeds as a ground."""
+    for curve, points in curves:
+        style, places = look(curve.label), sorted(points)
+        low, high = [min(points[x]) for x in places], [max(points[x]) for x in places]
+        axes.fill_between(places, low, high, color=style.colour, alpha=0.16, linewidth=0)
+        axes.plot(places, [fmean(points[x]) for x in places], label=curve.label, **style.points)
+
+
+def _bars(axes: Axes, curves: Sequence[tuple[Curve, Points]]) -> None:
+    """What was measured at the only place there is: nothing grows there, so that bars stand beside each other."""
+    for number, (curve, points) in enumerate(curves):
+        (seeds,) = points.values()
+        mean = fmean(seeds)
+        reach = [[mean - min(seeds)], [max(seeds) - mean]]
+        axes.bar(number, mean, 0.55, color=look(curve.label).colour, yerr=reach, ecolor=MUTED, capsize=4)
+    axes.set_xticks(range(len(curves)), [curve.label for curve, _ in curves])
 
 
 def _points(curve: Curve, picture: Picture, measured: Measured) -> Points:

@@ -10,6 +10,7 @@ from libs.studies.report.overview import facts
 from libs.studies.report.page import Claims, Report, Section
 from libs.studies.report.verdicts import Row, Verdict
 from libs.studies.reproduce.pictures import drawing_of
+from libs.studies.reproduce.stated import NOT_STATED
 from libs.studies.reproduce.study import Measured, Study
 
 
@@ -54,10 +55,14 @@ def _counted(rows: Sequence[Row]) -> str:
 
 def _differing(rows: Sequence[Row]) -> list[str]:
     return [
-        f"Differs: {row.claim_id} ({row.where}): the paper has {row.paper}, measured {row.measured}. {row.note}"
+        f"Differs: {row.claim_id} ({row.where}): {_stated(row)}, measured {row.measured}. {row.note}"
         for row in rows
         if row.verdict is Verdict.DIFFERS
     ]
+
+
+def _stated(row: Row) -> str:
+    return "no number in the paper" if row.paper == NOT_STATED else f"the paper has {row.paper}"
 
 
 def _sections(part: Part) -> list[Section]:

@@ -47,8 +47,8 @@ class Plan(Protocol):
 
 
 def times(value: float) -> str:
-    """`3.50×`."""
-    return f"{value:.2f}×"
+    """`3.50×`; from a hundred on `3,369×`."""
+    return f"{value:.2f}×" if abs(value) < 100 else f"{value:,.0f}×"
 
 
 def percent(value: float) -> str:

@@ -81,6 +81,26 @@ def test_what_models_ask_of_gpus_is_read_from_a_file(simulate: Simulate, tmp_pat
     refused(simulate("--models", "m.json"), "m.json: $.models[0].cycle[0].busy_ratio", "a number from 0 to 1")
 
 
+def test_a_simulated_log_with_profiles_says_what_guests_cost(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    phase = {"minibatch_s": 0.05, "busy_ratio": 0.5, "memory_gib": 2.0}
+    models = {"format": "job-models/1", "models": [{"model": "LM", "cycle": [phase]}]}
+    (tmp_path / "m.json").write_text(json.dumps(models))
+    trace = f"{HEADER},class\nowner,0,t,LM,5,1,3000,,guaranteed\nguest,120,u,LM,5,1,600,,opportunistic\n"
+    options = ("--policy", "antman", "--models", "m.json", "--log", "log", "--out", "r.json")
+    counts = {}
+    for every in (("--profile-every-s", "20"), ()):
+        assert simulate(*options, *every, trace=trace, cluster="v100=1")[0] == 0
+        monkeypatch.setattr("sys.argv", ["sanjaya", "interference", "log", "--json"])
+        with pytest.raises(SystemExit):
+            main()
+        rows = json.loads(capsys.readouterr().out)
+        counts[bool(every)] = {row["slowdown"]: (row["by_absolute_rule"], row["by_relative_rule"]) for row in rows}
+    assert counts[True]["none"] == (1, 1), "a slowdown of 2 % is none by either rule"
+    assert set(counts[False].values()) == {(0, 0)}, "nothing was measured"
+
+
 def test_good_files(simulate: Simulate):
     code, said, printed = simulate()
     assert (code, said) == (0, "")

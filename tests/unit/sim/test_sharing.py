@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from libs.contracts.placement import JobPlaced
 from libs.sim.choice import Choice
 from libs.sim.sharing import episodes
 from libs.sim.sharing.beside import Beside
+from libs.sim.sharing.costs import GATE_S
 from libs.sim.sharing.demands import GIB, UNKNOWN, Demand, JobModel, JobModels, Phase, steady
 from libs.sim.sharing.episodes import News, coordinated, traded
 from libs.sim.sharing.reading import parse_job_models
@@ -29,6 +32,7 @@ LIGHT = Demand(0.4, 0.35, 4 * GIB, weight=0.5)
 HEAVY = Demand(0.3, 0.95, 18 * GIB, weight=4.0, sensitivity=((0.0, 0.1), (0.9, 0.4), (1.0, 1.0)))
 HARDY = Demand(0.3, 0.95, 18 * GIB, sensitivity=((0.0, 0.7), (1.0, 1.0)))
 NO_RATES = Throughputs([], {}, [])
+LIVE = Path(__file__).parents[2] / "bench" / "results" / "guests.json"
 
 
 def played(
@@ -245,3 +249,9 @@ def test_steps_that_would_do_nothing_are_left_out(situation: Any, monkeypatch: p
     all_of_them, many = gone_through()
     assert found == all_of_them
     assert few < many
+
+
+def test_a_gate_costs_what_was_measured_live():
+    rows = json.loads(LIVE.read_text())["rows"]
+    (row,) = [each for each in rows if each["what"] == "from an owner's flag to a guest's gate"]
+    assert row["p50_ms"] <= 1000 * GATE_S.value <= 1.5 * row["p99_ms"], "costs are those of the committed results"

@@ -275,6 +275,11 @@ def test_a_page_needs_nothing_else(tmp_path: Path):
     assert len(re.findall("<figure", text)) == 2 and text.count("<summary>Numbers</summary>") == 2
 
 
+def test_names_between_backticks_are_code_and_nothing_else_becomes_markup():
+    text = page(Report("t", notes=["See `a < b`, not `this"], sections=[Section("s", "In `x.py`.")]))
+    assert "See <code>a &lt; b</code>, not `this" in text and "In <code>x.py</code>." in text
+
+
 def test_the_same_results_give_the_same_page():
     def made() -> str:
         return page(Report("t", sections=[Section("s", "", [against([result(), result(load=2.0)]), gantt(SOME)])]))
@@ -291,4 +296,5 @@ def test_the_overview_shows_what_there_is():
     assert [section.title for section in many.sections] == ["Completion times", "Rounds", "Over time"]
     assert [drawing.name.split("-")[0] for drawing in many.sections[-1].drawings] == ["utilisation", "shares", "rounds"]
     assert many.facts[0] == ("3", "simulations") and many.facts[1] == ("9", "measured jobs")
+    assert [what for _, what in single.facts[:4]] == ["simulation", "measured jobs", "policy or variant", "seed"]
     assert "one" in page(single)

@@ -19,8 +19,9 @@ from libs.studies.reproduce import antman, antman_computed, gandiva, gavel, metr
 from libs.studies.reproduce.comparing import COMPARISONS, Value, deviation, exchanged, reached_at
 from libs.studies.reproduce.computed import COMPUTED
 from libs.studies.reproduce.keeping import KEPT, read_measured, write_measured
+from libs.studies.reproduce.pictures import drawing_of
 from libs.studies.reproduce.reporting import Part, report_of
-from libs.studies.reproduce.stated import Accepted, Arm, Stated, table_of
+from libs.studies.reproduce.stated import Accepted, Arm, Curve, Picture, Stated, table_of
 from libs.studies.reproduce.study import JUDGED, Claim, Study, percent, said, sources, times
 
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
@@ -164,6 +165,7 @@ def test_what_is_accepted_in_words():
     assert said(Accepted(least=1.5, reason=""), times) == "at least 1.50×"
     assert said(Accepted(most=0.02, reason=""), percent) == "at most 2.0 %"
     assert said(Accepted(least=0.9, most=1.1, reason=""), times) == "0.90× to 1.10×"
+    assert (times(99.5), times(3368.97)) == ("99.50×", "3,369×")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +239,23 @@ def test_no_range_would_pass_the_baseline_in_place_of_the_policy(paper: str):
             assert rows[each.claim_id].verdict in (Verdict.HOLDS, Verdict.DIFFERS), each.claim_id
             turned = each.turned(measured[each.claim_id])
             assert turned is not Verdict.HOLDS, f"{each.claim_id}: the baseline passes as well"
+
+
+def picture(*curves: Curve) -> Picture:
+    return Picture(name="p", title="t", text="", place="load", value="hours", curves=list(curves))
+
+
+def test_what_is_measured_at_one_place_is_drawn_as_bars_and_crosses_are_named_where_there_are_some():
+    ours, other = Curve(label="antman", claims=["a/tested"]), Curve(label="fifo", claims=["a/base"])
+    drawn = drawing_of(picture(ours, other), {"a": {"tested": values(1.0, 3.0), "base": values(4.0)}})
+    assert drawn is not None and "Crosses" not in drawn.caption
+    (axes,) = drawn.figure.axes
+    assert [bar.get_height() for bar in axes.patches] == [2.0, 4.0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["antman", "fifo"] and axes.get_legend() is None
+    known = Curve(label="antman", claims=["a/tested"], paper=[(0.0, 2.5)])
+    drawn = drawing_of(picture(known), {"a": {"tested": values(1.0)}})
+    assert drawn is not None and "Crosses" in drawn.caption and not drawn.figure.axes[0].patches
+    assert drawing_of(picture(known), {}) is None
 
 
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):

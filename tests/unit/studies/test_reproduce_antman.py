@@ -155,6 +155,7 @@ def test_two_jobs_on_one_gpu_and_the_report():
     assert rows["fig10-trading"].verdict is Verdict.HOLDS
     text = page(report_of([Part(some, "tiny", results, measured, list(rows.values()))], "by hand"))
     assert all(claim_id in text for claim_id in rows) and "A pair on one GPU" in text
+    assert "VGG16 0.23 %; the paper has at most 0.4 %" in text, "what the costs of figure 11a come to once a minute"
 
 
 def test_the_whole_study_in_a_tiny_size():
