@@ -30,7 +30,7 @@ from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
-OUTPUT = re.compile(r"rank-\d+\.(out|err)")
+OUTPUT = re.compile(r"rank-[0-9]{1,6}\.(out|err)")
 
 
 @dataclass(frozen=True)

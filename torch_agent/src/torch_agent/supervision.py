@@ -221,7 +221,7 @@ class Supervision:
             self._act(action, task, folder)
         lines, output_tails = self._written.output(task, folder)
         tails = {**report_tails, **output_tails}
-        facts: list[Event] = [logged(task.order, lines)] if lines else []
+        facts: list[Event] = [*logged(task.order, lines)]
         facts += self._written.loss(task, lines, now_s, due=due)
         facts += step.facts
         if facts or tails or task.status is not before or _begun(task) != begun:
