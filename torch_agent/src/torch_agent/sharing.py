@@ -126,7 +126,8 @@ class Sharing:
             number, found = current_allowance(folder.pages)
         except (Unreadable, OSError):
             return 0, None, 0.0
-        return number, found.memory_limit_bytes, found.share_ratio
+        is_share = 0.0 <= found.share_ratio <= 1.0  # the file lies in reach of the task, which may have written any
+        return number, found.memory_limit_bytes, found.share_ratio if is_share else 0.0
 
     def open(self, index: int, guests: int) -> None:
         """So many guests of a GPU may compute outside of its owner's gaps."""

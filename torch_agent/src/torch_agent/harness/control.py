@@ -254,7 +254,10 @@ def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
             raise Unreadable(f"{path}: {len(data)} bytes without the mark {MAGIC!r} at {MARK_AT}; no control file")
     if version not in LAYOUTS:
         raise UnknownVersion(path, "a control file", version, LAYOUTS)
-    return LAYOUTS[version]
+    layout = LAYOUTS[version]
+    if len(data) < layout.size:
+        raise Unreadable(f"{path}: {len(data)} bytes; a control file of version {version} has {layout.size}")
+    return layout
 
 
 def _write(folder: Path, at: int, number: int) -> None:
