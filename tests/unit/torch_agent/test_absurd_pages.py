@@ -1,4 +1,4 @@
-"""Whatever processes write on their pages and into their control files, the agent goes on, and says what can be read."""
+"""Whatever processes write on their pages and into their control files, the agent goes on and says what is right."""
 
 from __future__ import annotations
 
