@@ -68,6 +68,7 @@ LAYOUTS = {
     4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),
 }
 """{version: layout}. A row never changes; a change to the file is a new version, and a row more."""
+LARGEST = max(layout.size for layout in LAYOUTS.values())
 _UNMARKED = {LAYOUTS[version].size: version for version in (1, 2)}
 _ROLE, _LIMIT, _SHARE = 8, 16, 24
 """Where they are behind the number of the change."""
@@ -243,7 +244,7 @@ def _layout_of(folder: Path) -> Layout:
 
 def _content(path: Path) -> bytes:
     with open(path, "rb", opener=regular) as file:
-        return file.read(LAYOUTS[VERSION].size)
+        return file.read(LARGEST)
 
 
 def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
