@@ -18,10 +18,14 @@ from torch_agent.pages import read_page
 CASES = str(Path(__file__).with_name("harness_cases.py"))
 
 
-def run(folder: Path, *command: str, **environment: str) -> tuple[int, list[PageReading]]:
-    """Run a process with the harness injected; its exit code and what it has left on its pages."""
-    pages = folder / "pages"
-    pages.mkdir()
+def run(folder: Path, *command: str, into: Path | None = None, **environment: str) -> tuple[int, list[PageReading]]:
+    """Run a process with the harness injected; its exit code and what it has left on its pages.
+
+    Args:
+        into: a folder of pages that an agent has prepared; None: one is made.
+    """
+    pages = into or folder / "pages"
+    pages.mkdir(exist_ok=into is not None)
     path = os.pathsep.join((inject_path(), os.environ.get("PYTHONPATH", "")))
     injected = {"SANJAYA_HARNESS_DIR": str(pages), "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     status = subprocess.run(command, env={**os.environ, **injected, **environment}, check=False).returncode

@@ -72,5 +72,5 @@ def test_a_folder_is_removed_however_deep_its_task_has_made_it(tmp_path: Path):
     archive.write_bytes(tree.getvalue())
 
     subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder.work)], check=True)
-    folder.remove()
+    folder.remove().wait()
     assert not folder.path.exists()

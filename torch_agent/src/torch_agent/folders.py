@@ -23,6 +23,7 @@ from libs.node.seen import Ended, Seen
 from torch_agent.harness.control import create_control
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
+from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
 from torch_agent.records import Exit, Fetched, MemoryExceeded, R, Shim, read_record
@@ -30,7 +31,8 @@ from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
-OUTPUT = re.compile(r"rank-\d+\.(out|err)")
+MOST_OUTPUTS = 1024
+OUTPUT = re.compile(r"rank-[0-9]{1,6}\.(out|err)")
 
 
 @dataclass(frozen=True)
@@ -93,16 +95,17 @@ class TaskFolder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def remove(self) -> None:
-        """Remove the folder with all that the task has left there, as far as that is possible.
+    def remove(self) -> subprocess.Popen[bytes]:
+        """Begin to remove the folder with all that the task has left there, as far as that is possible.
 
-        By `rm`, because a task may have made folders in folders deeper than Python's own ways of removing them go.
+        By `rm`, because a task may have made folders in folders deeper than Python's own ways of removing them go; and
+        a million files take longer than other tasks can wait. Returns the process that does it.
         """
-        subprocess.run(["rm", "-rf", "--", str(self.path)], stderr=subprocess.DEVNULL, check=False)
+        return subprocess.Popen(["rm", "-rf", "--", str(self.path)], stderr=subprocess.DEVNULL)
 
     def outputs(self) -> list[Path]:
         """The files of output, by rank and stream."""
-        return sorted(path for path in self.path.glob("rank-*") if OUTPUT.fullmatch(path.name) and path.is_file())
+        return sorted(path for path in listed(self.path, OUTPUT, MOST_OUTPUTS) if path.is_file())
 
     def start_shim(self, spec: dict[str, Any]) -> subprocess.Popen[bytes]:
         """Start the task's shim in a session of its own, so that it outlives the agent.
@@ -240,14 +243,14 @@ class TaskFolder:
         return Ended(exit_code=None, signal=None if why else signal.SIGKILL, outcome="lost", stderr_tail=why)
 
     def _ended(self, shim: _Processes | None) -> Ended | None:
-        """How the task has ended, as its shim says; a shim that lives may not have said so yet."""
+        """How the task has ended, as its shim says; while that lives, so may the processes, and no result counts."""
         try:
             found = read_record(self.path / "exit.json", Exit)
         except Unreadable as error:
             if self._is_locked():
                 return None
             return self._lost(shim or _Processes(None, []), str(error))
-        if found is None:
+        if found is None or self._is_locked():
             return None
         exceeded = _read(self.path / "memory.json", MemoryExceeded) if found.signal == signal.SIGKILL else None
         if exceeded is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from libs.contracts.agent import JobLogged, LogLine
@@ -11,6 +13,11 @@ from torch_agent.harness.regular import regular
 CHUNK_BYTES = 64 * 1024
 LONGEST_LINE = 8 * 1024
 CUT_MARK = " … (line cut)"
+EVENT_BYTES, LINE_BYTES = 128 * 1024, 96
+"""Characters of output in one event, of which each may take six bytes as JSON; and what a line has beside its text."""
+LEFT_BYTES = 4 * 1024 * 1024
+"""Of a file of output that are read, at most, when its task has ended: a task writes faster than its output is passed
+on, and a hole in a file may be longer than any disk."""
 
 
 def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[list[LogLine], int]:
@@ -32,18 +39,44 @@ def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[l
     end = data.rfind(b"\n") + 1
     if not end and (ended or len(data) == CHUNK_BYTES):
         end = len(data)
-    rank, stream = int(path.stem.removeprefix("rank-")), "stdout" if path.suffix == ".out" else "stderr"
     whole = data[:end].decode(errors="replace").replace("\0", "\ufffd")
-    lines = [
-        LogLine(time_s=now_s, stream=stream, rank=rank, text=_cut(text))
-        for text in whole.removesuffix("\n").split("\n")
-    ]
+    lines = [_line(path, _cut(text), now_s) for text in whole.removesuffix("\n").split("\n")]
     return (lines if end else []), offset + end
 
 
-def logged(order: LaunchTask, lines: list[LogLine]) -> JobLogged:
-    """The event that carries lines of a task."""
-    return JobLogged(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, lines=lines)
+def last_of(path: Path, offset: int, now_s: float) -> tuple[list[LogLine], int]:
+    """Where to read on in the output of a task that has ended, so that little enough is left.
+
+    Returns:
+        A line that says what is passed over, if anything is, and the offset.
+    """
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return [], offset
+    skipped = found.st_size - LEFT_BYTES - offset
+    if skipped <= 0 or not stat.S_ISREG(found.st_mode):
+        return [], offset
+    text = f"… ({skipped} bytes of output are left out here: the task had written more than is passed on)"
+    return [_line(path, text, now_s)], offset + skipped
+
+
+def logged(order: LaunchTask, lines: list[LogLine]) -> list[JobLogged]:
+    """The events that carry lines of a task, none longer than a log takes."""
+    parts: list[list[LogLine]] = []
+    room = 0
+    for line in lines:
+        room -= LINE_BYTES + len(line.text)
+        if room < 0:
+            parts.append([])
+            room = EVENT_BYTES
+        parts[-1].append(line)
+    return [JobLogged(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, lines=part) for part in parts]
+
+
+def _line(path: Path, text: str, now_s: float) -> LogLine:
+    rank, stream = int(path.stem.removeprefix("rank-")), "stdout" if path.suffix == ".out" else "stderr"
+    return LogLine(time_s=now_s, stream=stream, rank=rank, text=text)
 
 
 def _cut(text: str) -> str:

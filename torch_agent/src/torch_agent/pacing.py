@@ -23,7 +23,8 @@ from torch_agent.harness.control import ControlReader
 from torch_agent.harness.gate.gate import is_free
 from torch_agent.harness.gate.pace import Pace
 from torch_agent.harness.gpu_page import GpuPage, own_pages
-from torch_agent.processes import run_s
+from torch_agent.harness.regular import regular
+from torch_agent.processes import PROC, run_s
 
 SLICE_S = 0.02
 """How long a guest with a share runs before it is looked at whether it has to idle."""
@@ -34,12 +35,14 @@ GUARD_S = 0.002
 GROUPS_S = 1.0
 """How often the task's process groups are looked for."""
 LOCK, VIRTUAL = "pacer", "--virtual"
+MODULE = "torch_agent.pacing"
+LONGEST_PID = 16
 
 
 def main(arguments: list[str]) -> int:
     """Pace the task in a folder until it ends, or SIGTERM. Returns 1 where another pacer does."""
     folder = TaskFolder(Path(arguments[0]))
-    with (folder.path / LOCK).open("a+") as lock:
+    with open(folder.path / LOCK, "a+", opener=regular) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -55,14 +58,25 @@ def main(arguments: list[str]) -> int:
 def pacer_of(folder: TaskFolder) -> int | None:
     """The process that paces the task; None: none does."""
     try:
-        with (folder.path / LOCK).open("r+") as lock:
+        with open(folder.path / LOCK, "rb+", buffering=0, opener=regular) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return int(lock.read() or 0) or None
+                return _pacer(lock.read(LONGEST_PID), folder)
     except OSError:
         pass
     return None
+
+
+def _pacer(written: bytes, folder: TaskFolder) -> int | None:
+    """The process with this number, if it is one: the lock lies in reach of the task, which may name any other."""
+    if not written.isdigit():
+        return None
+    try:
+        command = (PROC / str(int(written)) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return int(written) if MODULE.encode() in command and os.fsencode(folder.path) in command else None
 
 
 class Pacer:
@@ -100,6 +114,9 @@ class Pacer:
         share = self._control.share_ratio
         if share >= 1.0 or self._control.suspends:
             self._let_go()
+            time.sleep(LOOK_S)
+        elif not all(page.is_whole for page in self._pages):  # until the agent has mended them
+            self._hold()
             time.sleep(LOOK_S)
         elif is_free(self._pages, share, now_s, GUARD_S):
             self._let_go()

@@ -8,6 +8,7 @@ number, the version, and the sequence number that tells a whole page from one th
 from __future__ import annotations
 
 import math
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from torch_agent.harness.page import (
 )
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import UnknownVersion
+from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import lives
 
@@ -40,6 +42,9 @@ PID = struct.Struct("<I")
 """At the beginning of the body, in all versions."""
 FIRST_MINIBATCHES = 3
 """After so many a script that is distributed has formed its process group."""
+PAGE = re.compile(r".*\.page")
+MOST_PAGES = 1024
+"""Of a task on one node, those of processes that have ended included."""
 LARGEST = 1 << 53
 """No count and no number of bytes on a page is larger; the page lies in reach of the script, which may write there."""
 
@@ -184,7 +189,7 @@ def is_unread(folder: Path, living: list[PageReading]) -> bool:
     """
     read = {page.pid for page in living}
     try:
-        written = [_writer(path) for path in folder.glob("*.page")]
+        written = [_writer(path) for path in listed(folder, PAGE, MOST_PAGES)]
     except UnknownVersion:
         return False
     return any(pid not in read and lives(pid) for pid in written if pid is not None)
@@ -214,7 +219,7 @@ def minibatches_done(folder: Path) -> int:
 
 
 def _readings(folder: Path) -> Iterator[PageReading]:
-    for path in folder.glob("*.page"):
+    for path in listed(folder, PAGE, MOST_PAGES):
         if (reading := read_page(path)) is not None:
             yield reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -15,10 +16,11 @@ from libs.contracts.placement import LaunchTask
 from libs.node.task import GUEST, Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import Allowance, allow, create_control, current_allowance
-from torch_agent.harness.gpu_page import LINK, GpuPage, create, now_s
+from torch_agent.harness.gpu_page import LINK, GpuPage, create, mend, now_s
+from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
-from torch_agent.pacing import LOCK, VIRTUAL, pacer_of
+from torch_agent.pacing import LOCK, MODULE, VIRTUAL, pacer_of
 from torch_agent.pages import is_unread, living_pages
 from torch_agent.processes import lives
 
@@ -28,6 +30,8 @@ LOOK_S = 0.25
 """How often owners that have died, and guests without gates, are looked for."""
 SPACING_MOST_S = 0.01
 """Gates that are further apart do not keep a guest in its pace."""
+PACER_AGAIN_S = 5.0
+"""Between two starts of a task's pacer."""
 GATES_LEAST = 64
 """Gates after which that is known."""
 
@@ -51,7 +55,8 @@ class Sharing:
         """{task key: the limit that was in its control file when this agent came}."""
         self._paced: set[str] = set()
         """Keys of the tasks whose gates do not do."""
-        self._pacers: list[subprocess.Popen[bytes]] = []
+        self._pacers: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        """{task key: the pacer that was started last, and when}."""
         for index, path in self._paths.items():
             try:
                 create(path)
@@ -82,8 +87,13 @@ class Sharing:
         except (Unreadable, OSError) as error:
             warn_once(f"{error}: the task's processes keep the share that they have")
         for index in task.gpu_indices:
-            if index in self._pages:
-                self._pages[index].ring()
+            if (page := self._page(index)) is not None:
+                page.ring()
+
+    def _page(self, index: int) -> GpuPage | None:
+        """The page of a GPU; None: it takes no guests, or a task has shortened it, until the next look."""
+        page = self._pages.get(index)
+        return page if page is not None and page.is_whole else None
 
     def _given_to(self, task: Task, folder: TaskFolder) -> tuple[int | None, float]:
         """What coordination gives a task, else what holds without it; a limit of an agent before this one stays."""
@@ -116,18 +126,19 @@ class Sharing:
             number, found = current_allowance(folder.pages)
         except (Unreadable, OSError):
             return 0, None, 0.0
-        return number, found.memory_limit_bytes, found.share_ratio
+        is_share = 0.0 <= found.share_ratio <= 1.0  # the file lies in reach of the task, which may have written any
+        return number, found.memory_limit_bytes, found.share_ratio if is_share else 0.0
 
     def open(self, index: int, guests: int) -> None:
         """So many guests of a GPU may compute outside of its owner's gaps."""
-        page = self._pages.get(index)
+        page = self._page(index)
         if page is not None and page.open != guests:
             page.allow(guests)
             page.ring()
 
     def owner_waits(self, index: int) -> bool:
         """Whether the GPU has an owner that leaves it alone just now."""
-        page = self._pages.get(index)
+        page = self._page(index)
         return page is not None and page.owner_pid != 0 and page.gap_s(now_s()) > 0
 
     def pace(self, task: Task) -> None:
@@ -140,17 +151,28 @@ class Sharing:
         Args:
             tasks: those that have not ended.
         """
-        for page in self._pages.values():
-            if page.owner_pid and not lives(page.owner_pid):
+        for index, page in self._pages.items():
+            self._mend(index, page)
+            if page.is_whole and page.owner_pid and not lives(page.owner_pid):
                 page.clear()
         keys = {task.key for task, _ in tasks}
         for known in (self._kept, self._numbers, self._given, self._left):
             for key in known.keys() - keys:
                 known.pop(key)
         self._paced &= keys
-        self._pacers = [pacer for pacer in self._pacers if pacer.poll() is None]
+        self._pacers = {key: each for key, each in self._pacers.items() if each[0].poll() is None or key in keys}
         for task, folder in tasks:
             self._look_at(task, folder)
+
+    def _mend(self, index: int, page: GpuPage) -> None:
+        if page.is_whole:
+            return
+        try:
+            mend(self._paths[index])
+        except OSError as error:
+            warn_once(f"{error}: GPU {index} takes no guests")
+        else:
+            log.warning("a task had changed the size of the page of GPU %d: it is mended", index)
 
     def _look_at(self, task: Task, folder: TaskFolder) -> None:
         if task.role != GUEST and not (folder.path / LOCK).exists():
@@ -159,7 +181,7 @@ class Sharing:
         if needed and pacer is None:
             self._start_pacer(task, folder)
         elif pacer is not None and not needed:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pacer, signal.SIGTERM)
 
     def _needs_pacer(self, task: Task, folder: TaskFolder) -> bool:
@@ -170,7 +192,8 @@ class Sharing:
         runs = task.runs and task.want is Want.RUN and task.order.node_count == 1
         if task.role != GUEST or not runs or not all(index in self._pages for index in task.gpu_indices):
             return False
-        has_owner = any(self._pages[index].owner_pid for index in task.gpu_indices)
+        there = [page for index in task.gpu_indices if (page := self._page(index)) is not None]
+        has_owner = any(page.owner_pid for page in there)
         _, share = self._given.get(task.key, (None, _share(task.role, task.share_bound)))
         if not has_owner and share in (0.0, 1.0):
             return False
@@ -179,17 +202,26 @@ class Sharing:
         return task.key in self._paced or not _has_gates(folder)
 
     def _start_pacer(self, task: Task, folder: TaskFolder) -> None:
+        """Unless one is about to begin, or has ended a moment ago: something in the task's folder is in its way."""
+        before, started_s = self._pacers.get(task.key, (None, 0.0))
+        if before is not None and (before.poll() is None or now_s() - started_s < PACER_AGAIN_S):
+            return
         log.info("%s is paced from outside", task.key)
-        command = [sys.executable, "-m", "torch_agent.pacing", str(folder.path), *([VIRTUAL] if self._virtual else [])]
-        with (folder.path / "pacer.log").open("ab") as output:
-            self._pacers.append(
-                subprocess.Popen(
+        command = [sys.executable, "-m", MODULE, str(folder.path), *([VIRTUAL] if self._virtual else [])]
+        try:
+            with open(folder.path / "pacer.log", "ab", opener=regular) as output:
+                pacer = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
-            )
+        except OSError as error:
+            warn_once(f"{error}: {task.key} is not paced from outside")
+            return
+        self._pacers[task.key] = pacer, now_s()
 
     def _link(self, gpus: Sequence[int], pages: Path) -> None:
         """Have the processes of a task find the pages of their GPUs, in the order of their local ranks."""
+        if pages.is_symlink():
+            raise OSError(errno.ELOOP, "expected a folder of the task's own", str(pages))
         for old in pages.glob(f"{LINK}*"):
             old.unlink()
         for place, index in enumerate(gpus):

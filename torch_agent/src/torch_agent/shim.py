@@ -26,6 +26,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -260,16 +261,24 @@ def _result(
 
 
 def _tail(path: Path) -> str:
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - STDERR_TAIL_BYTES))
-        return file.read().decode(errors="replace").replace("\0", "\ufffd")
+    """Empty where the task has put something else in the file's place: no pipe is waited for, no device read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        file.seek(max(0, found.st_size - STDERR_TAIL_BYTES))
+        return file.read(STDERR_TAIL_BYTES).decode(errors="replace").replace("\0", "\ufffd")
 
 
 def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
     """Write atomically and durably: a reader sees all of it or nothing."""
     temporary = path.with_suffix(".new")
-    with temporary.open("w") as file:
+    temporary.unlink(missing_ok=True)  # the task may have put a pipe there
+    with temporary.open("x") as file:
         json.dump(content if version == 1 else {"version": version, **content}, file)
         file.flush()
         os.fsync(file.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,6 +85,7 @@ class Supervision:
         self._sharing, self._admits = sharing, admits
         self.tasks: dict[str, Task] = journal.tasks()
         self._ended_at_s: dict[str, float] = {}
+        self._removals: list[subprocess.Popen[bytes]] = []
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
@@ -221,7 +223,7 @@ class Supervision:
             self._act(action, task, folder)
         lines, output_tails = self._written.output(task, folder)
         tails = {**report_tails, **output_tails}
-        facts: list[Event] = [logged(task.order, lines)] if lines else []
+        facts: list[Event] = [*logged(task.order, lines)]
         facts += self._written.loss(task, lines, now_s, due=due)
         facts += step.facts
         if facts or tails or task.status is not before or _begun(task) != begun:
@@ -304,11 +306,12 @@ class Supervision:
     def _forget_old(self) -> None:
         """Remove the folders of tasks that ended long ago."""
         now_s = time.monotonic()
+        self._removals = [removal for removal in self._removals if removal.poll() is None]
         for key, task in list(self.tasks.items()):
             if task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S:
                 folder = self.folder(task)
                 self._journal.forget(key, [str(path) for path in (*folder.outputs(), folder.reports)])
-                folder.remove()
+                self._removals.append(folder.remove())
                 del self.tasks[key], self._ended_at_s[key]
 
     def _patience_s(self) -> float | None:

@@ -12,7 +12,7 @@ from libs.node.seen import Report
 from libs.node.task import Status, Task
 from torch_agent.folders import TaskFolder
 from torch_agent.journal import Journal
-from torch_agent.output import read_lines
+from torch_agent.output import last_of, read_lines
 from torch_agent.reports import last_report
 
 BACKLOG_LIMIT = 5_000
@@ -43,9 +43,12 @@ class Written:
         if self._is_left(ended=ended):
             return lines, tails
         for path in folder.outputs():
-            offset = self._journal.tail(str(path))
+            offset, now_s = self._journal.tail(str(path)), time.time()
+            if ended:
+                left_out, offset = last_of(path, offset, now_s)
+                lines += left_out
             while True:
-                more, new_offset = read_lines(path, offset, ended=ended, now_s=time.time())
+                more, new_offset = read_lines(path, offset, ended=ended, now_s=now_s)
                 lines += more
                 if new_offset == offset:
                     break

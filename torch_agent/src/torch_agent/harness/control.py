@@ -68,6 +68,7 @@ LAYOUTS = {
     4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),
 }
 """{version: layout}. A row never changes; a change to the file is a new version, and a row more."""
+LARGEST = max(layout.size for layout in LAYOUTS.values())
 _UNMARKED = {LAYOUTS[version].size: version for version in (1, 2)}
 _ROLE, _LIMIT, _SHARE = 8, 16, 24
 """Where they are behind the number of the change."""
@@ -243,7 +244,7 @@ def _layout_of(folder: Path) -> Layout:
 
 def _content(path: Path) -> bytes:
     with open(path, "rb", opener=regular) as file:
-        return file.read(LAYOUTS[VERSION].size)
+        return file.read(LARGEST)
 
 
 def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
@@ -254,7 +255,10 @@ def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
             raise Unreadable(f"{path}: {len(data)} bytes without the mark {MAGIC!r} at {MARK_AT}; no control file")
     if version not in LAYOUTS:
         raise UnknownVersion(path, "a control file", version, LAYOUTS)
-    return LAYOUTS[version]
+    layout = LAYOUTS[version]
+    if len(data) < layout.size:
+        raise Unreadable(f"{path}: {len(data)} bytes; a control file of version {version} has {layout.size}")
+    return layout
 
 
 def _write(folder: Path, at: int, number: int) -> None:

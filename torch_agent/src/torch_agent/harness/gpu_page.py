@@ -135,10 +135,19 @@ class GpuPage:
 
     # The agent's side.
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it can be touched: a process that looks at a page behind the end of its file is killed (SIGBUS).
+
+        It costs as much as a gate, so processes that train do not ask; a task that shortens the file of its GPU may
+        end the processes beside it, as any process of the same user may.
+        """
+        return self._memory.size() == SIZE
+
     def allow(self, guests: int) -> None:
         """So many guests may pass their gates outside of gaps from now on."""
         if guests and not self._numbers[OPEN]:
-            self._numbers[OPENED] += 1
+            self._numbers[OPENED] = (self._numbers[OPENED] + 1) % (1 << 64)
         self._numbers[OPEN] = guests
 
     def ring(self) -> None:
@@ -174,6 +183,17 @@ def create(path: Path) -> None:
     part.write_bytes(HEAD.pack(MAGIC, VERSION).ljust(SIZE, b"\0"))
     part.chmod(0o600)
     part.rename(path)
+
+
+def mend(path: Path) -> None:
+    """Give a page that a task has shortened, lengthened or overwritten its size and its head again, where it is mapped.
+
+    Raises:
+        OSError: it is gone.
+    """
+    with open(path, "r+b", buffering=0) as file:
+        file.truncate(SIZE)
+        file.write(HEAD.pack(MAGIC, VERSION))
 
 
 def now_s() -> float:

@@ -1,0 +1,31 @@
+"""The files of a folder that a task may fill as it likes, as far as they can be looked at several times a second."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from pathlib import Path
+
+from torch_agent.once import warn_once
+
+MOST_ENTRIES = 10_000
+"""Some milliseconds to list."""
+
+
+def listed(folder: Path, name: re.Pattern[str], most: int) -> list[Path]:
+    """The entries of a folder whose whole names fit, in no order; none where it is gone.
+
+    None either, with a warning, where more than `most` fit, or the folder has more than MOST_ENTRIES: which of them
+    count cannot be told.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
+    except OSError:
+        return []
+    fit = [each for each in names if name.fullmatch(each)]
+    if len(names) > MOST_ENTRIES or len(fit) > most:
+        warn_once(f"{folder}: more than {MOST_ENTRIES} files, or {most} like {name.pattern}: they are not looked at")
+        return []
+    return [folder / each for each in fit]
