@@ -339,6 +339,26 @@ def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):
     assert f"{len(rows)} claims. {len(rows) - 1} are measured" in text
 
 
+def test_a_report_of_several_papers_says_which_one_each_line_is_about():
+    parts = []
+    for paper in STUDIES:
+        study, measured = STUDIES[paper](), read_measured(KEPT / f"{paper}.json")
+        parts.append(Part(study, "kept", [], measured, study.judge(measured)))
+    report = report_of(parts, "by hand")
+    assert report.title == "Gavel (OSDI'20), Gandiva (OSDI'18), AntMan (OSDI'20) and Philly: claims, measured"
+    for part in parts:
+        assert [note for note in report.notes if note.startswith(f"{part.study.title}: {len(part.rows)} claims. ")]
+    differing = [note for note in report.notes if note.startswith("Differs: ")]
+    assert all(note.startswith(tuple(f"Differs: {part.study.title}, " for part in parts)) for note in differing)
+    assert not [note for note in report.notes if "has not stated" in note]
+    names = [section.title for section in report.sections]
+    assert "Gavel (OSDI'20) · Figure 8a: LAS as the load grows, one GPU per job" in names
+    assert len(set(names)) == len(names)
+    alone = report_of(parts[:1], "by hand")
+    assert alone.notes[0].startswith(f"{len(parts[0].rows)} claims. ")
+    assert alone.sections[0].title.startswith("Figure ")
+
+
 def test_nothing_was_run():
     empty = gavel.study(SMALL).only(["cost"])
     rows = empty.judge({})
