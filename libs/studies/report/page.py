@@ -132,7 +132,7 @@ def _claim(row: Row) -> str:
     badge = row.verdict.value.replace(" ", "-")
     return (
         f'<tr id="{escape(row.claim_id)}"><td class="source">{escape(row.where)}'
-        f'<div class="small">{escape(row.claim_id)} · {escape(row.number)}</div></td>'
+        f'<div class="small">{escape(row.claim_id)} <span class="row">· {escape(row.number)}</span></div></td>'
         f"<td>{escape(row.statement)}{setup}{note}</td>"
         f'<td><span class="number">{escape(row.paper)}</span><div class="small">{escape(row.source)}</div></td>'
         f'<td class="number">{escape(row.measured)}</td>'

@@ -31,14 +31,27 @@ def report_of(parts: Sequence[Part], made_by: str) -> Report:
     rows = [row for part in parts for row in part.rows]
     results = [result for part in parts for result in part.results]
     return Report(
-        title=" and ".join(part.study.title for part in parts) + ": claims, measured",
+        title=f"{_listed([part.study.title for part in parts])}: claims, measured",
         subtitle="What the papers state, what simulation gives here, and whether that agrees.",
         facts=facts(results) if results else (),
-        notes=[_counted(rows), *_differing(rows)],
+        notes=[_counted(rows), *(note for part in parts for note in _notes(part, alone=len(parts) == 1))],
         claims=[Claims(part.study.title, f"{part.study.text} Here: {part.size}.", part.rows) for part in parts],
-        sections=[section for part in parts for section in _sections(part)],
+        sections=[section for part in parts for section in _sections(part, alone=len(parts) == 1)],
         made_by=made_by,
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _notes(part: Part, *, alone: bool) -> list[str]:
+    """Of several papers, each has its own count, and its rows its name: their figures and tables are called alike."""
+    if alone:
+        return _differing(part.rows, "")
+    return [f"{part.study.title}: {_counted(part.rows)}", *_differing(part.rows, f"{part.study.title}, ")]
 
 
 def _counted(rows: Sequence[Row]) -> str:
@@ -53,21 +66,22 @@ def _counted(rows: Sequence[Row]) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _differing(rows: Sequence[Row]) -> list[str]:
+def _differing(rows: Sequence[Row], paper: str) -> list[str]:
     return [
-        f"Differs: {row.claim_id} ({row.where}): {_stated(row)}, measured {row.measured}. {row.note}"
+        f"Differs: {paper}{row.claim_id} ({row.where}): {_stated(row)}, measured {row.measured}. {row.note}"
         for row in rows
         if row.verdict is Verdict.DIFFERS
     ]
 
 
 def _stated(row: Row) -> str:
-    return "no number in the paper" if row.paper == NOT_STATED else f"the paper has {row.paper}"
+    return "the paper states no number" if row.paper == NOT_STATED else f"the paper has {row.paper}"
 
 
-def _sections(part: Part) -> list[Section]:
+def _sections(part: Part, *, alone: bool) -> list[Section]:
+    paper = "" if alone else f"{part.study.title} · "
     drawn = [
-        Section(picture.title, picture.text, [drawing])
+        Section(f"{paper}{picture.title}", picture.text, [drawing])
         for picture in part.study.pictures
         if (drawing := drawing_of(picture, part.measured)) is not None
     ]
@@ -76,5 +90,5 @@ def _sections(part: Part) -> list[Section]:
         own = [known[spec.cell_id] for spec in part.study.runs_of(chapter.claims) if spec.cell_id in known]
         drawings = chapter.draw(own) if own else []
         if drawings:
-            drawn.append(Section(chapter.title, chapter.text, drawings))
+            drawn.append(Section(f"{paper}{chapter.title}", chapter.text, drawings))
     return drawn

@@ -1,4 +1,4 @@
-"""Which jobs would be better off elsewhere (Gandiva, OSDI'18, sections 4.2 and 4.3), under a policy with time slices.
+"""Which jobs would be better off elsewhere (Gandiva, OSDI'18, section 4.2), under a policy with time slices.
 
 A while after anything has changed, so that placement has had its turn: free GPUs that are still free are used by jobs
 that wait for their turn elsewhere, then by jobs that are spread or slowed down, then to empty servers; and what has

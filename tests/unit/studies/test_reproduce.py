@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,16 @@ from libs.studies.reproduce.study import JUDGED, Claim, Study, percent, said, so
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
 SEEDED = gavel.Size(gpus_of_each_type=2, seeds=(0, 1, 2), full=True, shrink=20.0)
 STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study, "antman": antman.study, "philly": philly.study}
+KEPT_STUDIES: dict[str, Callable[[], Study]] = {
+    **STUDIES,
+    "gavel-full": lambda: gavel.study(gavel.FULL),
+    "gandiva-full": lambda: gandiva.study(gandiva.FULL),
+}
+"""By the files of `reproduce/measured/`."""
+UNCHANGED = {"over": 1.0, "relative": 1.0, "change": 0.0, "saved": 0.0}
+"""{comparison: its value where both arms have done the same}"""
+OF_WHAT_IS_DRAWN = {"fig5-models", "fig5-minibatches", "table6"}
+"""Claims on what the generators draw: no policy takes part, so that there is none to exchange it with."""
 GAVEL_ROWS = (
     "V-0 V-1a V-1b V-2 V-31 V-41 V-43 V-44 V-T3a V-T3b V-T3c V-8a V-8b V-8c V-8d V-8e V-8f V-9a V-9b V-9c V-10a V-10b "
     "V-19a V-19b V-19c V-16a V-16b V-16c V-18 V-18b V-20 V-C1 V-C2 V-C3 V-C4 V-11a V-11b V-21 V-12a V-12b V-12c V-13a "
@@ -230,15 +241,28 @@ def test_loads_are_parts_of_what_can_be_sustained():
     assert whole.spec.jobs_per_hour == pytest.approx(2 * (half.spec.jobs_per_hour or 0.0), abs=1e-3)
 
 
-@pytest.mark.parametrize("paper", STUDIES)
-def test_no_range_would_pass_the_baseline_in_place_of_the_policy(paper: str):
-    study, measured = STUDIES[paper](), read_measured(KEPT / f"{paper}.json")
+@pytest.mark.parametrize("file", sorted(KEPT.glob("*.json")), ids=lambda file: file.stem)
+def test_no_range_would_pass_the_baseline_in_place_of_the_policy(file: Path):
+    study, measured = KEPT_STUDIES[file.stem](), read_measured(file)
+    assert set(measured) <= {each.claim_id for each in study.claims}, "values of claims that are in no table"
     rows = {row.claim_id: row for row in study.judge(measured)}
-    for each in study.claims:
-        if each.accepted is not None:
-            assert rows[each.claim_id].verdict in (Verdict.HOLDS, Verdict.DIFFERS), each.claim_id
-            turned = each.turned(measured[each.claim_id])
-            assert turned is not Verdict.HOLDS, f"{each.claim_id}: the baseline passes as well"
+    for each in (found for found in study.claims if found.accepted is not None):
+        arms, whole = measured.get(each.claim_id, {}), rows[each.claim_id].verdict in (Verdict.HOLDS, Verdict.DIFFERS)
+        assert whole or each.full, f"{each.claim_id}: runs are missing"
+        other = "instead" if "instead" in each.stated.arms else "base"
+        if whole and any(value.value is not None for value in arms.get(other, ())):
+            assert each.turned(arms) is Verdict.DIFFERS, f"{each.claim_id}: the baseline passes as well"
+        elif whole:
+            assert each.full or each.claim_id in OF_WHAT_IS_DRAWN, f"{each.claim_id}: nothing to exchange it with"
+
+
+@pytest.mark.parametrize("whole", KEPT_STUDIES)
+def test_no_range_would_pass_a_policy_that_changes_nothing(whole: str):
+    for each in KEPT_STUDIES[whole]().claims:
+        unchanged = UNCHANGED.get(each.stated.compare)
+        papers = each.stated.row != "ours" and each.stated.instead is None
+        if each.accepted is not None and unchanged is not None and papers:
+            assert unchanged not in each.accepted, each.claim_id
 
 
 def picture(*curves: Curve) -> Picture:
@@ -332,6 +356,26 @@ def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):
     assert all(row.claim_id in text for row in rows)
     assert "Shares over time" in text and "Differs: " in text
     assert f"{len(rows)} claims. {len(rows) - 1} are measured" in text
+
+
+def test_a_report_of_several_papers_says_which_one_each_line_is_about():
+    parts = []
+    for paper in STUDIES:
+        study, measured = STUDIES[paper](), read_measured(KEPT / f"{paper}.json")
+        parts.append(Part(study, "kept", [], measured, study.judge(measured)))
+    report = report_of(parts, "by hand")
+    assert report.title == "Gavel (OSDI'20), Gandiva (OSDI'18), AntMan (OSDI'20) and Philly: claims, measured"
+    for part in parts:
+        assert [note for note in report.notes if note.startswith(f"{part.study.title}: {len(part.rows)} claims. ")]
+    differing = [note for note in report.notes if note.startswith("Differs: ")]
+    assert all(note.startswith(tuple(f"Differs: {part.study.title}, " for part in parts)) for note in differing)
+    assert not [note for note in report.notes if "has not stated" in note]
+    names = [section.title for section in report.sections]
+    assert "Gavel (OSDI'20) · Figure 8a: LAS as the load grows, one GPU per job" in names
+    assert len(set(names)) == len(names)
+    alone = report_of(parts[:1], "by hand")
+    assert alone.notes[0].startswith(f"{len(parts[0].rows)} claims. ")
+    assert alone.sections[0].title.startswith("Figure ")
 
 
 def test_nothing_was_run():
