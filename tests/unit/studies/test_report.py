@@ -270,7 +270,7 @@ def test_a_page_needs_nothing_else(tmp_path: Path):
         "Ours is smaller.",
     ):
         assert words in text
-    for words in ("Of a paper.", "text; plot 3.46×", "a third below", "c2 <span class=\"row\">· V-1"):
+    for words in ("Of a paper.", "text; plot 3.46×", "a third below", 'c2 <span class="row">· V-1'):
         assert words in text
     assert len(re.findall("<figure", text)) == 2 and text.count("<summary>Numbers</summary>") == 2
 
