@@ -107,11 +107,11 @@ def reproduce(
         parts.append(Part(study, size, own, measured, study.judge(measured)))
     table(
         [
-            [row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value]
+            [row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value, row.note]
             for part in parts
             for row in part.rows
         ],
-        ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"],
+        ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT", "WHY"],
     )
     write_report(
         report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ' --reduced' if reduced else ''}"),

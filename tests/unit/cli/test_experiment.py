@@ -108,17 +108,31 @@ def test_what_a_reproduction_would_run(tmp_path: Path):
 
 
 def test_an_unfinished_study_is_judged_without_running_anything(tmp_path: Path):
-    def verdict(*options: str) -> tuple[str, str]:
+    def verdict(*options: str) -> tuple[str, str, str]:
         done = sanjaya(tmp_path, "reproduce", "gandiva", "--only", "turns-cost", *options)
         assert done.returncode == 0, done.stderr
         (row,) = done.stdout.splitlines()[1:]
-        return row.split("\t")[-1], done.stderr.splitlines()[-1]
+        found, why = row.split("\t")[-2:]
+        return found, why, done.stderr.splitlines()[-1]
 
-    assert verdict("--judge") == ("not measured", "0 run, 0 were there, 0 failed; in reproduced")
+    none_made = "0 run, 0 were there, 0 failed; in reproduced"
+    assert verdict("--judge") == ("not measured", "0 of 2 runs made.", none_made)
     assert verdict("-j", "1")[0] == "holds"
     cells = sorted((tmp_path / "reproduced" / "cells").iterdir())
     cells[0].unlink()
-    assert verdict("--judge") == ("incomplete", f"0 run, {len(cells) - 1} were there, 0 failed; in reproduced")
+    assert verdict("--judge") == (
+        "incomplete",
+        "1 of 2 runs made.",
+        f"0 run, {len(cells) - 1} were there, 0 failed; in reproduced",
+    )
+
+
+def test_the_table_says_why_a_claim_is_not_measured(tmp_path: Path):
+    done = sanjaya(tmp_path, "reproduce", "gandiva", "--judge")
+    assert done.returncode == 0, done.stderr
+    head, *rows = (line.split("\t") for line in done.stdout.splitlines())
+    assert head[-2:] == ["VERDICT", "WHY"]
+    assert {row[-2]: bool(row[-1]) for row in rows if row[-2] != "holds"} == {"not measured": True}
 
 
 def test_claims_of_all_papers_make_one_report(tmp_path: Path):
@@ -126,7 +140,7 @@ def test_claims_of_all_papers_make_one_report(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     head, *rows = done.stdout.splitlines()
     assert head.split("\t")[0] == "CLAIM"
-    assert {row.split("\t")[0]: row.split("\t")[-1] for row in rows} == {"las-example": "holds", "turns-cost": "holds"}
+    assert {row.split("\t")[0]: row.split("\t")[5] for row in rows} == {"las-example": "holds", "turns-cost": "holds"}
     page = (tmp_path / "reproduced" / "report.html").read_text()
     assert "2 claims. 2 are measured: 2 of these hold, 0 differ." in page
     kept = json.loads((tmp_path / "reproduced" / "gandiva.measured.json").read_text())
