@@ -10,11 +10,12 @@ import typer
 
 from libs.cli.context import USAGE, fail
 from libs.cli.experiment import REPORT, Again, Processes, RatesFile, end, list_runs, run_all
-from libs.cli.output import table
+from libs.cli.output import console, is_terminal, table
 
 if TYPE_CHECKING:
     from libs.studies.experiments.cells import Outcome
     from libs.studies.experiments.runs import Result, RunSpec
+    from libs.studies.report.verdicts import Row
     from libs.studies.reproduce.study import Study
 
 
@@ -105,20 +106,26 @@ def reproduce(
         measured = study.measure(own, earlier)
         write_measured(measured, size, out / f"{study.paper}.measured.json")
         parts.append(Part(study, size, own, measured, study.judge(measured)))
-    table(
-        [
-            [row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value, row.note]
-            for part in parts
-            for row in part.rows
-        ],
-        ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT", "WHY"],
-    )
+    _tell([row for part in parts for row in part.rows])
     write_report(
         report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ' --reduced' if reduced else ''}"),
         out / REPORT,
     )
     typer.echo(f"{out / REPORT}", err=True)
     end(outcome, out)
+
+
+def _tell(rows: Sequence[Row]) -> None:
+    """A row per claim; why it does not hold is a column for programs, and a paragraph below the table for people."""
+    heads = ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"]
+    cells = [[row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value] for row in rows]
+    if not is_terminal():
+        table([[*line, row.note] for line, row in zip(cells, rows, strict=True)], [*heads, "WHY"])
+        return
+    table(cells, heads)
+    for row in rows:
+        if row.note:
+            console().print(f"\n{row.claim_id} ({row.verdict.value}): {row.note}", markup=False, highlight=False)
 
 
 def _chosen(study: Study, size: str, only: list[str]) -> tuple[Study, str]:
