@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import current_allowance
-from torch_agent.harness.gpu_page import OPENED, SIZE, GpuPage
+from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, current_allowance
+from torch_agent.harness.gpu_page import FAR_S, OPENED, SIZE, GpuPage
 from torch_agent.harness.page import PageWriter
-from torch_agent.pacing import LOCK, pacer_of
+from torch_agent.pacing import LOCK, Pacer, pacer_of
 from torch_agent.sharing import Sharing
 
 from libs.node.task import GUEST, Status, Task
@@ -157,3 +157,19 @@ def test_a_pacer_is_ended_when_it_is_needed_no_more(node: Node, stranger: subpro
         finally:
             pacer.kill()
             pacer.wait()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_guest_whose_control_file_is_older_or_cut_off_has_gaps_alone(node: Node, version: int):
+    content = bytearray(LAYOUTS[3].size)
+    MARK.pack_into(content, MARK_AT, MAGIC, version)
+    (node.folder.pages / NAME).write_bytes(content)
+    page = GpuPage(node.page_path)
+    page.own(os.getpid())
+    page.busy(time.monotonic() + FAR_S)
+    pacer = Pacer(node.folder, virtual=True)
+    pacer._step(time.monotonic())
+    assert pacer._holds
+    page.clear()
+    pacer._step(time.monotonic())
+    assert not pacer._holds

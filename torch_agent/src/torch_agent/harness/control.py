@@ -117,6 +117,11 @@ class ControlReader:
         return Allowance() if self._map is None or self._change_at is None else _allowance(self._map, self._change_at)
 
     @property
+    def tells_shares(self) -> bool:
+        """Whether there is a file, of a version that knows roles, limits and shares."""
+        return self._map is not None and self._change_at is not None
+
+    @property
     def share_ratio(self) -> float:
         """That part of it alone: gates look at it each time."""
         if self._map is None or self._change_at is None:
