@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, current_allowance
+from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, Allowance, current_allowance
 from torch_agent.harness.gpu_page import FAR_S, OPENED, SIZE, GpuPage
 from torch_agent.harness.page import PageWriter
 from torch_agent.pacing import LOCK, Pacer, pacer_of
@@ -159,17 +159,31 @@ def test_a_pacer_is_ended_when_it_is_needed_no_more(node: Node, stranger: subpro
             pacer.wait()
 
 
-@pytest.mark.parametrize("version", [3, 4])
-def test_a_guest_whose_control_file_is_older_or_cut_off_has_gaps_alone(node: Node, version: int):
-    content = bytearray(LAYOUTS[3].size)
-    MARK.pack_into(content, MARK_AT, MAGIC, version)
-    (node.folder.pages / NAME).write_bytes(content)
+def holds_beside_its_owner(node: Node) -> bool:
+    """Whether a pacer stops the guest while the owner computes, and lets it go on when that has gone."""
     page = GpuPage(node.page_path)
     page.own(os.getpid())
     page.busy(time.monotonic() + FAR_S)
     pacer = Pacer(node.folder, virtual=True)
     pacer._step(time.monotonic())
-    assert pacer._holds
+    beside = pacer._holds
     page.clear()
     pacer._step(time.monotonic())
-    assert not pacer._holds
+    return beside and not pacer._holds
+
+
+def test_a_guest_with_an_older_control_file_has_gaps_alone(node: Node):
+    content = bytearray(LAYOUTS[3].size)
+    MARK.pack_into(content, MARK_AT, MAGIC, 3)
+    (node.folder.pages / NAME).write_bytes(content)
+    assert holds_beside_its_owner(node)
+
+
+def test_a_control_file_that_is_cut_off_is_replaced_where_the_guest_is_to_be_paced(node: Node):
+    path = node.folder.pages / NAME
+    os.truncate(path, 30)
+    pacing(node)
+    pacer, _ = node.sharing._pacers[node.task.key]
+    pacer.wait()  # the task has no processes
+    assert current_allowance(node.folder.pages)[1] == Allowance(role=GUEST, memory_limit_bytes=None, share_ratio=0.0)
+    assert holds_beside_its_owner(node)

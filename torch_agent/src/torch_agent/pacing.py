@@ -24,7 +24,6 @@ from torch_agent.harness.gate.gate import is_free
 from torch_agent.harness.gate.pace import Pace
 from torch_agent.harness.gpu_page import GpuPage, own_pages
 from torch_agent.harness.regular import regular
-from torch_agent.harness.versions import Unreadable
 from torch_agent.processes import PROC, run_s
 
 SLICE_S = 0.02
@@ -80,16 +79,6 @@ def _pacer(written: bytes, folder: TaskFolder) -> int | None:
     return int(written) if MODULE.encode() in command and os.fsencode(folder.path) in command else None
 
 
-def _control(folder: TaskFolder) -> ControlReader | None:
-    """What the task may have; None: its file cannot be read or knows no shares, and the task has gaps alone."""
-    try:
-        found = ControlReader(str(folder.pages))
-    except (Unreadable, OSError) as error:
-        print(error, file=sys.stderr, flush=True)
-        return None
-    return found if found.tells_shares else None
-
-
 class Pacer:
     """Stops and continues one task, so that it computes for its share of the time alone."""
 
@@ -100,7 +89,7 @@ class Pacer:
             virtual: the task computes on the CPU, whose clock says how much.
         """
         self._folder, self._virtual = folder, virtual
-        self._control = _control(folder)
+        self._control = ControlReader(str(folder.pages))
         self._pages = [GpuPage(path) for path in own_pages(str(folder.pages))]
         self._pace = Pace()
         self._processes: list[int] = []
@@ -122,9 +111,8 @@ class Pacer:
             self._let_go()
 
     def _step(self, now_s: float) -> None:
-        control = self._control
-        share = 0.0 if control is None else control.share_ratio
-        if share >= 1.0 or (control is not None and control.suspends):
+        share = self._control.share_ratio if self._control.tells_shares else 0.0
+        if share >= 1.0 or self._control.suspends:
             self._let_go()
             time.sleep(LOOK_S)
         elif not all(page.is_whole for page in self._pages):  # until the agent has mended them

@@ -15,7 +15,7 @@ from pathlib import Path
 from libs.contracts.placement import LaunchTask
 from libs.node.task import GUEST, Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import Allowance, allow, create_control, current_allowance
+from torch_agent.harness.control import Allowance, allow, create_control, current_allowance, mend_control
 from torch_agent.harness.gpu_page import LINK, GpuPage, create, mend, now_s
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
@@ -209,6 +209,9 @@ class Sharing:
         log.info("%s is paced from outside", task.key)
         command = [sys.executable, "-m", MODULE, str(folder.path), *([VIRTUAL] if self._virtual else [])]
         try:
+            if mend_control(folder.pages):
+                self._kept.pop(task.key, None)
+                self.keep(task, folder)
             with open(folder.path / "pacer.log", "ab", opener=regular) as output:
                 pacer = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

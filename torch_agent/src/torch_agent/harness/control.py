@@ -136,18 +136,40 @@ class ControlReader:
 
 def create_control(folder: Path) -> None:
     """The agent's side, before it starts the processes; what is there already stays."""
+    if not (folder / NAME).exists():
+        _create(folder)
+
+
+def mend_control(folder: Path) -> bool:
+    """Put a new file in the place of what the task has made of it; one that can be read, or is of newer code, stays.
+
+    The task's processes hear no more, but what paces them from outside does. Returns whether there is a new one.
+
+    Raises:
+        OSError: a folder is there, which stays, too.
+    """
     path = folder / NAME
-    if not path.exists():
-        content = bytearray(LAYOUTS[VERSION].size)
-        MARK.pack_into(content, MARK_AT, MAGIC, VERSION)
-        change_at = LAYOUTS[VERSION].change_at
-        if change_at is not None:
-            content[change_at + NUMBER.size : change_at + _SHARE + RATIO.size] = _packed(Allowance())
-        part = folder / f"{NAME}.part"
-        with open(part, "wb", opener=regular) as file:
-            file.write(content)
-        part.chmod(0o600)
-        part.rename(path)
+    try:
+        _layout(path, _content(path))
+    except UnknownVersion:
+        return False
+    except (Unreadable, OSError):
+        _create(folder)
+        return True
+    return False
+
+
+def _create(folder: Path) -> None:
+    content = bytearray(LAYOUTS[VERSION].size)
+    MARK.pack_into(content, MARK_AT, MAGIC, VERSION)
+    change_at = LAYOUTS[VERSION].change_at
+    if change_at is not None:
+        content[change_at + NUMBER.size : change_at + _SHARE + RATIO.size] = _packed(Allowance())
+    part = folder / f"{NAME}.part"
+    with open(part, "wb", opener=regular) as file:
+        file.write(content)
+    part.chmod(0o600)
+    part.rename(folder / NAME)
 
 
 def turn_to(folder: Path, *, suspend: bool) -> None:
