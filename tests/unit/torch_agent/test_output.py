@@ -15,6 +15,7 @@ from torch_agent.written import Written
 from libs.contracts.agent import LogLine
 from libs.node.task import Status, Task
 from tests.unit.node.test_task import LAUNCH
+from torch_agent import output
 
 
 @pytest.fixture
@@ -48,6 +49,25 @@ def test_nothing_is_left_out_of_an_ordinary_rest(tmp_path: Path, journal: Journa
     path.write_text("a line\n" * 100_000)
     texts, _ = ended_with(tmp_path, journal)
     assert texts == ["a line"] * 100_000
+
+
+def test_what_is_left_out_ends_with_a_line(tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(output, "LEFT_BYTES", 25)
+    (tmp_path / "rank-0.out").write_text("".join(f"line {number}\n" for number in range(9)))
+    texts, _ = ended_with(tmp_path, journal)
+    assert texts[0].startswith("… (42 bytes of output are left out here")
+    assert texts[1:] == ["line 6", "line 7", "line 8"]
+
+
+def test_a_link_to_a_file_with_a_hole_is_read_as_little_of(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(output, "LEFT_BYTES", 1 << 20)
+    with (tmp_path / "far").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "rank-0.out").symlink_to(tmp_path / "far")
+    texts, _ = ended_with(tmp_path, journal)
+    assert "bytes of output are left out here" in texts[0] and len(texts) == 1 + (1 << 20) // output.CHUNK_BYTES
 
 
 def test_a_link_to_an_endless_file_says_nothing(tmp_path: Path, journal: Journal):

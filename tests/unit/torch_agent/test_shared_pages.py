@@ -22,6 +22,7 @@ from torch_agent.sharing import Sharing
 
 from libs.node.task import GUEST, Status, Task
 from tests.unit.node.test_task import LAUNCH
+from torch_agent import sharing
 
 
 class Node:
@@ -130,7 +131,8 @@ def test_a_folder_that_is_gone_stops_no_agent(node: Node, tmp_path: Path):
     assert node.sharing._pacers == {}
 
 
-def test_of_pacers_that_end_at_once_few_are_started(node: Node):
+def test_of_pacers_that_end_at_once_few_are_started(node: Node, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sharing, "PACER_AGAIN_S", 3600.0)
     os.mkfifo(node.folder.path / LOCK)
     pacing(node)
     first, _ = node.sharing._pacers[node.task.key]

@@ -250,7 +250,7 @@ class TaskFolder:
             if self._is_locked():
                 return None
             return self._lost(shim or _Processes(None, []), str(error))
-        if found is None or self._is_locked():
+        if found is None or (self._is_locked() and not _has_ended(shim)):
             return None
         exceeded = _read(self.path / "memory.json", MemoryExceeded) if found.signal == signal.SIGKILL else None
         if exceeded is not None:
@@ -272,7 +272,7 @@ class TaskFolder:
     def _is_locked(self) -> bool:
         try:
             with (self.path / "lock").open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # of two that look neither takes the other for a shim
         except BlockingIOError:
             return True
         except OSError:
@@ -286,6 +286,11 @@ class _Processes:
 
     pid: int | None
     ranks: list[int]
+
+
+def _has_ended(shim: _Processes | None) -> bool:
+    """Whether it is known to have; another process of the task may hold its lock."""
+    return shim is not None and shim.pid is not None and not lives(shim.pid)
 
 
 def _signal(groups: list[int], *numbers: int) -> None:

@@ -175,11 +175,11 @@ class Journal:
         row = self._db.execute("SELECT offset FROM tails WHERE path = ?", (path,)).fetchone()
         return row[0] if row else 0
 
-    def forget(self, key: str, paths: Sequence[str]) -> None:
-        """Drop an ended task and its files' places."""
+    def forget(self, key: str, folder: str) -> None:
+        """Drop an ended task, and the places in the files of its folder."""
         with _transaction(self._db):
             self._db.execute("DELETE FROM tasks WHERE key = ?", (key,))
-            self._db.executemany("DELETE FROM tails WHERE path = ?", [(path,) for path in paths])
+            self._db.execute("DELETE FROM tails WHERE substr(path, 1, ?) = ?", (len(folder) + 1, f"{folder}/"))
 
     def close(self) -> None:
         """Close the file."""

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from torch_agent.once import warn_once
 
-MOST_ENTRIES = 10_000
-"""Some milliseconds to list."""
+MOST_ENTRIES = 100_000
+"""Some hundredths of a second to list; a process that ends by a signal leaves a file of its own."""
 
 
 def listed(folder: Path, name: re.Pattern[str], most: int) -> list[Path]:
     """The entries of a folder whose whole names fit, in no order; none where it is gone.
 
-    None either, with a warning, where more than `most` fit, or the folder has more than MOST_ENTRIES: which of them
-    count cannot be told.
+    None either, with a warning, where more than `most` fit, or the folder has more than MOST_ENTRIES: no task needs so
+    many, and other tasks wait meanwhile.
     """
     try:
         with os.scandir(folder) as entries:

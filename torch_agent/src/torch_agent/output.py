@@ -15,9 +15,9 @@ LONGEST_LINE = 8 * 1024
 CUT_MARK = " … (line cut)"
 EVENT_BYTES, LINE_BYTES = 128 * 1024, 96
 """Characters of output in one event, of which each may take six bytes as JSON; and what a line has beside its text."""
-LEFT_BYTES = 4 * 1024 * 1024
-"""Of a file of output that are read, at most, when its task has ended: a task writes faster than its output is passed
-on, and a hole in a file may be longer than any disk."""
+LEFT_BYTES = 64 * 1024 * 1024
+"""Of a file of output that are read, at most, when its task has ended: a task may write faster than its output is
+passed on, and a hole in a file may be longer than any disk."""
 
 
 def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[list[LogLine], int]:
@@ -44,21 +44,26 @@ def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[l
     return (lines if end else []), offset + end
 
 
-def last_of(path: Path, offset: int, now_s: float) -> tuple[list[LogLine], int]:
-    """Where to read on in the output of a task that has ended, so that little enough is left.
+def rest_of(path: Path, offset: int, now_s: float) -> tuple[list[LogLine], int, int]:
+    """What to read of the output of a task that has ended, so that it is little enough.
 
     Returns:
-        A line that says what is passed over, if anything is, and the offset.
+        A line that says what is passed over, if anything is; the offset to read from, the beginning of a line where
+        there is one near; and the offset to read to, so that a process that is left and still writes keeps no agent.
     """
     try:
-        found = os.lstat(path)
+        found = os.stat(path)
+        until = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if until - offset <= LEFT_BYTES:
+            return [], offset, until
+        begin = until - LEFT_BYTES
+        with open(path, "rb", opener=regular) as file:
+            file.seek(begin)
+            begin += file.read(CHUNK_BYTES).find(b"\n") + 1
     except OSError:
-        return [], offset
-    skipped = found.st_size - LEFT_BYTES - offset
-    if skipped <= 0 or not stat.S_ISREG(found.st_mode):
-        return [], offset
-    text = f"… ({skipped} bytes of output are left out here: the task had written more than is passed on)"
-    return [_line(path, text, now_s)], offset + skipped
+        return [], offset, 0
+    text = f"… ({begin - offset} bytes of output are left out here: the task had written more than is passed on)"
+    return [_line(path, text, now_s)], begin, until
 
 
 def logged(order: LaunchTask, lines: list[LogLine]) -> list[JobLogged]:

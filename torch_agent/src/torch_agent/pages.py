@@ -43,7 +43,7 @@ PID = struct.Struct("<I")
 FIRST_MINIBATCHES = 3
 """After so many a script that is distributed has formed its process group."""
 PAGE = re.compile(r".*\.page")
-MOST_PAGES = 1024
+MOST_PAGES = 4096
 """Of a task on one node, those of processes that have ended included."""
 LARGEST = 1 << 53
 """No count and no number of bytes on a page is larger; the page lies in reach of the script, which may write there."""

@@ -266,10 +266,11 @@ def _tail(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return ""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        return ""
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return ""
         file.seek(max(0, found.st_size - STDERR_TAIL_BYTES))
         return file.read(STDERR_TAIL_BYTES).decode(errors="replace").replace("\0", "\ufffd")
 
@@ -277,7 +278,10 @@ def _tail(path: Path) -> str:
 def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
     """Write atomically and durably: a reader sees all of it or nothing."""
     temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)  # the task may have put a pipe there
+    for place in (temporary, path):
+        if place.is_dir() and not place.is_symlink():  # the task has put it there
+            place.rename(place.with_name(f"{place.name}.{time.time_ns()}"))
+    temporary.unlink(missing_ok=True)  # or a pipe
     with temporary.open("x") as file:
         json.dump(content if version == 1 else {"version": version, **content}, file)
         file.flush()

@@ -85,7 +85,8 @@ class Supervision:
         self._sharing, self._admits = sharing, admits
         self.tasks: dict[str, Task] = journal.tasks()
         self._ended_at_s: dict[str, float] = {}
-        self._removals: list[subprocess.Popen[bytes]] = []
+        self._removal: tuple[str, subprocess.Popen[bytes]] | None = None
+        """{task whose folder is being removed, the process that does it}."""
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
@@ -304,15 +305,26 @@ class Supervision:
         self._shims.forget(task.key)
 
     def _forget_old(self) -> None:
-        """Remove the folders of tasks that ended long ago."""
+        """Remove the folders of tasks that ended long ago, one by one.
+
+        A task is forgotten when its folder is gone: a removal that ends with the agent begins anew with the next one.
+        """
+        if self._removal is not None and not self._is_removed(*self._removal):
+            return
         now_s = time.monotonic()
-        self._removals = [removal for removal in self._removals if removal.poll() is None]
-        for key, task in list(self.tasks.items()):
-            if task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S:
-                folder = self.folder(task)
-                self._journal.forget(key, [str(path) for path in (*folder.outputs(), folder.reports)])
-                self._removals.append(folder.remove())
-                del self.tasks[key], self._ended_at_s[key]
+        for key, task in self.tasks.items():
+            is_old = task.status is Status.EXITED and now_s - self._ended_at_s.setdefault(key, now_s) > KEEP_ENDED_S
+            if is_old and self._removal is None:
+                self._removal = key, self.folder(task).remove()
+
+    def _is_removed(self, key: str, removal: subprocess.Popen[bytes]) -> bool:
+        if removal.poll() is None:
+            return False
+        self._removal = None
+        folder = self.folder(self.tasks.pop(key))
+        self._journal.forget(key, str(folder.path))
+        self._ended_at_s.pop(key, None)
+        return True
 
     def _patience_s(self) -> float | None:
         active = self.active()

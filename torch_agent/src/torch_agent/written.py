@@ -12,7 +12,7 @@ from libs.node.seen import Report
 from libs.node.task import Status, Task
 from torch_agent.folders import TaskFolder
 from torch_agent.journal import Journal
-from torch_agent.output import last_of, read_lines
+from torch_agent.output import read_lines, rest_of
 from torch_agent.reports import last_report
 
 BACKLOG_LIMIT = 5_000
@@ -36,7 +36,7 @@ class Written:
         return report, ({str(folder.reports): new_offset} if new_offset != offset else {})
 
     def output(self, task: Task, folder: TaskFolder) -> tuple[list[LogLine], dict[str, int]]:
-        """New lines of all ranks, and {file: how far it is read}; everything that is left when the task has ended."""
+        """New lines of all ranks, and {file: how far it is read}; of a task that has ended what is left, bounded."""
         ended = task.status is Status.EXITED
         lines: list[LogLine] = []
         tails: dict[str, int] = {}
@@ -44,8 +44,9 @@ class Written:
             return lines, tails
         for path in folder.outputs():
             offset, now_s = self._journal.tail(str(path)), time.time()
+            until = 0
             if ended:
-                left_out, offset = last_of(path, offset, now_s)
+                left_out, offset, until = rest_of(path, offset, now_s)
                 lines += left_out
             while True:
                 more, new_offset = read_lines(path, offset, ended=ended, now_s=now_s)
@@ -53,7 +54,7 @@ class Written:
                 if new_offset == offset:
                     break
                 tails[str(path)] = offset = new_offset
-                if not ended:
+                if offset >= until:
                     break
         return lines, tails
 

@@ -186,7 +186,7 @@ def create(path: Path) -> None:
 
 
 def mend(path: Path) -> None:
-    """Give a page that a task has shortened, lengthened or overwritten its size and its head again, where it is mapped.
+    """Give a page of which a task has changed the size its size and its head again, where it is mapped.
 
     Raises:
         OSError: it is gone.

@@ -6,6 +6,8 @@ a deadlock keeps it. No other process has to look into this one, which takes rig
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import faulthandler
 import os
 import signal
@@ -24,3 +26,11 @@ def listen(folder: str) -> None:
     path = os.path.join(folder, f"{os.getpid()}{SUFFIX}")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
+    atexit.register(_remove, path, os.getpid())
+
+
+def _remove(path: str, pid: int) -> None:
+    """A script may start one process after another; the file of one that is killed stays until its task is removed."""
+    if os.getpid() == pid:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
