@@ -94,7 +94,11 @@ def simulate(
     ] = None,
     profile_every_s: Annotated[
         float | None,
-        typer.Option("--profile-every-s", min=1, help="Measure running jobs so often, for `sanjaya interference`."),
+        typer.Option(
+            "--profile-every-s",
+            min=1,
+            help="Measure running jobs so often: policies and `sanjaya interference` use it.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn: the same seed gives the same log.")] = 0,
     checkpoint_overhead_s: Annotated[

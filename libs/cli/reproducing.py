@@ -106,7 +106,7 @@ def reproduce(
         measured = study.measure(own, earlier)
         write_measured(measured, size, out / f"{study.paper}.measured.json")
         parts.append(Part(study, size, own, measured, study.judge(measured)))
-    _tell([row for part in parts for row in part.rows])
+    tell([row for part in parts for row in part.rows])
     write_report(
         report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ' --reduced' if reduced else ''}"),
         out / REPORT,
@@ -115,8 +115,8 @@ def reproduce(
     end(outcome, out)
 
 
-def _tell(rows: Sequence[Row]) -> None:
-    """A row per claim; why it does not hold is a column for programs, and a paragraph below the table for people."""
+def tell(rows: Sequence[Row]) -> None:
+    """A row per claim; its note is a column for programs, and a paragraph below the table for people."""
     heads = ["CLAIM", "WHERE", "PAPER", "MEASURED", "ACCEPTED", "VERDICT"]
     cells = [[row.claim_id, row.where, row.paper, row.measured, row.accepted, row.verdict.value] for row in rows]
     if not is_terminal():

@@ -1,7 +1,7 @@
 """Jobs that are expected to arrive: such as have arrived lately, and as often.
 
 Under a policy of shares a job that arrives later takes from those that wait. A forward run without later arrivals is
-exact for the jobs that are there, and too early.
+exact for the jobs that are there, unless turns are lengthened, and too early.
 """
 
 from __future__ import annotations

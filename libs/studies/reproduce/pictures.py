@@ -40,6 +40,8 @@ def drawing_of(picture: Picture, measured: Measured) -> Drawing | None:
             axes.set_xlabel(picture.place)
             axes.margins(x=0.08)
             legend_beside(axes)
+        else:
+            axes.set_xlabel(f"{picture.place}: {min(places):.3g}")
         axes.set_ylabel(picture.value)
         scale_for(axes, _heights(curves))
     caption = "Measured here: mean and range over seeds." + (" Crosses: the paper's points." if papers else "")
@@ -60,7 +62,7 @@ def _bars(axes: Axes, curves: Sequence[tuple[Curve, Points]]) -> None:
     for number, (curve, points) in enumerate(curves):
         (seeds,) = points.values()
         mean = fmean(seeds)
-        reach = [[mean - min(seeds)], [max(seeds) - mean]]
+        reach = [[max(0.0, mean - min(seeds))], [max(0.0, max(seeds) - mean)]]  # a mean is rounded
         axes.bar(number, mean, 0.55, color=look(curve.label).colour, yerr=reach, ecolor=MUTED, capsize=4)
     axes.set_xticks(range(len(curves)), [curve.label for curve, _ in curves])
 

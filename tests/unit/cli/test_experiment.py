@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from libs.cli import reproducing
+from libs.cli.reproducing import tell
 from libs.sim.throughputs import read_throughputs
 from libs.sim.traces import read_trace
 from libs.studies.generators.computed_rates import computed_throughputs
+from libs.studies.report.verdicts import Row, Verdict
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 GRID = """
@@ -147,3 +150,25 @@ def test_claims_of_all_papers_make_one_report(tmp_path: Path):
     assert kept["format"] == "measured/1" and set(kept["claims"]) == {"turns-cost"}
     again = sanjaya(tmp_path, "reproduce", "all", "--only", "turns-cost", "--only", "las-example")
     assert "0 run, 3 were there" in again.stderr and again.stdout == done.stdout
+
+
+def test_people_read_notes_below_the_table_and_programs_in_its_last_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    row = Row(
+        claim_id="a",
+        number="A-1",
+        where="figure 1",
+        statement="It is so.",
+        paper="2",
+        measured="1",
+        accepted="2",
+        verdict=Verdict.DIFFERS,
+        note="Known: [why].",
+    )
+    tell([row])
+    assert capsys.readouterr().out.splitlines()[1] == "a\tfigure 1\t2\t1\t2\tdiffers\tKnown: [why]."
+    monkeypatch.setattr(reproducing, "is_terminal", lambda: True)
+    tell([row])
+    assert "WHY" not in (shown := capsys.readouterr().out)
+    assert shown.splitlines()[-1] == "a (differs): Known: [why]."
