@@ -1,4 +1,4 @@
-"""Owners and guests whose scripts patch the DataLoader, never wait, never step, or fork: gates and signals go on."""
+"""Scripts of owners and guests that patch the DataLoader, never wait, never step, or fork: gates and signals work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINIBATCHES = 20
 
 
 def trained(folder: Path, case: str, role: str) -> tuple[list[PageReading], GpuPage]:
-    """The pages that a script in this role leaves, and the page of its GPU, which an owner's end has not cleared."""
+    """The pages that a script in this role leaves, and the page of its GPU."""
     shared = folder / "0.page"
     create(shared)
     prepared = folder / "prepared"

@@ -40,7 +40,7 @@ CHANGE_AT, LIMIT_AT, SHARE_AT = 24, 40, 48
 
 
 class Node:
-    """An owner and two guests whose processes write anything."""
+    """An owner and two guests, with processes that write anything."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.draw = random.Random(seed)

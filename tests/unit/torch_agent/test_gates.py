@@ -262,6 +262,18 @@ def test_an_owner_on_a_virtual_gpu_leaves_it_alone_while_it_does_not_make_its_ba
     assert page.gap_s(clock.now_s + 0.03 + PATIENCE * 0.1 + IDLE_S + 0.001) == float("inf")
 
 
+def test_a_loader_that_fails_does_not_end_the_measuring_of_what_batches_cost(page: GpuPage, clock: Clock):
+    signals = Signals([page], on_processor=True)
+    signals.boundary(0.0)
+    signals.waits(0)  # and no batch comes
+    for _ in range(100):
+        signals.waits(0)
+        clock.compute(0.1)
+        signals.computes()
+    signals.waits(0)
+    assert page.gap_s(clock.now_s) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_a_child_of_the_owner_does_not_take_its_signals_away(page: GpuPage):
     signals = Signals([page], on_processor=False)
     signals.boundary(0.0)

@@ -14,7 +14,7 @@ MOST_ENTRIES = 100_000
 
 
 def listed(folder: Path, name: re.Pattern[str], most: int) -> list[Path]:
-    """The entries of a folder whose whole names fit, in no order; none where it is gone.
+    """The entries of a folder with names that fit as a whole, in no order; none where it is gone.
 
     None either, with a warning, where more than `most` fit, or the folder has more than MOST_ENTRIES: no task needs so
     many, and other tasks wait meanwhile.

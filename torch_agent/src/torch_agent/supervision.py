@@ -86,7 +86,7 @@ class Supervision:
         self.tasks: dict[str, Task] = journal.tasks()
         self._ended_at_s: dict[str, float] = {}
         self._removal: tuple[str, subprocess.Popen[bytes]] | None = None
-        """{task whose folder is being removed, the process that does it}."""
+        """The task with the folder that is being removed, and the process that removes it."""
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
         self._changed = asyncio.Event()
@@ -309,7 +309,7 @@ class Supervision:
 
         A task is forgotten when its folder is gone: a removal that ends with the agent begins anew with the next one.
         """
-        if self._removal is not None and not self._is_removed(*self._removal):
+        if self._removal is not None and not self._forget_removed(*self._removal):
             return
         now_s = time.monotonic()
         for key, task in self.tasks.items():
@@ -317,7 +317,8 @@ class Supervision:
             if is_old and self._removal is None:
                 self._removal = key, self.folder(task).remove()
 
-    def _is_removed(self, key: str, removal: subprocess.Popen[bytes]) -> bool:
+    def _forget_removed(self, key: str, removal: subprocess.Popen[bytes]) -> bool:
+        """Forget the task if its folder is gone; returns whether it is."""
         if removal.poll() is None:
             return False
         self._removal = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import inf
 from time import monotonic, thread_time
 
 from ..gpu_page import IDLE_S, GpuPage
@@ -38,8 +39,8 @@ class Signals:
         self._waits = Waits()
         self._loads_since_s = self._loads_s = 0.0
         """What the making of a batch takes of the GPU's processor."""
-        self._until_measured = 1 if on_processor else -1
-        """Batches until that is measured; a negative number: never."""
+        self._until_measured = 1.0 if on_processor else inf
+        """Batches until that is measured. Below zero where a loader has failed meanwhile: with the next one."""
         self._measurements = 0
         self._workers = 0
         self._pid = os.getpid()
@@ -71,7 +72,7 @@ class Signals:
             self._waits.pattern(workers)
         now_s = self._waits_since_s = monotonic()
         self._until_measured -= 1
-        if not self._until_measured:
+        if self._until_measured <= 0:
             self._loads_since_s = thread_time()
         until_s = now_s + self._waits.expected_s()
         silent_s = IDLE_S + PATIENCE * self._loads_s
@@ -82,7 +83,7 @@ class Signals:
         """The DataLoader has given a batch, or has none left."""
         now_s = monotonic()
         took_s = now_s - self._waits_since_s
-        if not self._until_measured:
+        if self._until_measured <= 0:
             self._measured(thread_time() - self._loads_since_s)
         self._waits.took(took_s - self._loads_s if took_s > self._loads_s else 0.0)
         for page in self._pages:
