@@ -7,9 +7,11 @@ import os
 import platform
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+MOST_COLUMNS = 40
 RESULTS = Path(__file__).with_name("results")
 
 
@@ -22,9 +24,10 @@ class Report:
         Args:
             name: of its files.
             title: of its table.
-            module: of this folder, that measures; empty: the one of this name.
+            module: that measures, of this folder or with its whole name; empty: the one of this name.
         """
-        self._name, self._title, self._module = name, title, module or name
+        self._name, self._title = name, title
+        self._module = module if "." in module else f"tests.bench.{module or name}"
         self._rows: list[dict[str, Any]] = []
 
     def row(self, what: str, **figures: Any) -> None:
@@ -41,7 +44,7 @@ class Report:
         RESULTS.mkdir(exist_ok=True)
         about = {
             "title": self._title,
-            "command": f"python -m tests.bench.{self._module} {' '.join(sys.argv[1:])}".strip(),
+            "command": f"python -m {self._module} {' '.join(sys.argv[1:])}".strip(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": machine(),
         }
@@ -50,11 +53,20 @@ class Report:
         (RESULTS / f"{self._name}.md").write_text(self._table(about))
 
     def _table(self, about: dict[str, str]) -> str:
-        heads = list(dict.fromkeys(key for row in self._rows for key in row))
-        lines = [f"# {about['title']}", "", f"`{about['command']}` · {about['date']} · {about['machine']}", ""]
-        lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-        lines += ["| " + " | ".join(str(row.get(head, "")) for head in heads) + " |" for row in self._rows]
+        """One table, or one for each group of rows with the same columns where a single one would be too wide."""
+        lines = [f"# {about['title']}", "", f"`{about['command']}` · {about['date']} · {about['machine']}"]
+        groups = [self._rows]
+        if len(_heads(self._rows)) > MOST_COLUMNS:
+            groups = [list(group) for _, group in groupby(self._rows, key=lambda row: tuple(row))]
+        for group in groups:
+            heads = _heads(group)
+            lines += ["", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+            lines += ["| " + " | ".join(str(row.get(head, "")) for head in heads) + " |" for row in group]
         return "\n".join(lines) + "\n"
+
+
+def _heads(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def machine() -> str:

@@ -140,7 +140,11 @@ class SharedCpu:
         """Wait for so many more."""
         before = self.done(name)
         while self.done(name) < before + count:
+            assert Path(f"/proc/{self.pids[name]}").exists(), f"{name} has ended: {self._errors(name)}"
             await asyncio.sleep(0.02)
+
+    def _errors(self, name: str) -> str:
+        return (self.case.task_folder(name) / "rank-0.err").read_text()[-2000:]
 
     def owners(self, since_s: float, until_s: float) -> list[Minibatch]:
         """The owner's mini-batches that lie in this time."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch_agent.driver.interface import Driver, DriverFailed
 
-SIZES = (0, 300_000_000, 5_000_000_000, 20_000_000_000)
+SIZES = (0, 300_000_000, 5_000_000_000)
 
 
 def driver_checkpoints(sizes: Sequence[int] = SIZES) -> Iterator[dict[str, Any]]:

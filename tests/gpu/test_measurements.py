@@ -14,7 +14,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA de
 
 
 def test_everything_can_be_measured(capsys: pytest.CaptureFixture[str]):
-    measure(Report("gpu", "smoke"), smoke=True)
+    measure(Report("gpu", "smoke"))
     said = capsys.readouterr().out
     for what in (
         "machine:",

@@ -133,7 +133,7 @@ class Harness:
     def _boundary(self) -> None:
         minibatches = self._recorder.boundary()
         if self._memory is not None and not self._ending:
-            self._limiting(self._memory).boundary(self._recorder.page)
+            self._recorder.needed(self._limiting(self._memory).boundary(self._recorder.page))
         if self._compute is not None:
             self._compute.boundary(self._recorder.page)
         if self._ending or self._has_job:

@@ -75,6 +75,11 @@ class Recorder:
         if self._page is not None:
             self._page.sign(self._signs)
 
+    def needed(self, most_bytes: int) -> None:
+        """A mini-batch has had so much of a GPU's memory in use; for whoever counts that afresh for each."""
+        if self._cuda:
+            self._peak = max(self._peak, most_bytes)
+
     def has_stood_still(self) -> None:
         """The time since the boundary does not belong to the next mini-batch."""
         self._at = time.perf_counter()
@@ -107,9 +112,7 @@ class Recorder:
         cuda = self._torch.cuda
         if not cuda.is_initialized():
             return 0, 0
-        current, peak = cuda.memory_allocated(), cuda.max_memory_allocated()
-        cuda.reset_peak_memory_stats()
-        return current, peak
+        return cuda.memory_allocated(), cuda.max_memory_allocated()
 
     def _host_memory(self) -> tuple[int, int]:
         with open("/proc/self/statm", "rb") as file:

@@ -61,7 +61,7 @@ def found(options: Options, gpu_bytes: int, *, virtual: bool) -> Scaling:
     if options.scale_memory is Scale.NO or (options.scale_memory is Scale.AUTO and not virtual):
         return Scaling()
     if not virtual:
-        # How much each torch can do is known in its process alone, and none of it has run on a GPU so far.
+        # How much each torch can do is known in its process alone. Tensors beyond a limit make real GPUs very slow.
         return Scaling(ACTIVATIONS, None, options.memory_bytes // 2)
     try:
         library = compiled(SOURCE, options.state_dir / "lib", os.environ.get("PATH", os.defpath))

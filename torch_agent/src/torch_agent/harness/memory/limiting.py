@@ -34,13 +34,14 @@ class Limiter:
         if self._limit_bytes is not None:
             self._memory.boundary(self._limit_bytes)
 
-    def boundary(self, page: PageWriter) -> None:
-        """A mini-batch is over: keep to the limit that is in force now."""
+    def boundary(self, page: PageWriter) -> int:
+        """A mini-batch is over: keep to the limit that is in force now. Returns the bytes in use at most."""
         change = self._control.change  # before the limit, which is then this change's or a later one's
         if change != self._change:
             self._change, self._limit_bytes = change, self._control.allowance.memory_limit_bytes
         usage = self._memory.boundary(self._limit_bytes)
         page.memory(Memory(change, *usage))
+        return usage.most_in_use
 
 
 def device_memory(torch: Any) -> DeviceMemory | None:

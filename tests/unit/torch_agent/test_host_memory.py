@@ -1,0 +1,204 @@
+"""Limits of a real GPU's memory, with a stand-in for CUDA: what torch is told, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch_agent.harness.memory import host_pool
+from torch_agent.harness.memory.cuda import KEPT_FOR, SPARE, CudaMemory
+from torch_agent.harness.memory.host_pool import Locking
+
+GIB = 1 << 30
+WHOLE = 100 * GIB
+
+
+class Runtime:
+    """Locks memory at once, until it has none left."""
+
+    def __init__(self, most: int) -> None:
+        self.left, self.at, self.freed = most, 0, 0
+
+    def cudaSetDevice(self, device: int) -> int:  # noqa: N802
+        return 0
+
+    def cudaGetLastError(self) -> int:  # noqa: N802
+        return 0
+
+    def cudaHostAlloc(self, out: Any, size: Any, flags: int) -> int:  # noqa: N802
+        if size.value > self.left:
+            return 2
+        self.left -= size.value
+        self.at += WHOLE
+        out._obj.value = self.at
+        return 0
+
+    def cudaFreeHost(self, at: Any) -> int:  # noqa: N802
+        self.freed += 1
+        return 0
+
+
+class Pool:
+    """A MemPool with the memory that its allocator gives."""
+
+    def __init__(self, allocator: Any, *, use_on_oom: bool) -> None:
+        assert use_on_oom
+        self.id = (0, 1)
+
+
+class Cuda:
+    """torch.cuda, as far as it is asked."""
+
+    MemPool = Pool
+    CUDAGraph = type("CUDAGraph", (), {})
+
+    def __init__(self) -> None:
+        self.initialized, self.in_use, self.peak, self.reserved = True, 0, 0, 0
+        self.fraction, self.emptied, self.later = 1.0, 0, list[Any]()
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def _lazy_call(self, call: Any) -> None:
+        self.later.append(call)
+
+    def current_device(self) -> int:
+        return 0
+
+    def get_device_properties(self, device: int) -> Any:
+        return SimpleNamespace(total_memory=WHOLE)
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        self.fraction = fraction
+
+    def empty_cache(self) -> None:
+        self.emptied += 1
+        self.reserved = self.in_use
+
+    def synchronize(self) -> None:
+        pass
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = self.in_use
+
+    def memory_snapshot(self) -> list[Any]:
+        return []
+
+    def memory_stats_as_nested_dict(self) -> dict[str, Any]:
+        return {
+            "reserved_bytes": {"all": {"current": self.reserved}},
+            "allocated_bytes": {"all": {"current": self.in_use, "peak": self.peak}},
+        }
+
+    @contextmanager
+    def use_mem_pool(self, pool: Pool) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture
+def cuda() -> Cuda:
+    return Cuda()
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    found = Runtime(1000 * GIB)
+    monkeypatch.setattr(host_pool, "_runtime", lambda: found)
+    return found
+
+
+@pytest.fixture
+def memory(cuda: Cuda, runtime: Runtime) -> CudaMemory:
+    torch = SimpleNamespace(
+        cuda=cuda,
+        Tensor=type("Tensor", (), {}),
+        uint8=None,
+        OutOfMemoryError=RuntimeError,
+        empty=lambda size, dtype, device: cuda.__setattr__("reserved", cuda.reserved + max(size, 2 << 20)),
+        _C=SimpleNamespace(_cuda_customAllocator=lambda allocate, free: (allocate, free)),
+    )
+    return CudaMemory(torch, 30 * GIB)
+
+
+def all_locked(memory: CudaMemory) -> int:
+    """Wait for the host's memory. Returns how much there is."""
+    assert memory._pool is not None
+    memory._pool.admit(wait=True)
+    return memory._pool.size
+
+
+def test_what_the_host_cannot_take_yet_may_stay_on_the_gpu(memory: CudaMemory, cuda: Cuda, monkeypatch: Any):
+    cuda.peak = 50 * GIB
+    monkeypatch.setattr(Locking, "want", lambda self, sizes: None)  # the host gives nothing
+    memory.boundary(40 * GIB)
+    assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 10 * GIB)
+
+
+def test_a_limit_and_the_memory_of_the_host_are_allowed_together(memory: CudaMemory, cuda: Cuda):
+    cuda.peak = 50 * GIB
+    memory.boundary(40 * GIB)
+    size = all_locked(memory)
+    memory.boundary(40 * GIB)
+    assert 29 * GIB < size <= 30 * GIB
+    assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + size)
+
+
+def test_a_limit_and_the_memory_of_the_host_are_never_more_than_the_gpu(memory: CudaMemory, cuda: Cuda):
+    memory.boundary(95 * GIB)
+    assert 4 * GIB < all_locked(memory) <= 5 * GIB
+
+
+def test_a_lower_limit_releases_what_is_cached_and_a_higher_one_does_not(memory: CudaMemory, cuda: Cuda):
+    memory.boundary(50 * GIB)
+    emptied = cuda.emptied
+    assert emptied
+    memory.boundary(60 * GIB)
+    assert cuda.emptied == emptied
+    memory.boundary(40 * GIB)
+    assert cuda.emptied > emptied
+
+
+def test_without_a_limit_all_of_the_gpu_is_allowed_and_the_host_gets_its_memory_back_later(
+    memory: CudaMemory, cuda: Cuda
+):
+    memory.boundary(50 * GIB)
+    all_locked(memory)
+    for _ in range(KEPT_FOR - 1):
+        memory.boundary(None)
+    assert cuda.fraction == 1.0 and memory._pool is not None and memory._pool.size
+    memory.boundary(None)
+    assert not memory._pool.size
+
+
+def test_a_limit_from_the_start_waits_for_cuda_and_then_for_the_memory_of_the_host(memory: CudaMemory, cuda: Cuda):
+    cuda.initialized = False
+    assert memory.boundary(50 * GIB).device == 0
+    assert cuda.fraction == 1.0 and len(cuda.later) == 1
+    memory.boundary(60 * GIB)
+    [begin] = cuda.later
+    begin()
+    assert memory._pool is not None
+    assert cuda.fraction * WHOLE == pytest.approx(60 * GIB + memory._pool.size) and memory._pool.size > 29 * GIB
+
+
+def test_what_exceeded_the_limit_in_a_minibatch_is_told_of(memory: CudaMemory, cuda: Cuda):
+    memory.boundary(40 * GIB)
+    all_locked(memory)
+    cuda.peak = 45 * GIB
+    assert memory.boundary(40 * GIB).most_on_host == 5 * GIB
+    assert memory.boundary(40 * GIB).most_on_host == 0
+
+
+def test_a_host_without_memory_is_no_error(
+    memory: CudaMemory, cuda: Cuda, runtime: Runtime, capsys: pytest.CaptureFixture[str]
+):
+    runtime.left = GIB
+    cuda.peak = 45 * GIB
+    memory.boundary(40 * GIB)
+    assert all_locked(memory) <= GIB
+    memory.boundary(40 * GIB)
+    assert "the host gives no more memory beyond a limit: CUDA error 2" in capsys.readouterr().err
+    assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 5 * GIB)
