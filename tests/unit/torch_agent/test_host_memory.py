@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from torch_agent.harness.memory import host_pool
 from torch_agent.harness.memory.cuda import KEPT_FOR, SPARE, CudaMemory
 from torch_agent.harness.memory.host_pool import Locking
+from torch_agent.harness.parking.storages import live_storages
 
 GIB = 1 << 30
 WHOLE = 100 * GIB
@@ -202,3 +204,15 @@ def test_a_host_without_memory_is_no_error(
     memory.boundary(40 * GIB)
     assert "the host gives no more memory beyond a limit: CUDA error 2" in capsys.readouterr().err
     assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 5 * GIB)
+
+
+def test_while_a_cuda_graph_is_alive_nothing_is_looked_for_that_could_move():
+    graph = type("CUDAGraph", (), {})
+    torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=graph), Tensor=type("Tensor", (), {}))
+    assert live_storages(torch, "cuda") == []
+    alive = [graph()]
+    gc.collect()
+    assert live_storages(torch, "cuda") is None
+    assert live_storages(torch, "cpu") == []
+    alive.clear()
+    assert live_storages(torch, "cuda") == []

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from ..parking.parking import as_bytes
-from ..parking.storages import live_storages, objects_of
+from ..parking.storages import live_storages
 from .device import Usage
 from .host_pool import HostPool
 
@@ -131,18 +131,23 @@ class CudaMemory:
 
     def _move(self, pool: HostPool) -> None:
         """Out what is too much, largest first; or home what fits."""
-        limit, counts = self._limit, self._counts()
-        over = 0 if limit is None else counts.reserved - pool.size - limit
-        room = sys.maxsize if limit is None else limit - (counts.in_use - self._host)
+        if (over := self._over(pool)) > 0:
+            self._torch.cuda.empty_cache()
+            over = self._over(pool)
+        room = sys.maxsize if self._limit is None else self._limit - (self._counts().in_use - self._host)
         comes_home = self._host > 0 and room >= max(GRAIN_BYTES, self._least_on_host)
-        if (over <= 0 and not comes_home) or any(objects_of(self._torch.cuda.CUDAGraph)):
+        if (over <= 0 and not comes_home) or (storages := self._storages()) is None:
             return
         self._torch.cuda.synchronize()
         if over > 0:
-            self._out(pool)
+            self._out(pool, storages)
         else:
-            self._home(pool, room)
+            self._home(pool, storages, room)
         self._host = pool.used()
+
+    def _over(self, pool: HostPool) -> int:
+        """Bytes on the GPU beyond the limit, with those that are cached."""
+        return 0 if self._limit is None else self._counts().reserved - pool.size - self._limit
 
     def _look(self, pool: HostPool) -> None:
         """How much lies on the host: only where the limit may have been reached since the last boundary is it asked."""
@@ -150,15 +155,12 @@ class CudaMemory:
         if self._host or (self._limit is not None and reserved > self._limit - pool.largest):
             self._host = pool.used()
 
-    def _out(self, pool: HostPool) -> None:
-        cuda, limit = self._torch.cuda, self._limit
-        assert limit is not None
-        cuda.empty_cache()
+    def _out(self, pool: HostPool, storages: list[Any]) -> None:
         for _ in range(ROUNDS):
-            over = self._counts().reserved - pool.size - limit
+            over = self._over(pool)
             if over <= 0:
                 break
-            there = [each for each in self._storages() if not pool.holds(each.data_ptr())]
+            there = [each for each in storages if not pool.holds(each.data_ptr())]
             pool.grow(pool.used() + min(over + GRAIN_BYTES, sum(each.nbytes() for each in there)))
             self._set_fraction(pool)
             moved = 0
@@ -169,15 +171,15 @@ class CudaMemory:
                 if segment is not None:
                     self._refill(pool, storage, segment.use())
                     moved += storage.nbytes()
-            cuda.empty_cache()
+            self._torch.cuda.empty_cache()
             if not moved:
                 break
         self._least_on_host = 0
 
-    def _home(self, pool: HostPool, room: int) -> None:
+    def _home(self, pool: HostPool, storages: list[Any], room: int) -> None:
         self._torch.cuda.empty_cache()
         stay = []
-        for storage in self._storages():
+        for storage in storages:
             if not pool.holds(storage.data_ptr()):
                 continue
             if storage.nbytes() <= room:
@@ -187,11 +189,13 @@ class CudaMemory:
                 stay.append(storage.nbytes())
         self._least_on_host = min(stay, default=0)
 
-    def _storages(self) -> list[Any]:
-        """Of the device that is current, the largest first; a search of some milliseconds."""
+    def _storages(self) -> list[Any] | None:
+        """Of the device that is current, the largest first; a search of some milliseconds. None: nothing may move."""
+        found = live_storages(self._torch, "cuda")
+        if found is None:
+            return None
         here = self._torch.cuda.current_device()
-        found = (each for each in live_storages(self._torch, "cuda") if each.device.index == here)
-        return sorted(found, key=lambda storage: -storage.nbytes())
+        return sorted((each for each in found if each.device.index == here), key=lambda storage: -storage.nbytes())
 
     def _refill(self, pool: HostPool, storage: Any, where: AbstractContextManager[Any]) -> None:
         """Give the storage other memory, taken within this context; the same again where that fails.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .arenas import Arena, FileArena, PinnedArena, aligned
-from .storages import live_storages, objects_of
+from .storages import live_storages
 
 ROOM_WITHIN_S, ROOM_LOOK_S = 30.0, 0.02
 """How long a return waits for room on the device."""
@@ -46,10 +46,10 @@ class Parker:
             CannotPark: a captured CUDA graph is alive (it remembers addresses), or the host has no room.
         """
         began = time.perf_counter()
-        if self._cuda and any(objects_of(self._torch.cuda.CUDAGraph)):
-            raise CannotPark("a captured CUDA graph is alive, and remembers where its memory was")
         self._wait()
         found = live_storages(self._torch, "cuda" if self._cuda else "cpu")
+        if found is None:
+            raise CannotPark("a captured CUDA graph is alive, and remembers where its memory was")
         movable = [storage for storage in found if _movable(storage)]
         self._pieces = [(storage, storage.nbytes()) for storage in movable]
         try:

@@ -32,13 +32,12 @@ def skip_what_is_there() -> None:
     _frozen = gc.get_freeze_count()
 
 
-def objects_of(kind: type) -> Iterable[Any]:
-    """Every object of this type or of one derived from it; also those that the script itself has frozen.
+def objects_of(kinds: frozenset[type]) -> Iterable[Any]:
+    """Every object of exactly these types; also those that the script itself has frozen.
 
     By their true types: asking `isinstance` would wake proxies that only pretend to be something. There are 100,000s
     of objects in a training process, so that no line of Python looks at each of them.
     """
-    kinds = _with_derived(kind)
     refreeze = gc.get_freeze_count() > _frozen
     if refreeze:
         gc.unfreeze()
@@ -48,19 +47,25 @@ def objects_of(kind: type) -> Iterable[Any]:
     return compress(things, map(kinds.__contains__, map(type, things)))
 
 
-def _with_derived(kind: type) -> set[type]:
+def _with_derived(kind: type) -> frozenset[type]:
     derived: list[type] = kind.__subclasses__()
-    return {kind}.union(*map(_with_derived, derived))
+    return frozenset({kind}).union(*map(_with_derived, derived))
 
 
-def live_storages(torch: Any, device_type: str) -> list[Any]:
+def live_storages(torch: Any, device_type: str) -> list[Any] | None:
     """All storages on devices of this type, in the order of their addresses.
 
     Found by asking the garbage collector for every tensor, and from those on to their gradients and parts. What only
     C++ holds (buckets of a gradient reducer, pools of CUDA graphs) cannot be seen from here.
+
+    Returns:
+        None where nothing may move, because a captured CUDA graph is alive: it remembers addresses.
     """
+    graphs = _with_derived(torch.cuda.CUDAGraph) if device_type == "cuda" else frozenset()
     found: dict[int, Any] = {}
-    for known in objects_of(torch.Tensor):
+    for known in objects_of(_with_derived(torch.Tensor) | graphs):
+        if type(known) in graphs:
+            return None
         for tensor in _parts(torch, known):
             _note(tensor, device_type, found)
     return sorted(found.values(), key=lambda storage: storage.data_ptr())
