@@ -17,7 +17,7 @@ from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, Allowance, current_allowance
 from torch_agent.harness.gpu_page import FAR_S, OPENED, SIZE, GpuPage
 from torch_agent.harness.page import PageWriter
-from torch_agent.pacing import LOCK, Pacer, pacer_of
+from torch_agent.pacing import LOCK, Pacer, end_pacer, pacer_of
 from torch_agent.sharing import Sharing
 
 from libs.node.task import GUEST, Status, Task
@@ -159,6 +159,32 @@ def test_a_pacer_is_ended_when_it_is_needed_no_more(node: Node, stranger: subpro
         finally:
             pacer.kill()
             pacer.wait()
+
+
+def state_of(process: subprocess.Popen[bytes]) -> str:
+    """As /proc says it: `T` is stopped."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_a_task_that_is_to_stand_still_is_not_let_go_on_by_its_pacer(node: Node):
+    guest = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    shim = {"version": 2, "pid": guest.pid, "ranks": {"0": guest.pid}}
+    (node.folder.path / "shim.json").write_text(json.dumps(shim))
+    with (node.folder.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        GpuPage(node.page_path).busy(time.monotonic() + FAR_S)
+        pacing(node)
+        pacer, _ = node.sharing._pacers[node.task.key]
+        try:
+            while state_of(guest) != "T":
+                time.sleep(0.01)
+            end_pacer(node.folder)
+            assert pacer.wait() == -signal.SIGKILL
+            assert pacer_of(node.folder) is None and state_of(guest) == "T"
+        finally:
+            for process in (pacer, guest):
+                process.kill()
+                process.wait()
 
 
 def holds_beside_its_owner(node: Node) -> bool:

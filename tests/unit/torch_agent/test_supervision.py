@@ -27,7 +27,7 @@ from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.node.task import Order, Status, Task, Want
 from tests.unit.node.test_task import LAUNCH, STOP
-from torch_agent import interruptions
+from torch_agent import interruptions, supervision
 
 SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
@@ -140,6 +140,21 @@ async def test_the_delay_of_a_suspension_counts_from_the_order_whichever_agent_s
     node.agent.look()
     suspended = node.facts[-1]
     assert isinstance(suspended, JobSuspended) and suspended.parked and suspended.delay_s > 0
+
+
+async def test_what_paces_a_task_ends_before_the_task_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch):
+    seen: list[tuple[Path, str]] = []
+    monkeypatch.setattr(supervision, "end_pacer", lambda folder: seen.append((folder.path, letter())))
+
+    def letter() -> str:
+        return Path(f"/proc/{node.rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+    node.order(SUSPEND)
+    assert not seen
+    node.reach_boundary()
+    node.agent.look()
+    [(path, state)] = seen
+    assert path == node.folder.path and state != "T" and isinstance(node.facts[-1], JobSuspended)
 
 
 async def test_the_grace_of_a_stop_counts_from_the_first_signal_whichever_agent_sends_the_second(node: Node):

@@ -4,7 +4,8 @@ For tasks without gates (no harness, or too old a one), with gates that are too 
 whole task is stopped, never one rank of it. Groups of operations that a device has queued already run to their end.
 
 A process of its own, because it outlives its agent as the task does: with an agent that is away, the owner's signals
-and the last share go on to count. Whichever way it ends in order, the task goes on.
+and the last share go on to count. Whichever way it ends in order, the task goes on; before the agent stops a task for
+longer, it ends the pacer in disorder, which would let the task go on again behind it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ GUARD_S = 0.002
 """Before the expected end of a gap: a signal takes effect a moment later."""
 GROUPS_S = 1.0
 """How often the task's process groups are looked for."""
+ENDS_WITHIN_S = 1.0
 LOCK, VIRTUAL = "pacer", "--virtual"
 MODULE = "torch_agent.pacing"
 LONGEST_PID = 16
@@ -66,6 +68,18 @@ def pacer_of(folder: TaskFolder) -> int | None:
     except OSError:
         pass
     return None
+
+
+def end_pacer(folder: TaskFolder) -> None:
+    """The task is to stand still from now on: whatever paces it ends, and does not let it go on first."""
+    pid = pacer_of(folder)
+    if pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+    ends_s = time.monotonic() + ENDS_WITHIN_S
+    while pacer_of(folder) is not None and time.monotonic() < ends_s:
+        time.sleep(GAP_LOOK_S)
 
 
 def _pacer(written: bytes, folder: TaskFolder) -> int | None:

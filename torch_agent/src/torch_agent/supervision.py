@@ -31,6 +31,7 @@ from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
 from torch_agent.once import warn_once
 from torch_agent.output import logged
+from torch_agent.pacing import end_pacer
 from torch_agent.pages import living_pages, minibatches_done, ranks_apart
 from torch_agent.processes import machine_start
 from torch_agent.sharing import Sharing
@@ -291,6 +292,8 @@ class Supervision:
                 turn_to(folder.pages, suspend=TURNS[action])
             except (Unreadable, OSError) as error:
                 warn_once(f"{error}: the task's processes are told by signals alone")
+        if action is Action.FREEZE:
+            end_pacer(folder)
         folder.signal_ranks(*SIGNALS[action])
 
     def _ended(self, task: Task) -> None:
