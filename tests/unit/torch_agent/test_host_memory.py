@@ -206,6 +206,25 @@ def test_a_host_without_memory_is_no_error(
     assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 5 * GIB)
 
 
+def test_a_torch_without_such_pools_has_no_limit_and_keeps_saved_activations_on_the_host(
+    memory: CudaMemory, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+):
+    saved: list[str] = []
+
+    @contextmanager
+    def save_on_cpu(pin_memory: bool) -> Iterator[None]:
+        saved.append("begins")
+        yield
+        saved.append("ends")
+
+    monkeypatch.delattr(Cuda, "MemPool")
+    torch = SimpleNamespace(cuda=cuda, autograd=SimpleNamespace(graph=SimpleNamespace(save_on_cpu=save_on_cpu)))
+    older = CudaMemory(torch)
+    for limit in (40 * GIB, 30 * GIB, None):
+        older.boundary(limit)
+    assert saved == ["begins", "ends"] and cuda.fraction == 1.0
+
+
 def test_while_a_cuda_graph_is_alive_nothing_is_looked_for_that_could_move():
     graph = type("CUDAGraph", (), {})
     torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=graph), Tensor=type("Tensor", (), {}))

@@ -52,7 +52,8 @@ class CudaMemory:
         self._torch, self._most_on_host = torch, most_on_host
         self._pool: HostPool | None = None
         """Made when a limit is set for the first time."""
-        self._has_pools = "use_on_oom" in inspect.signature(torch.cuda.MemPool).parameters
+        pool = getattr(torch.cuda, "MemPool", None)
+        self._has_pools = pool is not None and "use_on_oom" in inspect.signature(pool).parameters
         self._limit: int | None = None
         self._at_start: int | None = None
         self._waits_for_cuda = False
