@@ -32,7 +32,7 @@ def tell_costs(say: Report) -> None:
         create(folder / "gpu.page")
         page = GpuPage(folder / "gpu.page")
         _tell_gates(say, folder, page)
-        us = _us(_minibatch(Signals([page], on_processor=True)))
+        us = _us(_minibatch(Signals([page], None)))
         say.row("signals of an owner, per mini-batch", us=us, within_limit=us <= OWNER_MOST_US)
         _tell_latency(say, folder, page)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch_agent.harness.control import Allowance, ControlReader, allow, create_control
 from torch_agent.harness.gate import gate as gate_module
 from torch_agent.harness.gate import signals as signals_module
+from torch_agent.harness.gate.device_time import DeviceTime
 from torch_agent.harness.gate.gate import Gate, is_free
 from torch_agent.harness.gate.pace import CREDIT_S, Pace
 from torch_agent.harness.gate.signals import PATIENCE, Signals
@@ -19,6 +22,7 @@ from torch_agent.harness.gpu_page import FAR_S, IDLE_S, SHORTEST_GAP_S, GpuPage,
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 
 GUARD_S = 0.001
+NO_CUDA = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))
 
 
 @pytest.fixture
@@ -202,7 +206,7 @@ def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_sh
 
 
 def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: GpuPage, clock: Clock):
-    signals = Signals([page], on_processor=False)
+    signals = Signals([page], DeviceTime(NO_CUDA))
 
     def counted(took_s: float = 0.02) -> int:
         before = signals.closed_minibatches
@@ -223,7 +227,7 @@ def test_an_owner_counts_mini_batches_during_which_no_guest_was_let_in(page: Gpu
 
 
 def test_an_owner_is_given_two_of_its_mini_batches_before_it_counts_as_silent(page: GpuPage, clock: Clock):
-    signals = Signals([page], on_processor=False)
+    signals = Signals([page], DeviceTime(NO_CUDA))
     for took_s in (0.0, 0.2, 0.2):
         signals.boundary(took_s)
     assert page.gap_s(clock.now_s + PATIENCE * 0.2 - 0.001) == 0.0
@@ -236,7 +240,7 @@ def test_an_owner_is_given_two_of_its_mini_batches_before_it_counts_as_silent(pa
 
 
 def test_an_owner_says_for_how_long_it_will_wait(page: GpuPage, clock: Clock):
-    signals = Signals([page], on_processor=False)
+    signals = Signals([page], DeviceTime(NO_CUDA))
     signals.boundary(0.0)
     for _ in range(8):
         signals.waits(0)
@@ -248,7 +252,7 @@ def test_an_owner_says_for_how_long_it_will_wait(page: GpuPage, clock: Clock):
 
 
 def test_an_owner_on_a_virtual_gpu_leaves_it_alone_while_it_does_not_make_its_batch_itself(page: GpuPage, clock: Clock):
-    signals = Signals([page], on_processor=True)
+    signals = Signals([page], None)
     signals.boundary(0.0)
     for _ in range(100):
         signals.waits(0)
@@ -263,7 +267,7 @@ def test_an_owner_on_a_virtual_gpu_leaves_it_alone_while_it_does_not_make_its_ba
 
 
 def test_a_loader_that_fails_does_not_end_the_measuring_of_what_batches_cost(page: GpuPage, clock: Clock):
-    signals = Signals([page], on_processor=True)
+    signals = Signals([page], None)
     signals.boundary(0.0)
     signals.waits(0)  # and no batch comes
     for _ in range(100):
@@ -274,8 +278,84 @@ def test_a_loader_that_fails_does_not_end_the_measuring_of_what_batches_cost(pag
     assert page.gap_s(clock.now_s) == pytest.approx(0.0, abs=1e-6)
 
 
+class Gpu:
+    """It does what is launched one after the other, on the clock of the test; a stand-in for `torch.cuda`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.free_s, self.fails = clock, 0.0, False
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_current_stream_capturing(self) -> bool:
+        return False
+
+    def launch(self, seconds: float) -> None:
+        self.free_s = max(self.clock.now_s, self.free_s) + seconds
+
+    def Event(self, *, enable_timing: bool) -> Any:  # noqa: N802
+        event = SimpleNamespace(at_s=0.0)
+
+        def record() -> None:
+            if self.fails:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            event.at_s = max(self.clock.now_s, self.free_s)
+
+        event.record = record
+        event.query = lambda: self.clock.now_s >= event.at_s
+        event.elapsed_time = lambda end: 1000.0 * (end.at_s - event.at_s)
+        return event
+
+
+def trained(gpu: Gpu, signals: Signals, minibatches: int, wait_s: float) -> None:
+    """An owner that launches 20 ms of work in 1 ms, and waits so long for each batch."""
+    for _ in range(minibatches):
+        signals.waits(0)
+        gpu.clock.now_s += wait_s
+        signals.computes()
+        gpu.launch(0.02)
+        gpu.clock.now_s += 0.001
+        signals.boundary(wait_s + 0.001)
+    signals.waits(0)
+
+
+def test_a_gpu_is_left_alone_when_it_has_done_what_was_launched(page: GpuPage, clock: Clock):
+    gpu = Gpu(clock)
+    signals = Signals([page], DeviceTime(SimpleNamespace(cuda=gpu)))
+    trained(gpu, signals, 10, wait_s=0.05)
+    asked_s = clock.now_s
+    assert page.gap_s(asked_s) == 0.0, "the process waits, and the GPU computes"
+    assert page.gap_s(asked_s + 0.018) == 0.0
+    assert page.gap_s(asked_s + 0.0191) == pytest.approx(0.05 - 0.0191)
+
+
+def test_a_gpu_that_is_behind_its_process_is_never_left_alone(page: GpuPage, clock: Clock):
+    gpu = Gpu(clock)
+    signals = Signals([page], DeviceTime(SimpleNamespace(cuda=gpu)))
+    trained(gpu, signals, 10, wait_s=0.01)
+    for later_s in (0.0, 0.005, 0.0099):
+        assert page.gap_s(clock.now_s + later_s) == 0.0
+
+
+def test_a_guest_sleeps_until_the_gpu_has_done_what_its_owner_launched(page: GpuPage, clock: Clock):
+    page.own(os.getpid())
+    now_s = time.monotonic()
+    page.wait_for_data(now_s, now_s + 30.0, from_s=now_s + 0.02)
+    page.sleep(page.listen(now_s), now_s, longest_s=20.0)
+    assert 0.02 <= time.monotonic() - now_s < 20.0 and page.gap_s(time.monotonic()) > 0.0
+
+
+def test_an_owner_whose_cuda_fails_hears_of_it_from_its_own_operations(page: GpuPage, clock: Clock):
+    gpu = Gpu(clock)
+    signals = Signals([page], DeviceTime(SimpleNamespace(cuda=gpu)))
+    trained(gpu, signals, 10, wait_s=0.05)
+    gpu.fails = True
+    trained(gpu, signals, 10, wait_s=0.05)
+    assert page.gap_s(clock.now_s + 0.03) > 0.0
+
+
 def test_a_child_of_the_owner_does_not_take_its_signals_away(page: GpuPage):
-    signals = Signals([page], on_processor=False)
+    signals = Signals([page], DeviceTime(NO_CUDA))
     signals.boundary(0.0)
     child = os.fork()
     if child == 0:

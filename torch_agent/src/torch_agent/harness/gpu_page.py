@@ -27,7 +27,7 @@ from .versions import UnknownVersion, Unreadable
 MAGIC, VERSION = b"SJGP", 1
 SIZE = 4096
 HEAD = struct.Struct("<4sI")
-OWNER_PID, WAITING, WAITING_UNTIL, SILENT_AFTER, OPEN, OPENED, BELL, ASLEEP = range(2, 10)
+OWNER_PID, WAITING, WAITING_UNTIL, SILENT_AFTER, OPEN, OPENED, BELL, ASLEEP, WAITING_FROM = range(2, 11)
 """Where the values are, in units of eight bytes."""
 LINK = "gpu-"
 """Name of a page in the folder of a task's pages, before the place of the GPU among the task's."""
@@ -75,17 +75,19 @@ class GpuPage:
         if self._numbers[WAITING]:
             self._numbers[WAITING] = 0
 
-    def wait_for_data(self, now_s: float, until_s: float, silent_s: float = IDLE_S) -> None:
+    def wait_for_data(self, now_s: float, until_s: float, silent_s: float = IDLE_S, from_s: float = 0.0) -> None:
         """The owner waits for its next batch, presumably until then; guests are woken if that is long enough.
 
         Args:
             silent_s: when it has not been heard of for so long after that, it counts as waiting for longer.
+            from_s: the GPU works for the owner until then; harnesses that are older say nothing of that.
         """
         times = self._times
+        times[WAITING_FROM] = from_s
         times[WAITING_UNTIL] = until_s
         times[SILENT_AFTER] = until_s + silent_s
         self._numbers[WAITING] = 1
-        if until_s - now_s > SHORTEST_GAP_S and now_s - times[ASLEEP] < STALE_S:
+        if until_s - max(now_s, from_s) > SHORTEST_GAP_S and now_s - times[ASLEEP] < STALE_S:
             self._bell.ring()
 
     def own(self, pid: int) -> None:
@@ -115,7 +117,9 @@ class GpuPage:
         silent_after_s = times[SILENT_AFTER]
         if not now_s <= silent_after_s <= now_s + FAR_S:
             return float("inf")
-        return max(0.0, times[WAITING_UNTIL] - now_s) if self._numbers[WAITING] else 0.0
+        if not self._numbers[WAITING] or now_s < times[WAITING_FROM]:
+            return 0.0
+        return max(0.0, times[WAITING_UNTIL] - now_s)
 
     def listen(self, now_s: float) -> int:
         """To be called before the last look at the page ahead of `sleep`, which takes what is returned.
@@ -130,6 +134,8 @@ class GpuPage:
         if self._numbers[OWNER_PID]:
             silent_s = self._times[SILENT_AFTER] - now_s
             longest_s = min(longest_s, max(silent_s, 0.0) + SHORTEST_SLEEP_S)
+            if self._numbers[WAITING] and (begins_s := self._times[WAITING_FROM] - now_s) > 0.0:
+                longest_s = min(longest_s, begins_s)
         self._bell.wait(bell, longest_s)
         return self._bell.value != bell
 

@@ -9,6 +9,7 @@ from ..control import GUEST, ControlReader
 from ..gpu_page import GpuPage, own_pages
 from ..page import PageWriter
 from .depth import GroupsInFlight
+from .device_time import DeviceTime
 from .entering import Gates
 from .gate import Gate
 from .signals import Signals
@@ -61,7 +62,8 @@ class Compute:
             self._gates.remove()
             self._gates = self._gate = None
         if self._signals is None:
-            self._signals = Signals(self._pages, on_processor=not self._torch.cuda.is_available())
+            device = DeviceTime(self._torch) if self._torch.cuda.is_available() else None
+            self._signals = Signals(self._pages, device)
         self._signals.move(self._pages)
 
     def forked(self) -> None:

@@ -2,9 +2,10 @@
 
 It says so when its script asks a DataLoader for a batch and when it gets it, and when a mini-batch is over. On a
 virtual GPU it waits as far as it leaves the processor: a DataLoader without workers makes the batch itself, on the
-processor that it shares with its guests, while a GPU would be left alone. An owner
-that has not been heard of for 50 ms, or for two of its mini-batches where these are longer, counts as waiting: before
-its first step, in phases without training, and after its death.
+processor that it shares with its guests, while a GPU would be left alone. A GPU is left alone when it has done what
+was launched, which may be later than the script asks (device_time.py). An owner that has not been heard of for 50 ms,
+or for two of its mini-batches where these are longer, counts as waiting: before its first step, in phases without
+training, and after its death.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from math import inf
 from time import monotonic, thread_time
 
 from ..gpu_page import IDLE_S, GpuPage
+from .device_time import DeviceTime
 from .waits import Waits
 
 SMOOTHING = 0.1
@@ -30,16 +32,19 @@ PATIENCE = 2.0
 class Signals:
     """Of one owner's process."""
 
-    def __init__(self, pages: Sequence[GpuPage], *, on_processor: bool) -> None:
+    def __init__(self, pages: Sequence[GpuPage], device: DeviceTime | None) -> None:
         """Of a process that uses these GPUs.
 
         Args:
-            on_processor: they are virtual, so that whatever the process computes takes their time.
+            pages: theirs.
+            device: what they do by themselves; None: they are virtual, and whatever the process computes takes their
+                time.
         """
+        self._device = device
         self._waits = Waits()
         self._loads_since_s = self._loads_s = 0.0
         """What the making of a batch takes of the GPU's processor."""
-        self._until_measured = 1.0 if on_processor else inf
+        self._until_measured = 1.0 if device is None else inf
         """Batches until that is measured. Below zero where a loader has failed meanwhile: with the next one."""
         self._measurements = 0
         self._workers = 0
@@ -76,12 +81,15 @@ class Signals:
             self._loads_since_s = thread_time()
         until_s = now_s + self._waits.expected_s()
         silent_s = IDLE_S + PATIENCE * self._loads_s
+        from_s = self._device.done_s(now_s) if self._device is not None else 0.0
         for page in self._pages:
-            page.wait_for_data(now_s, until_s, silent_s)
+            page.wait_for_data(now_s, until_s, silent_s, from_s)
 
     def computes(self) -> None:
         """The DataLoader has given a batch, or has none left."""
         now_s = monotonic()
+        if self._device is not None:
+            self._device.begins(now_s)
         took_s = now_s - self._waits_since_s
         if self._until_measured <= 0:
             self._measured(thread_time() - self._loads_since_s)
