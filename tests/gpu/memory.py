@@ -65,15 +65,17 @@ def kernels() -> dict[str, Any]:
     pool, whole = HostPool(torch), torch.cuda.get_device_properties(0).total_memory
     pool.want(5 * GIB)
     pool.admit(wait=True)
-    differ, failed, slower = [], [], {}
+    differ, failed, elsewhere, slower = [], [], [], {}
     for name, operation in _operations().items():
         torch.manual_seed(0)
         try:
-            expected, on_gpu_s = _timed(operation)
+            expected, on_gpu_s, _ = _timed(operation)
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / whole)
             torch.manual_seed(0)
-            found, on_host_s = _timed(operation)
+            found, on_host_s, at = _timed(operation)
+            if not pool.holds(at):
+                elsewhere.append(name)
             if not torch.allclose(expected, found, rtol=1e-3, atol=1e-4):
                 differ.append(f"{name} by {float((expected - found).abs().max()):.3g}")
             slower[name] = round(on_host_s / on_gpu_s, 1)
@@ -86,17 +88,20 @@ def kernels() -> dict[str, Any]:
         "operations": len(slower) + len(failed),
         "differ": "; ".join(differ) or "none",
         "failed": "; ".join(failed) or "none",
+        "results_not_on_host": " ".join(elsewhere) or "none",
         "times_slower": " ".join(f"{name} {times}" for name, times in slower.items()),
     }
 
 
-def _timed(operation: Callable[[], Tensor]) -> tuple[Tensor, float]:
+def _timed(operation: Callable[[], Tensor]) -> tuple[Tensor, float, int]:
+    """What it computes, how long that takes, and where the result lies."""
     operation()
     torch.cuda.synchronize()
     began = time.perf_counter()
     found = operation()
     torch.cuda.synchronize()
-    return found.float().cpu(), time.perf_counter() - began
+    took_s = time.perf_counter() - began
+    return found.float().cpu(), took_s, found.data_ptr()
 
 
 def _operations() -> dict[str, Callable[[], Tensor]]:

@@ -18,7 +18,7 @@ from torch_agent.harness.gate.pace import CREDIT_S, Pace
 from torch_agent.harness.gate.signals import PATIENCE, Signals
 from torch_agent.harness.gate.spacing import Spacing
 from torch_agent.harness.gate.waits import Waits
-from torch_agent.harness.gpu_page import FAR_S, IDLE_S, SHORTEST_GAP_S, GpuPage, create
+from torch_agent.harness.gpu_page import FAR_S, IDLE_S, SHORTEST_GAP_S, WAITING_FROM, GpuPage, create
 from torch_agent.harness.versions import UnknownVersion, Unreadable
 
 GUARD_S = 0.001
@@ -343,6 +343,36 @@ def test_a_guest_sleeps_until_the_gpu_has_done_what_its_owner_launched(page: Gpu
     page.wait_for_data(now_s, now_s + 30.0, from_s=now_s + 0.02)
     page.sleep(page.listen(now_s), now_s, longest_s=20.0)
     assert 0.02 <= time.monotonic() - now_s < 20.0 and page.gap_s(time.monotonic()) > 0.0
+
+
+def test_a_pause_of_the_process_is_no_time_of_its_gpu(page: GpuPage, clock: Clock):
+    gpu = Gpu(clock)
+    signals = Signals([page], DeviceTime(SimpleNamespace(cuda=gpu)))
+    trained(gpu, signals, 10, wait_s=0.05)
+    clock.now_s += 0.05
+    signals.computes()
+    clock.now_s += 60.0
+    signals.move([page])  # as after it has stood still
+    trained(gpu, signals, 2, wait_s=0.05)
+    assert page.gap_s(clock.now_s + 0.03) > 0.0
+
+
+def test_one_long_mini_batch_takes_few_gaps_away(page: GpuPage, clock: Clock):
+    gpu = Gpu(clock)
+    signals = Signals([page], DeviceTime(SimpleNamespace(cuda=gpu)))
+    trained(gpu, signals, 10, wait_s=0.05)
+    gpu.launch(60.0)
+    clock.now_s += 60.0
+    trained(gpu, signals, 15, wait_s=0.05)
+    assert page.gap_s(clock.now_s + 0.04) > 0.0
+
+
+def test_the_beginning_of_another_owners_gap_closes_no_gate(page: GpuPage):
+    page.own(os.getpid())
+    page.wait_for_data(10.0, until_s=10.02, from_s=500.0)
+    assert page.gap_s(10.01) > 0.0
+    page.clear()
+    assert page._times[WAITING_FROM] == 0.0
 
 
 def test_an_owner_whose_cuda_fails_hears_of_it_from_its_own_operations(page: GpuPage, clock: Clock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch_agent.harness.memory import cuda as cuda_module
 from torch_agent.harness.memory import host_pool
 from torch_agent.harness.memory.cuda import KEPT_FOR, SPARE, CudaMemory
-from torch_agent.harness.memory.host_pool import Locking
+from torch_agent.harness.memory.host_pool import SMALL_BYTES, Locking
 from torch_agent.harness.parking.storages import live_storages
 
-GIB = 1 << 30
+GIB, SEGMENT = 1 << 30, 2 << 20
 WHOLE = 100 * GIB
 
 
@@ -44,11 +46,49 @@ class Runtime:
 
 
 class Pool:
-    """A MemPool with the memory that its allocator gives."""
+    """A MemPool: it takes segments of its allocator, of 2 MiB for two tensors of 1 MiB, and returns them at its end."""
 
-    def __init__(self, allocator: Any, *, use_on_oom: bool) -> None:
+    def __init__(self, allocator: tuple[int, int], *, use_on_oom: bool) -> None:
         assert use_on_oom
-        self.id = (0, 1)
+        number, pointer = ctypes.c_size_t, ctypes.c_void_p
+        self._allocate = ctypes.CFUNCTYPE(pointer, number, ctypes.c_int, pointer)(allocator[0])
+        self._free = ctypes.CFUNCTYPE(None, pointer, number, ctypes.c_int, pointer)(allocator[1])
+        self._segments: list[tuple[int, int]] = []
+        self._room = 0
+
+    def take(self, size: int) -> int:
+        """Returns what is new of it."""
+        if self._room:
+            self._room = 0
+            return 0
+        taken, self._room = max(size, SEGMENT), size % SEGMENT
+        at = self._allocate(taken, 0, None)
+        if not at:
+            raise OutOfMemory
+        self._segments.append((at, taken))
+        return taken
+
+    def __del__(self) -> None:
+        for at, size in self._segments:
+            self._free(at, size, 0, None)
+
+
+class OutOfMemory(RuntimeError):
+    """As torch's."""
+
+
+class Storage:
+    """In the pool that is in use."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+
+    def untyped_storage(self) -> Storage:
+        return self
+
+    def resize_(self, size: int) -> None:
+        assert self._cuda.pool is not None
+        self._cuda.reserved += self._cuda.pool.take(size)
 
 
 class Cuda:
@@ -59,13 +99,17 @@ class Cuda:
 
     def __init__(self) -> None:
         self.initialized, self.in_use, self.peak, self.reserved = True, 0, 0, 0
-        self.fraction, self.emptied, self.later = 1.0, 0, list[Any]()
+        self.fraction, self.emptied, self.streams = 1.0, 0, [0]
+        self.pool: Pool | None = None
 
     def is_initialized(self) -> bool:
         return self.initialized
 
-    def _lazy_call(self, call: Any) -> None:
-        self.later.append(call)
+    def memory_reserved(self) -> int:
+        return self.reserved
+
+    def current_stream(self) -> Any:
+        return SimpleNamespace(cuda_stream=0)
 
     def current_device(self) -> int:
         return 0
@@ -78,7 +122,6 @@ class Cuda:
 
     def empty_cache(self) -> None:
         self.emptied += 1
-        self.reserved = self.in_use
 
     def synchronize(self) -> None:
         pass
@@ -87,7 +130,7 @@ class Cuda:
         self.peak = self.in_use
 
     def memory_snapshot(self) -> list[Any]:
-        return []
+        return [{"stream": each, "device": 0, "address": 1, "total_size": 0} for each in self.streams]
 
     def memory_stats_as_nested_dict(self) -> dict[str, Any]:
         return {
@@ -97,7 +140,9 @@ class Cuda:
 
     @contextmanager
     def use_mem_pool(self, pool: Pool) -> Iterator[None]:
+        self.pool = pool
         yield
+        self.pool = None
 
 
 @pytest.fixture
@@ -118,8 +163,8 @@ def memory(cuda: Cuda, runtime: Runtime) -> CudaMemory:
         cuda=cuda,
         Tensor=type("Tensor", (), {}),
         uint8=None,
-        OutOfMemoryError=RuntimeError,
-        empty=lambda size, dtype, device: cuda.__setattr__("reserved", cuda.reserved + max(size, 2 << 20)),
+        OutOfMemoryError=OutOfMemory,
+        empty=lambda size, dtype, device: Storage(cuda),
         _C=SimpleNamespace(_cuda_customAllocator=lambda allocate, free: (allocate, free)),
     )
     return CudaMemory(torch, 30 * GIB)
@@ -175,15 +220,67 @@ def test_without_a_limit_all_of_the_gpu_is_allowed_and_the_host_gets_its_memory_
     assert not memory._pool.size
 
 
-def test_a_limit_from_the_start_waits_for_cuda_and_then_for_the_memory_of_the_host(memory: CudaMemory, cuda: Cuda):
+def test_before_cuda_begins_it_is_not_touched(memory: CudaMemory, cuda: Cuda):
     cuda.initialized = False
     assert memory.boundary(50 * GIB).device == 0
-    assert cuda.fraction == 1.0 and len(cuda.later) == 1
-    memory.boundary(60 * GIB)
-    [begin] = cuda.later
-    begin()
-    assert memory._pool is not None
-    assert cuda.fraction * WHOLE == pytest.approx(60 * GIB + memory._pool.size) and memory._pool.size > 29 * GIB
+    assert memory._pool is None and cuda.fraction == 1.0
+
+
+def test_the_host_gets_back_all_that_was_locked(memory: CudaMemory, cuda: Cuda, runtime: Runtime):
+    for _ in range(3):
+        memory.boundary(50 * GIB)
+        assert all_locked(memory) == 29 * GIB + GIB // 2 + (64 << 20)
+        assert memory._pool is not None
+        memory._pool.want(0)
+        assert not memory._pool.size
+        memory.boundary(None)
+    assert runtime.freed == 3 * 60
+
+
+def test_a_limit_that_rises_again_and_again_keeps_memory_for_small_tensors(memory: CudaMemory, cuda: Cuda):
+    for limit in (40, 90, 98, 99):
+        memory.boundary(limit * GIB)
+        all_locked(memory)
+        assert memory._pool is not None
+        assert SMALL_BYTES in [segment.piece.size for segment in memory._pool._segments]
+
+
+def test_where_several_streams_have_memory_nothing_has_to_lie_on_the_host(memory: CudaMemory, cuda: Cuda):
+    cuda.streams, cuda.peak = [0, 7], 50 * GIB
+    memory.boundary(40 * GIB)
+    size = all_locked(memory)
+    memory.boundary(40 * GIB)
+    assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + size + SPARE * 10 * GIB)
+
+
+def test_what_torch_has_no_room_for_beside_what_it_counts_stays_with_the_host(memory: CudaMemory, cuda: Cuda):
+    cuda.reserved = 90 * GIB
+    memory.boundary(40 * GIB)
+    assert all_locked(memory) <= 10 * GIB
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_an_allocator_that_is_set_otherwise_has_no_such_pools(
+    memory: CudaMemory, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    assert memory._has_pools
+    monkeypatch.setenv(name, "garbage_collection_threshold:0.8,max_split_size_mb:128")
+    assert not CudaMemory(memory._torch)._has_pools
+
+
+def test_with_nothing_to_be_moved_it_is_looked_for_once(
+    memory: CudaMemory, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+):
+    looked: list[str] = []
+    monkeypatch.setattr(cuda_module, "live_storages", lambda torch, kind: looked.append(kind) or [])
+    monkeypatch.setattr(Locking, "want", lambda self, sizes: None)
+    cuda.reserved = cuda.in_use = 50 * GIB
+    for _ in range(5):
+        memory.boundary(40 * GIB)
+    assert len(looked) == 1
+    cuda.in_use += 1
+    memory.boundary(40 * GIB)
+    assert len(looked) == 2
 
 
 def test_what_exceeded_the_limit_in_a_minibatch_is_told_of(memory: CudaMemory, cuda: Cuda):

@@ -117,7 +117,8 @@ class GpuPage:
         silent_after_s = times[SILENT_AFTER]
         if not now_s <= silent_after_s <= now_s + FAR_S:
             return float("inf")
-        if not self._numbers[WAITING] or now_s < times[WAITING_FROM]:
+        # A beginning behind the owner's silence is another owner's, whose harness says more than this one's.
+        if not self._numbers[WAITING] or now_s < times[WAITING_FROM] <= silent_after_s:
             return 0.0
         return max(0.0, times[WAITING_UNTIL] - now_s)
 
@@ -168,6 +169,7 @@ class GpuPage:
     def clear(self) -> None:
         """No process of an owner is left."""
         self._numbers[OWNER_PID] = self._numbers[WAITING] = 0
+        self._times[WAITING_FROM] = 0.0
         self._bell.ring()
 
 

@@ -76,7 +76,7 @@ class Recorder:
             self._page.sign(self._signs)
 
     def needed(self, most_bytes: int) -> None:
-        """A mini-batch has had so much of a GPU's memory in use; for whoever counts that afresh for each."""
+        """A mini-batch has had so much of a GPU's memory in use. Under a limit that is counted afresh for each."""
         if self._cuda:
             self._peak = max(self._peak, most_bytes)
 

@@ -8,12 +8,13 @@ for: what a mini-batch takes is learned from those before it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 SMOOTHING = 0.1
-"""Weight of the newest mini-batch where it is shorter than usual; a longer one counts at once."""
-UNKNOWN = 8
-"""Mini-batches whose end the GPU has not passed: so far behind no more are measured."""
+"""Weight of the newest mini-batch where it is shorter than usual; a longer one counts at once,"""
+UNUSUAL = 4.0
+"""but as so many usual ones at most: one that had a validation in it says nothing of the next."""
 
 
 class DeviceTime:
@@ -31,29 +32,41 @@ class DeviceTime:
 
     def begins(self, now_s: float) -> None:
         """A batch is there: what is launched from now on works on it."""
-        self._begun_s, self._begin = now_s, None
-        if self._works:
-            try:
-                self._look()
-                if len(self._measured) < UNKNOWN and not self._cuda.is_current_stream_capturing():
-                    self._begin = self._recorded()
-            except RuntimeError:  # CUDA does not work any more, of which the script will hear by itself
-                self._gave_up = True
+        self._begun_s = now_s
+        self._begin = self._guarded(self._begun)
 
     def done_s(self, now_s: float) -> float:
         """All of it is launched. Returns when the GPU will have done it, and what was launched before."""
-        if self._begin is not None and self._works:
-            try:
-                self._measured.append((self._begin, self._recorded()))
-            except RuntimeError:
-                self._gave_up = True
-        self._begin = None
+        if self._begin is not None:
+            self._guarded(self._ended)
+            self._begin = None
+        if self._gave_up:
+            return now_s
         self._done_s = max(now_s, max(self._begun_s, self._done_s) + self._usual_s)
         return self._done_s
 
-    @property
-    def _works(self) -> bool:
-        return not self._gave_up and bool(self._cuda.is_initialized())
+    def stood_still(self) -> None:
+        """What is being launched is not measured: the process has stood still meanwhile."""
+        self._begin = None
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        """None where CUDA is not there, captures a graph, or does not work any more, as the script hears by itself."""
+        if self._gave_up:
+            return None
+        try:
+            if not self._cuda.is_initialized() or self._cuda.is_current_stream_capturing():
+                return None
+            return work()
+        except Exception:
+            self._gave_up = True
+            return None
+
+    def _begun(self) -> Any:
+        self._look()
+        return self._recorded()
+
+    def _ended(self) -> None:
+        self._measured.append((self._begin, self._recorded()))
 
     def _recorded(self) -> Any:
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
@@ -61,10 +74,13 @@ class DeviceTime:
         return event
 
     def _look(self) -> None:
+        usual_s = self._usual_s
         while self._measured and self._measured[0][1].query():
             begin, end = self._measured.popleft()
             took_s = begin.elapsed_time(end) / 1000.0
-            self._usual_s = max(took_s, self._usual_s + SMOOTHING * (took_s - self._usual_s))
+            took_s = min(took_s, UNUSUAL * usual_s) if usual_s else took_s
+            usual_s = max(took_s, usual_s + SMOOTHING * (took_s - usual_s))
             self._free += [begin, end]
+        self._usual_s = usual_s
         if not self._measured:
             self._done_s = 0.0  # the GPU has done everything: what was expected of it does not count any more

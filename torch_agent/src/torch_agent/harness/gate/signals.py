@@ -63,6 +63,8 @@ class Signals:
     def move(self, pages: Sequence[GpuPage]) -> None:
         """The process uses these GPUs from now on."""
         self._pages = tuple(pages)
+        if self._device is not None:
+            self._device.stood_still()
         self._look()
 
     def _look(self) -> None:
@@ -81,7 +83,7 @@ class Signals:
             self._loads_since_s = thread_time()
         until_s = now_s + self._waits.expected_s()
         silent_s = IDLE_S + PATIENCE * self._loads_s
-        from_s = self._device.done_s(now_s) if self._device is not None else 0.0
+        from_s = min(self._device.done_s(now_s), until_s) if self._device is not None else 0.0
         for page in self._pages:
             page.wait_for_data(now_s, until_s, silent_s, from_s)
 

@@ -7,32 +7,39 @@
 torch counts the pools against the fraction, too: limit and pools together are at most the whole GPU, which is as much
 as a process that fits onto it can need. Without such pools no limit is set: saved activations go to the host instead.
 
-Seen on an H200 with torch 2.11 (tests/bench/results/gpu.md): pools are used before cached blocks are given back, small
-tensors lie there, too, and losses under random limits are those without limits to the bit. What lies on the host for
-long is slow, because kernels read it over the bus again and again: a model with nine tenths of its memory there took
-127 times as long, where the paper's took 1.25 times (AntMan, OSDI'20, figure 10).
+Seen on an H200 with torch 2.11, in an earlier form (tests/bench/results/gpu.md): pools are used before cached blocks are
+given back, small tensors lie there, too, and losses under random limits are those without limits to the bit. What lies
+on the host for long is slow, because kernels read it over the bus again and again (AntMan, OSDI'20, figure 10, found a
+quarter where that was 127 times).
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import time
+from bisect import insort
 from contextlib import AbstractContextManager, nullcontext, suppress
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..parking.parking import as_bytes
 from ..parking.storages import live_storages
 from .device import Usage
-from .host_pool import HostPool
+from .host_pool import GRAIN_BYTES, HostPool
 
-GRAIN_BYTES = 2 << 20
-"""torch takes memory in multiples of this. A tensor that is smaller may lie in a block with others."""
 SPARE = 1.25
 """The host has to have more than what is beyond the limit: tensors do not fill its segments."""
 KEPT_FOR = 100
 """Boundaries without a limit, after which the host's memory is given back."""
 ROUNDS = 4
 """Moving a storage out does not free its block where others lie in it, so that more have to go."""
+ROOM_WITHIN_S, ROOM_LOOK_S = 30.0, 0.02
+"""How long a storage that has been emptied waits for memory."""
+CONFIGURATION = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+WITHOUT_POOLS = ("max_split_size_mb", "roundup_power2_divisions", "expandable_segments", "cudaMallocAsync")
+"""Settings of torch's allocator with which it takes no blocks of pools like these, or not all."""
 
 
 class Counts(NamedTuple):
@@ -41,110 +48,98 @@ class Counts(NamedTuple):
     reserved: int
     in_use: int
     most_in_use: int
-    """Since the last boundary."""
+    """Since the last boundary, or without a limit since the process began."""
 
 
 class CudaMemory:
-    """See `DeviceMemory`. The memory of the device that is current, and of its training thread."""
+    """See `DeviceMemory`. The memory of the device that was current at the first limit, and of its training thread."""
 
     def __init__(self, torch: Any, most_on_host: int | None = None) -> None:
         """Without a limit. `most_on_host`: bytes of the host for what is beyond one; None: a part of what is left."""
         self._torch, self._most_on_host = torch, most_on_host
         self._pool: HostPool | None = None
         """Made when a limit is set for the first time."""
-        pool = getattr(torch.cuda, "MemPool", None)
-        self._has_pools = pool is not None and "use_on_oom" in inspect.signature(pool).parameters
+        self._has_pools = _has_pools(torch)
         self._limit: int | None = None
-        self._at_start: int | None = None
-        self._waits_for_cuda = False
         self._needs = 0
         """The most that it had in use at any time."""
         self._unlimited = 0
         """Boundaries without a limit since the last one with a limit."""
         self._host = 0
         """Bytes there, as far as known."""
-        self._least_on_host = 0
-        """The smallest storage there, as far as known: with less room nothing is looked for that could come home."""
+        self._tried: tuple[int | None, int, int] | None = None
+        """The limit, and the bytes in use and of the pools, with which nothing could be moved."""
+        self._one_stream = True
         self._offloading: AbstractContextManager[Any] | None = None
 
     def boundary(self, limit_bytes: int | None) -> Usage:
         """See `DeviceMemory`. While CUDA graphs are alive, which remember addresses, nothing moves."""
         cuda = self._torch.cuda
         if not cuda.is_initialized():
-            self._keep_to_from_start(limit_bytes)
             return Usage(0, 0, 0, 0, 0)
-        before = self._counts()
-        self._needs = max(self._needs, before.most_in_use)
         if not self._has_pools:
             self._offload(limit_bytes is not None)
-        else:
-            self._keep_to(limit_bytes)
-        usage = self._usage(before.most_in_use)
-        cuda.reset_peak_memory_stats()
-        return usage
+            return self._usage(self._counts().most_in_use)
+        before = self._counts()
+        self._needs = max(self._needs, before.most_in_use)
+        if limit_bytes is not None and self._pool is None:
+            self._pool = HostPool(self._torch, self._most_on_host)
+        if self._pool is not None and self._pool.device == cuda.current_device():
+            self._keep_to(self._pool, limit_bytes)
+            cuda.reset_peak_memory_stats()
+        return self._usage(before.most_in_use)
 
-    def _keep_to_from_start(self, limit_bytes: int | None) -> None:
-        """CUDA begins when the script first uses it: then, and not before, as processes may be forked until then."""
-        self._at_start = limit_bytes
-        if limit_bytes is not None and not self._waits_for_cuda:
-            self._waits_for_cuda = True
-            self._torch.cuda._lazy_call(self._begin)
-
-    def _begin(self) -> None:
-        if self._has_pools and self._at_start is not None:
-            self._keep_to(self._at_start, at_once=True)
-
-    def _keep_to(self, limit_bytes: int | None, *, at_once: bool = False) -> None:
-        """Set the limit and bring everything to where it belongs.
-
-        Args:
-            at_once: nothing has been measured of what the process needs: have all memory of the host that it may need.
-        """
-        cuda, pool = self._torch.cuda, self._pool
-        if pool is None and limit_bytes is None:
-            return
-        if pool is None:
-            pool = self._pool = HostPool(self._torch, self._most_on_host)
+    def _keep_to(self, pool: HostPool, limit_bytes: int | None) -> None:
+        """Set the limit and bring everything to where it belongs."""
         if limit_bytes != self._limit:
-            falls = limit_bytes is not None and (self._limit is None or limit_bytes < self._limit)
-            self._limit, self._unlimited = limit_bytes, 0
-            if limit_bytes is not None:
-                pool.want(max(0, _total(cuda) - limit_bytes))
-            if falls:
-                cuda.empty_cache()
+            self._changes(pool, limit_bytes)
         if limit_bytes is None:
             self._unlimited += 1
-            if self._unlimited == KEPT_FOR:
+            if self._unlimited % KEPT_FOR == 0 and pool.size:
                 pool.want(0)
         self._look(pool)
-        pool.admit(wait=at_once)
-        self._set_fraction(pool)
-        self._move(pool)
+        try:
+            pool.admit()
+            self._move(pool)
+        finally:
+            self._set_fraction(pool)
+
+    def _changes(self, pool: HostPool, limit_bytes: int | None) -> None:
+        falls = limit_bytes is not None and (self._limit is None or limit_bytes < self._limit)
+        self._limit, self._unlimited = limit_bytes, 0
+        if limit_bytes is not None:
+            pool.want(max(0, _total(self._torch.cuda) - limit_bytes))
+            # What lies in a pool serves the stream on which that was filled alone.
+            self._one_stream = len(pool.streams() | {int(self._torch.cuda.current_stream().cuda_stream)}) == 1
+        if falls:
+            self._torch.cuda.empty_cache()
 
     def _set_fraction(self, pool: HostPool) -> None:
-        """What the host cannot take yet stays on the GPU, whatever the limit: else an allocation would fail."""
+        """What the host cannot take stays on the GPU, whatever the limit: else an allocation would fail."""
         cuda, whole = self._torch.cuda, _total(self._torch.cuda)
         allowed = whole
         if self._limit is not None:
             beyond = int(SPARE * max(0, self._needs - self._limit))
-            allowed = min(whole, self._limit + max(pool.size, beyond))
-        cuda.set_per_process_memory_fraction(allowed / whole)
+            allowed = self._limit + (max(pool.size, beyond) if self._one_stream else pool.size + beyond)
+        cuda.set_per_process_memory_fraction(min(1.0, allowed / whole))
 
     def _move(self, pool: HostPool) -> None:
         """Out what is too much, largest first; or home what fits."""
         if (over := self._over(pool)) > 0:
             self._torch.cuda.empty_cache()
             over = self._over(pool)
-        room = sys.maxsize if self._limit is None else self._limit - (self._counts().in_use - self._host)
-        comes_home = self._host > 0 and room >= max(GRAIN_BYTES, self._least_on_host)
-        if (over <= 0 and not comes_home) or (storages := self._storages()) is None:
+        counts = self._counts()
+        room = sys.maxsize if self._limit is None else self._limit - (counts.in_use - self._host)
+        state = self._limit, counts.in_use, pool.size
+        if (over <= 0 and not (self._host and room > 0)) or state == self._tried:
             return
-        self._torch.cuda.synchronize()
-        if over > 0:
-            self._out(pool, storages)
-        else:
-            self._home(pool, storages, room)
-        self._host = pool.used()
+        self._tried = state
+        if (storages := self._storages()) is None:
+            return
+        moved = self._out(pool, storages) if over > 0 else self._home(pool, storages, room)
+        if moved:
+            self._host, self._tried = pool.used(), None
+            self._torch.cuda.synchronize()  # streams of the script may read at once what this one has brought
 
     def _over(self, pool: HostPool) -> int:
         """Bytes on the GPU beyond the limit, with those that are cached."""
@@ -156,62 +151,72 @@ class CudaMemory:
         if self._host or (self._limit is not None and reserved > self._limit - pool.largest):
             self._host = pool.used()
 
-    def _out(self, pool: HostPool, storages: list[Any]) -> None:
+    def _out(self, pool: HostPool, storages: list[Any]) -> int:
+        """Returns how many bytes have gone."""
+        gone = 0
         for _ in range(ROUNDS):
             over = self._over(pool)
             if over <= 0:
                 break
             there = [each for each in storages if not pool.holds(each.data_ptr())]
-            pool.grow(pool.used() + min(over + GRAIN_BYTES, sum(each.nbytes() for each in there)))
-            self._set_fraction(pool)
-            moved = 0
+            pool.grow(pool.used() + min(over, sum(each.nbytes() for each in there)) + GRAIN_BYTES)
+            moved, free = 0, pool.free()
             for storage in there:
                 if moved >= over:
                     break
-                segment = pool.with_room_for(storage.nbytes())
-                if segment is not None:
+                place = next((at for at, (size, _) in enumerate(free) if size >= storage.nbytes()), None)
+                if place is not None:
+                    size, segment = free.pop(place)
+                    insort(free, (size - storage.nbytes(), segment), key=itemgetter(0))
                     self._refill(pool, storage, segment.use())
                     moved += storage.nbytes()
             self._torch.cuda.empty_cache()
+            gone += moved
             if not moved:
                 break
-        self._least_on_host = 0
+        return gone
 
-    def _home(self, pool: HostPool, storages: list[Any], room: int) -> None:
-        self._torch.cuda.empty_cache()
-        stay = []
+    def _home(self, pool: HostPool, storages: list[Any], room: int) -> int:
+        """Returns how many bytes have come."""
+        came = 0
         for storage in storages:
-            if not pool.holds(storage.data_ptr()):
-                continue
-            if storage.nbytes() <= room:
-                room -= storage.nbytes()
+            if pool.holds(storage.data_ptr()) and storage.nbytes() <= room - came:
+                came += storage.nbytes()
                 self._refill(pool, storage, nullcontext())
-            else:
-                stay.append(storage.nbytes())
-        self._least_on_host = min(stay, default=0)
+        return came
 
     def _storages(self) -> list[Any] | None:
-        """Of the device that is current, the largest first; a search of some milliseconds. None: nothing may move."""
+        """Of the device, the largest first; a search of some milliseconds. None: nothing may move."""
         found = live_storages(self._torch, "cuda")
         if found is None:
             return None
         here = self._torch.cuda.current_device()
-        return sorted((each for each in found if each.device.index == here), key=lambda storage: -storage.nbytes())
+        movable = (each for each in found if each.device.index == here and each.resizable())
+        return sorted(movable, key=lambda storage: -storage.nbytes())
 
     def _refill(self, pool: HostPool, storage: Any, where: AbstractContextManager[Any]) -> None:
-        """Give the storage other memory, taken within this context; the same again where that fails.
+        """Give the storage other memory, taken within this context; anywhere where that fails.
 
-        Everything is in the order of one stream: what the storage had may be used again as soon as it has been read.
+        The GPU stands still before: another stream may use the storage, and may get what it had.
         """
         size = storage.nbytes()
         kept = pool.staging(size)
-        kept.copy_(as_bytes(self._torch, storage), non_blocking=True)
+        self._torch.cuda.synchronize()
+        kept.copy_(as_bytes(self._torch, storage))
         storage.resize_(0)
         with where, suppress(self._torch.OutOfMemoryError):
             storage.resize_(size)
-        if not storage.nbytes():
-            storage.resize_(size)
-        as_bytes(self._torch, storage).copy_(kept, non_blocking=True)
+        deadline = time.monotonic() + ROOM_WITHIN_S
+        while not storage.nbytes():
+            try:
+                storage.resize_(size)
+            except self._torch.OutOfMemoryError as error:
+                if time.monotonic() > deadline:
+                    # No ordinary exception: the script must not go on with tensors that have no memory.
+                    raise SystemExit(f"sanjaya: the memory of this process cannot be moved: {error}") from error
+                self._torch.cuda.set_per_process_memory_fraction(1.0)
+                time.sleep(ROOM_LOOK_S)
+        as_bytes(self._torch, storage).copy_(kept)
 
     def _offload(self, wanted: bool) -> None:
         if wanted and self._offloading is None:
@@ -240,3 +245,14 @@ class CudaMemory:
 
 def _total(cuda: Any) -> int:
     return int(cuda.get_device_properties(cuda.current_device()).total_memory)
+
+
+def _has_pools(torch: Any) -> bool:
+    """Whether this torch takes blocks of a pool where an allocation would fail otherwise, as it is set."""
+    pool = getattr(torch.cuda, "MemPool", None)
+    set_so = " ".join(os.environ.get(name, "") for name in CONFIGURATION)
+    return (
+        pool is not None
+        and "use_on_oom" in inspect.signature(pool).parameters
+        and not any(setting in set_so for setting in WITHOUT_POOLS)
+    )

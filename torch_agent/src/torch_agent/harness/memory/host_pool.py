@@ -12,15 +12,19 @@ import ctypes
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from operator import itemgetter
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 SEGMENT_BYTES = 1 << 29
 """The largest tensor that fits, unless larger ones have been seen."""
-SMALL_BYTES, SMALL_COUNT = 2 << 20, 32
-"""torch takes tensors up to 1 MB from blocks of this size, which are apart from all others; so many of these."""
+SMALL_BYTES, SMALL_TENSOR_BYTES = 64 << 20, 1 << 20
+"""torch keeps tensors up to 1 MB apart from all others; so much for them."""
+GRAIN_BYTES = 2 << 20
+"""torch takes memory in multiples of this."""
+LONG_S = 1e6
 MAPPED = 0x1 | 0x2
 """cudaHostAllocPortable and cudaHostAllocMapped."""
 LOOK_S = 0.02
@@ -100,19 +104,26 @@ class Locking:
 
 
 class Segment:
-    """A piece of the host's memory as a pool of torch, which has all of it free at first."""
+    """A piece of the host's memory as a pool of torch, which has all of it free at first.
 
-    def __init__(self, torch: Any, piece: Piece, block: int, release: Callable[[Piece], None]) -> None:
+    torch calls Python while it holds a lock of its allocator, which other threads take while they have the interpreter:
+    so nothing is done in those calls that lets go of the interpreter, and what leads to them keeps it, too (resizing a
+    storage does, making a tensor does not).
+    """
+
+    def __init__(self, torch: Any, piece: Piece, block: int) -> None:
         """Make the pool and fill it.
 
         Args:
             torch: the module.
             piece: locked memory.
-            block: sizes in which torch takes it.
-            release: gives it back.
+            block: sizes in which tensors take it.
+
+        Raises:
+            torch.OutOfMemoryError: torch takes in no more memory.
         """
         self._torch, self.piece = torch, piece
-        self._given = self._returned = 0
+        self._given = 0
 
         def allocate(size: int, device: int, stream: int) -> int:
             if self._given + size > piece.size:
@@ -121,9 +132,7 @@ class Segment:
             return piece.at + self._given - size
 
         def free(at: int, size: int, device: int, stream: int) -> None:
-            self._returned += size
-            if self._returned == piece.size:
-                release(piece)
+            self._given -= size
 
         number, pointer = ctypes.c_size_t, ctypes.c_void_p
         self._calls = (
@@ -132,13 +141,15 @@ class Segment:
         )
         self._allocator = torch._C._cuda_customAllocator(*(ctypes.cast(call, pointer).value for call in self._calls))
         self._pool = torch.cuda.MemPool(self._allocator, use_on_oom=True)
-        # Whatever becomes of those who know it: tensors may lie here until the process ends, and when that destroys the
-        # pool, which calls Python, there may be none left.
+        with self.use(), _without_other_threads():
+            taken = [
+                torch.empty(0, dtype=torch.uint8, device="cuda").untyped_storage() for _ in range(piece.size // block)
+            ]
+            for storage in taken:
+                storage.resize_(block)
+            taken.clear()
+        # Tensors may lie here until the process ends, and a pool that is destroyed then calls Python, which has ended.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
-        with self.use():
-            tensor = 1 << 20 if block == SMALL_BYTES else block
-            taken = [torch.empty(tensor, dtype=torch.uint8, device="cuda") for _ in range(piece.size // block)]
-        del taken
 
     def use(self) -> AbstractContextManager[Any]:
         """What this thread allocates meanwhile lies here, or fails."""
@@ -149,10 +160,23 @@ class Segment:
         """Whether this address is here."""
         return self.piece.at <= at < self.piece.at + self.piece.size
 
-    def let_go(self) -> None:
-        """Give the memory back, when no tensor is here any more."""
-        self._pool = None
+    def let_go(self) -> bool:
+        """End the pool, in which no tensor is any more. Returns whether torch has given all of the piece back."""
+        with _without_other_threads():
+            self._pool = None
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        return self._given == 0
+
+
+@contextmanager
+def _without_other_threads() -> Iterator[None]:
+    """No other thread of Python gets the interpreter meanwhile, unless it is let go of."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(LONG_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 class HostPool:
@@ -161,11 +185,13 @@ class HostPool:
     def __init__(self, torch: Any, most_bytes: int | None = None) -> None:
         """None yet; see `want`. There will be at most so many bytes, or a part of what the host has left."""
         self._torch = torch
-        self._locking = Locking(_runtime(), torch.cuda.current_device())
+        self.device = torch.cuda.current_device()
+        self._whole = int(torch.cuda.get_device_properties(self.device).total_memory)
+        self._locking = Locking(_runtime(), self.device)
         self._segments: list[Segment] = []
         self._most = int(_available() * PART_OF_HOST) if most_bytes is None else most_bytes
         largest = max((int(each["total_size"]) for each in torch.cuda.memory_snapshot()), default=0)
-        self._segment_bytes = max(SEGMENT_BYTES, -(-largest // SMALL_BYTES) * SMALL_BYTES)
+        self._segment_bytes = max(SEGMENT_BYTES, -(-largest // GRAIN_BYTES) * GRAIN_BYTES)
         self._wanted = 0
         self._staging: Any = None
 
@@ -182,6 +208,22 @@ class HostPool:
     def used(self) -> int:
         """Bytes that tensors have here; a reading of all blocks, which takes milliseconds where they are many."""
         return sum(int(found["allocated_size"]) for _, found in self._found())
+
+    def streams(self) -> set[int]:
+        """Those on which the process has memory of the GPU."""
+        segments = self._torch.cuda.memory_snapshot()
+        here = (each for each in segments if each["device"] == self.device and not self.holds(each["address"]))
+        return {int(each["stream"]) for each in here}
+
+    def free(self) -> list[tuple[int, Segment]]:
+        """(size, its segment) of each free block, the smallest first."""
+        blocks = [
+            (int(block["size"]), segment)
+            for segment, found in self._found()
+            for block in found["blocks"]
+            if block["state"] == "inactive"
+        ]
+        return sorted(blocks, key=itemgetter(0))
 
     def _found(self) -> Iterator[tuple[Segment, dict[str, Any]]]:
         """Each segment with what torch says of its blocks."""
@@ -200,15 +242,17 @@ class HostPool:
         self._wanted = size = min(size, self._most)
         if self.size > size:
             in_use = {id(segment) for segment, found in self._found() if found["allocated_size"]}
-            for segment in [each for each in self._segments if id(each) not in in_use]:
+            free = [segment for segment in self._segments if id(segment) not in in_use]
+            for segment in sorted(free, key=lambda segment: -segment.piece.size):
                 if self.size > size:
                     self._segments.remove(segment)
-                    segment.let_go()
+                    if segment.let_go():
+                        self._locking.release(segment.piece)
         lacking = max(0, size - self.size)
-        small = SMALL_BYTES * SMALL_COUNT
-        pieces = [self._segment_bytes] * (max(0, lacking - small) // self._segment_bytes)
-        if lacking >= small and not any(segment.piece.size == small for segment in self._segments):
-            pieces.insert(0, small)
+        pieces = []
+        if lacking >= SMALL_BYTES and not any(segment.piece.size == SMALL_BYTES for segment in self._segments):
+            pieces = [SMALL_BYTES]
+        pieces += [self._segment_bytes] * ((lacking - sum(pieces)) // self._segment_bytes)
         self._locking.want(pieces)
 
     def admit(self, *, wait: bool = False) -> None:
@@ -217,25 +261,27 @@ class HostPool:
             self._take_in(piece)
 
     def grow(self, size: int) -> None:
-        """Wait until there are so many bytes, or the host gives no more."""
+        """Wait until there are so many bytes, or no more can be had."""
         while self.size < size and (piece := self._locking.taken(wait=True)) is not None:
-            self._take_in(piece)
+            if not self._take_in(piece):
+                break
 
-    def _take_in(self, piece: Piece) -> None:
-        if self.size + piece.size > self._wanted:
-            self._locking.release(piece)
-            return
-        # What is taken in counts against the limit while it is taken in; whoever has called sets that again.
-        self._torch.cuda.set_per_process_memory_fraction(1.0)
-        block = SMALL_BYTES if piece.size == SMALL_BYTES * SMALL_COUNT else piece.size
-        self._segments.append(Segment(self._torch, piece, block, self._locking.release))
+    def _take_in(self, piece: Piece) -> bool:
+        """Make a segment of it; what torch has no room for, beside what it counts already, goes back to the host.
 
-    def with_room_for(self, size: int) -> Segment | None:
-        """One that has a free block of this size."""
-        for segment, found in self._found():
-            if any(block["state"] == "inactive" and block["size"] >= size for block in found["blocks"]):
-                return segment
-        return None
+        A segment counts against the limit, which is lifted until the caller sets it again.
+        """
+        cuda = self._torch.cuda
+        if self.size + piece.size <= self._wanted and cuda.memory_reserved() + piece.size <= self._whole:
+            cuda.set_per_process_memory_fraction(1.0)
+            try:
+                block = SMALL_TENSOR_BYTES if piece.size == SMALL_BYTES else piece.size
+                self._segments.append(Segment(self._torch, piece, block))
+                return True
+            except self._torch.OutOfMemoryError:
+                pass
+        self._locking.release(piece)
+        return False
 
     def staging(self, size: int) -> Any:
         """Locked memory besides, for the way of one storage."""
