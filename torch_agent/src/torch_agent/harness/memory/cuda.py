@@ -7,10 +7,10 @@
 torch counts the pools against the fraction, too: limit and pools together are at most the whole GPU, which is as much
 as a process that fits onto it can need. Without such pools no limit is set: saved activations go to the host instead.
 
-Seen on an H200 with torch 2.11, in an earlier form (tests/bench/results/gpu.md): pools are used before cached blocks are
-given back, small tensors lie there, too, and losses under random limits are those without limits to the bit. What lies
-on the host for long is slow, because kernels read it over the bus again and again (AntMan, OSDI'20, figure 10, found a
-quarter where that was 127 times).
+Seen on an H200 with torch 2.11, in an earlier form (tests/bench/results/gpu.md): pools are used before cached blocks
+are given back, small tensors lie there, too, and losses under random limits are those without limits to the bit. What
+lies on the host for long is slow, because kernels read it over the bus again and again: 127 times as slow where AntMan
+(OSDI'20, figure 10) found a quarter.
 """
 
 from __future__ import annotations
