@@ -81,7 +81,7 @@ def test_a_link_opens_the_page_once(cell: Cell):
 def test_what_could_never_run_is_refused_before_it_is_submitted(cell: Cell):
     before = sanjaya(cell, "jobs", "--output", "name").stdout
     refused = sanjaya(cell, "submit", "--gpus", "64", "--", "true")
-    assert refused.returncode == 1, refused.stderr
+    assert refused.returncode == 2, refused.stderr
     assert refused.stderr.startswith("error: this job could never run: 64 GPUs asked for, a gang can have 4")
     half = sanjaya(cell, "submit", "--gpus", "1.5", "--", "true")
     assert half.returncode == 2 and "/gpus" in half.stderr and "1.5" in half.stderr
