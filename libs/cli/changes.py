@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -112,7 +112,7 @@ def change(
                 chosen,
                 f"may have {counted(max_gpus, 'GPU')} at most",
                 lambda job: cell.set_max_gpus(job, max_gpus),
-                lambda group: fail(f"--max-gpus is about one job, and {group} has several", USAGE, f"{group}[0]"),
+                lambda group: _about_one(cell, group, "--max-gpus is"),
             )
         if bounded:
             _each(
@@ -120,8 +120,14 @@ def change(
                 chosen,
                 "is bounded so" if any(bound is not None for bound in bounds.values()) else "is not bounded any more",
                 lambda job: cell.set_limits(job, **bounds),
-                lambda group: fail(f"bounds are about one job, and {group} has several", USAGE, f"{group}[0]"),
+                lambda group: _about_one(cell, group, "bounds are"),
             )
+
+
+def _about_one(cell: Client, group: str, what: str) -> NoReturn:
+    """Refuse an array or a DAG; ApiError: there is none of that name."""
+    cell.group(group)
+    fail(f"{what} about one job, and {group} has several", USAGE, f"{group}[0]")
 
 
 def _memory(text: str | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from libs.cli.context import FAILED, USAGE, fail
+from libs.cli.context import USAGE, fail
 from libs.client import ApiError, Client
 
 LIKE = 0.75
@@ -32,7 +32,7 @@ def check(cell: Client, request: dict[str, Any], idempotency_key: str | None) ->
         hint = f"--tenant {near}, or `sanjaya tenant set {tenant} --quota none` if it is a new one"
         fail(f'there is no tenant "{tenant}" (did you mean "{near}"?)', USAGE, hint)
     if found["verdict"] == "rejected":
-        fail(f"this job could never run: {found['message']} ({found['reason']})", FAILED, "sanjaya gpus")
+        fail(f"this job could never run: {found['message']} ({found['reason']})", USAGE, "sanjaya gpus")
 
 
 def mistyped(name: str, known: list[str]) -> str | None:

@@ -61,9 +61,10 @@ def refused(error: ApiError) -> int:
         where = item.get("pointer") or "request"
         typer.echo(f"error: {where}: {item['message']}{value}{_meant(item.get('did_you_mean'))}", err=True)
     if not error.errors:
-        meant = _meant(error.did_you_mean)
+        said = error.detail or error.title
+        meant = "" if "did you mean" in said else _meant(error.did_you_mean)
         hint = HINTS.get(error.status, "")
-        typer.echo(f"error: {error.detail or error.title}{meant}" + (f"  try: {hint}" if hint else ""), err=True)
+        typer.echo(f"error: {said}{meant}" + (f"  try: {hint}" if hint else ""), err=True)
     return CODES.get(error.status, USAGE if error.status < 500 else FAILED)
 
 

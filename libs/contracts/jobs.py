@@ -116,6 +116,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether it fits only where CPUs or memory of the host can be promised to it."""
         return self.cpus is not None or self.memory_bytes is not None
 
+    def needs_quota(self, *, guests: bool) -> bool:
+        """Whether it runs within its tenant's quota or not at all.
+
+        An opportunistic job uses none; an automatic one needs it only where there are no guests (AntMan, OSDI'20,
+        section 3.3).
+        """
+        return self.job_class is JobClass.GUARANTEED or (self.job_class is JobClass.AUTOMATIC and not guests)
+
     setup: str = ""
     """Shell command that prepares the environment of the tasks: run once per node for the same command, code and
     interpreter, in a virtual environment that is kept."""

@@ -66,7 +66,7 @@ def said(ended: Ended) -> str:
     signal = ended.by_signal
     if signal is not None:
         return f"killed by signal {signal} ({SIGNAL_NAMES.get(signal, str(signal))})"
-    return f"exit code {ended.exit_code}"
+    return "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
 
 
 def verdict_of(status: Status, retry_can_help: bool, evidence: tuple[str, ...] = ()) -> Verdict:

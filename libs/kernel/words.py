@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -25,6 +26,17 @@ def counted(number: int, one: str, many: str = "") -> str:
 def either(numbers: Sequence[int], one: str, many: str = "") -> str:
     """A choice of numbers, and the form that agrees with the last: `1 GPU`, `1 or 2 GPUs`; at least one number."""
     return f"{' or '.join(map(str, numbers))} {plural(numbers[-1], one, many)}"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """`ada, bob and 4 more`: so many of the names, and how many there are beside these."""
+    more = len(names) - most
+    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def moment(time_s: float) -> str:
+    """`2026-11-20 22:14:03 UTC`; `time_s`: seconds since the epoch."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ranges(indices: Iterable[int]) -> str:

@@ -81,7 +81,7 @@ def test_a_link_opens_the_page_once(cell: Cell):
 def test_what_could_never_run_is_refused_before_it_is_submitted(cell: Cell):
     before = sanjaya(cell, "jobs", "--output", "name").stdout
     refused = sanjaya(cell, "submit", "--gpus", "64", "--", "true")
-    assert refused.returncode == 1, refused.stderr
+    assert refused.returncode == 2, refused.stderr
     assert refused.stderr.startswith("error: this job could never run: 64 GPUs asked for, a gang can have 4")
     half = sanjaya(cell, "submit", "--gpus", "1.5", "--", "true")
     assert half.returncode == 2 and "/gpus" in half.stderr and "1.5" in half.stderr
@@ -214,11 +214,14 @@ def test_jobs_with_a_label_are_changed_together_and_are_history_then(cell: Cell)
     shown = json.loads(sanjaya(cell, "jobs", "-l", "run=night", "--json").stdout)
     assert [job["priority"] for job in shown] == [7, 7]
     assert "not elastic" in sanjaya(cell, "set", ours[0], "--max-gpus", "2").stderr
+    for bound in ("--max-gpus=2", "--compute-share=0.3"):
+        assert sanjaya(cell, "set", "j-none", bound).returncode == 3
     assert sanjaya(cell, "set", ours[0]).returncode == 2
     assert sanjaya(cell, "pause").returncode == 2
     assert sanjaya(cell, "cancel", "-l", "run=night", "--grace", "1s").returncode == 0
     for job in ours:
         assert sanjaya(cell, "wait", job).returncode == 143
+        assert sanjaya(cell, "set", job, "--compute-share=0.3").returncode == 2
     past = sanjaya(cell, "history", "-l", "run=night", "--state", "cancelled", "--since", "1h", "-o", "csv")
     lines = [line.split(",") for line in past.stdout.splitlines()]
     assert sorted(line[0] for line in lines[1:]) == sorted(ours)

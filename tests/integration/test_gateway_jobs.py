@@ -327,3 +327,9 @@ async def test_bounds_of_a_job_are_refused_where_no_gpu_could_keep_them(cell: Ce
     assert (taken.status_code, taken.json()["event"]) == (202, "job.limits_requested.v1")
     assert (await cell.client.put(path, json={})).status_code == 202, "both bounds are lifted"
     assert (await cell.client.put("/v1/jobs/j-none/limits", json={})).status_code == 404
+    await cell.say(JobSucceeded(job_id=job_id, attempt=1))
+    await cell.get("/v1/jobs")
+    ended = await cell.client.put(path, json={"compute_share_ratio": 0.3})
+    (wrong,) = ended.json()["errors"]
+    assert (ended.status_code, wrong["in"], wrong["value"]) == (422, "path", job_id)
+    assert wrong["message"].startswith("it has ended (SUCCEEDED)")

@@ -12,7 +12,7 @@ from libs.contracts import settings
 from libs.contracts.admission import OWNER
 from libs.contracts.features import missing
 from libs.contracts.groups import Condition, Dependency
-from libs.contracts.jobs import JobClass, JobSpec
+from libs.contracts.jobs import JobSpec
 from libs.kernel.beside import gpus_beside
 from libs.kernel.service import InvariantViolated
 from services.admission.core.pending import Group, Pending, broken_by, meets, partly_failed
@@ -100,10 +100,7 @@ class State(msgspec.Struct, kw_only=True, dict=True):
 
     def limit_of(self, spec: JobSpec) -> int | None:
         """Most GPUs that the job may ask for under its tenant's quota; None: any number, or it needs no quota."""
-        needs_quota = spec.job_class is JobClass.GUARANTEED or (
-            spec.job_class is JobClass.AUTOMATIC and not self.guests
-        )
-        return least_limit(spec, self.limits, self.shares) if needs_quota else None
+        return least_limit(spec, self.limits, self.shares) if spec.needs_quota(guests=self.guests) else None
 
     def _beside(self, node_id: str, spec: JobSpec) -> dict[str, int]:
         """{GPU type: GPUs of the node that have enough of what the job asks for beside them}."""

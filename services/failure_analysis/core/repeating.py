@@ -8,7 +8,7 @@ from libs.contracts.failure_analysis import FailureClassified, InputQuarantined,
 from libs.contracts.gateway import InputReleaseRequested
 from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
-from libs.kernel.words import counted
+from libs.kernel.words import counted, moment, some
 from services.failure_analysis.core.state import History, Repeat, State
 from services.failure_analysis.core.table import machine
 
@@ -102,7 +102,7 @@ def _why_repeated(failures: Sequence[Repeat]) -> Reason:
 def _why_wrong(name: str, failures: Sequence[Repeat], users: Sequence[str]) -> Reason:
     jobs, causes = len(_jobs(failures)), ", ".join(sorted({each.cause for each in failures}))
     message = (
-        f"{counted(jobs, 'job')} of {counted(len(users), 'user')} failed of it ({causes}); "
-        f"sanjaya failures release {name}"
+        f"{counted(jobs, 'job')} of {counted(len(users), 'user')} ({some(users)}) failed of it ({causes}), "
+        f"the last at {moment(failures[-1].at_s)}; sanjaya failures release {name}"
     )
     return Reason(code="InputIsWrong", message=message, numbers={"jobs": jobs, "users": len(users)})

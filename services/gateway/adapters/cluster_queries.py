@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from libs.contracts.catalogue import TERMINAL
-from libs.contracts.gateway import JobArrived
+from libs.contracts.gateway import NO_GUESTS, JobArrived
 from libs.contracts.read_models import EventRow, GpuRow, NodeRow, SettingRow, TenantRow
 from services.gateway.adapters.tables import event_counts, events, gpus, nodes, rows_of, settings, tenants
 
@@ -57,6 +57,12 @@ def all_settings(connection: sa.Connection) -> list[SettingRow]:
     """Every setting that was ever changed."""
     query = sa.select(settings).order_by(settings.c.service, settings.c.name)
     return rows_of(SettingRow, connection.execute(query))
+
+
+def takes_guests(connection: sa.Connection) -> bool:
+    """Whether there may be guests now."""
+    rows = all_settings(connection)
+    return any(row.service == "placement" and row.name == "guests" and row.value != NO_GUESTS for row in rows)
 
 
 def event_page(

@@ -52,6 +52,8 @@ IfMatch = Annotated[
 ]
 
 Needless = Callable[[JobRow], bool]
+Ended = Callable[[JobRow], Problem]
+"""How a request about a job that has ended is refused."""
 
 
 @router.delete(
@@ -139,7 +141,7 @@ async def limit(
 ) -> Response:
     """Bound what a job may have of each of its GPUs, beside what coordination gives it, or lift that.
 
-    Each request replaces the one before it.
+    Each request replaces the one before it. 422 for a job that has ended.
     """
     row = await own_job(gateway, caller, job)
     await _require_smaller_than_gpus(gateway, body.memory_limit_bytes)
@@ -149,7 +151,7 @@ async def limit(
         compute_share_ratio=body.compute_share_ratio,
         requested_by=caller.name,
     )
-    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: False)
+    return await _ask(gateway, row, scoped(key, caller), event, if_match, lambda now: False, _has_no_gpus)
 
 
 async def _require_smaller_than_gpus(gateway: Gateway, limit_bytes: int | None) -> None:
@@ -244,11 +246,26 @@ async def change_code(
     return await detail(gateway, row.id)
 
 
+def _nothing_can_be_asked(row: JobRow) -> Problem:
+    return Problem("conflict", f"job {row.id} has ended ({row.state.value}); nothing can be asked of it any more")
+
+
+def _has_no_gpus(row: JobRow) -> Problem:
+    message = f"it has ended ({row.state.value}); expected one that has GPUs, or waits for them, to be bounded"
+    return invalid("job", message, row.id, where="path")
+
+
 async def _ask(
-    gateway: Gateway, row: JobRow, key: str, event: Event, if_match: str | None, needless: Needless
+    gateway: Gateway,
+    row: JobRow,
+    key: str,
+    event: Event,
+    if_match: str | None,
+    needless: Needless,
+    ended: Ended = _nothing_can_be_asked,
 ) -> Response:
     async with gateway.lock(row.id):
-        taken = await _append_once(gateway, row, key, event, if_match, needless)
+        taken = await _append_once(gateway, row, key, event, if_match, needless, ended)
     if taken is None:
         return answer(Requested(id=row.id, event=None, offset=None), 200)
     body = Requested(id=row.id, event=event.wire_type, offset=taken.offset)
@@ -256,12 +273,18 @@ async def _ask(
 
 
 async def _append_once(
-    gateway: Gateway, row: JobRow, key: str, event: Event, if_match: str | None, needless: Needless
+    gateway: Gateway,
+    row: JobRow,
+    key: str,
+    event: Event,
+    if_match: str | None,
+    needless: Needless,
+    ended: Ended = _nothing_can_be_asked,
 ) -> Taken | None:
     """Append the request unless it is needless; a repeated one is answered as before, whatever has happened since.
 
     Raises:
-        Problem: 409: the job has ended; 412: it has changed.
+        Problem: `ended`'s (409): the job has ended; 412: it has changed.
     """
     if not await is_accepted(gateway, key, event):
         if if_match is not None:
@@ -269,9 +292,7 @@ async def _append_once(
             row = await find_job(gateway, row.id)
             _require_match(row, if_match)
         if row.state in FINAL_STATES:
-            raise Problem(
-                "conflict", f"job {row.id} has ended ({row.state.value}); nothing can be asked of it any more"
-            )
+            raise ended(row)
         if needless(row):
             return None
     return await append(gateway, key, event)

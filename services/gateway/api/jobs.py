@@ -123,7 +123,8 @@ async def _dry_run(gateway: Gateway, spec: JobSpec, *, expected: bool) -> Respon
         tenants = {row.name: row for row in cluster_queries.all_tenants(connection)}
         nodes, gpus = cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)
         ahead = job_queries.count_waiting(connection, spec.priority)
-        return fit(spec, nodes, gpus, tenants.get(spec.tenant), ahead, job_queries.asking(connection))
+        asking, guests = job_queries.asking(connection), cluster_queries.takes_guests(connection)
+        return fit(spec, nodes, gpus, tenants.get(spec.tenant), ahead, asking, guests=guests)
 
     found, offset = await look(gateway, query)
     is_asked = expected and found.verdict in ("starts", "waits")

@@ -8,8 +8,8 @@ from typing import Annotated
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Response
 
-from libs.contracts.gateway import NO_GUESTS, TenantConfigured
-from libs.contracts.read_models import SettingRow, TenantRow
+from libs.contracts.gateway import TenantConfigured
+from libs.contracts.read_models import TenantRow
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.database import TooFarBehind
 from services.gateway.api.callers import Admin, Reader
@@ -88,16 +88,15 @@ async def _must_be_possible(gateway: Gateway, event: TenantConfigured) -> None:
     # Where they stay behind, what is known has to do: quota takes any tree, and grants no GPU that the cell has not.
     with suppress(TooFarBehind):
         await gateway.database.wait_for(gateway.intake.next_offset, PATIENCE_S)
-    rows, there, settings = await gateway.database.read(_as_it_is)
-    guests = any(row.service == "placement" and row.name == "guests" and row.value != NO_GUESTS for row in settings)
+    rows, there, guests = await gateway.database.read(_as_it_is)
     found = refusal(event, rows, there, guests=guests)
     if found is not None:
         raise invalid(found.pointer, found.message, found.value)
 
 
-def _as_it_is(connection: sa.Connection) -> tuple[list[TenantRow], dict[str, int], list[SettingRow]]:
+def _as_it_is(connection: sa.Connection) -> tuple[list[TenantRow], dict[str, int], bool]:
     return (
         cluster_queries.all_tenants(connection),
         shared_gpus(cluster_queries.all_nodes(connection), cluster_queries.all_gpus(connection)),
-        cluster_queries.all_settings(connection),
+        cluster_queries.takes_guests(connection),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from libs.contracts.features import described, is_in_pool, missing
-from libs.contracts.jobs import JobSpec
+from libs.contracts.jobs import JobClass, JobSpec
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, NodeState, TenantRow
 from libs.contracts.reasons import Number, PendingReason
 from libs.kernel.beside import beside, beside_them, gpus_beside, on_nodes_with
@@ -36,12 +36,15 @@ def fit(
     tenant: TenantRow | None,
     queued_ahead: int,
     asking: Sequence[JobRow] = (),
+    *,
+    guests: bool = False,
 ) -> Fit:
     """Judge a job against the cluster as it is.
 
     Args:
         queued_ahead: waiting jobs of at least its priority.
         asking: jobs that have not ended and ask for CPUs or memory.
+        guests: whether there may be guests: an automatic job that is larger than its tenant's limit becomes one.
     """
     wanted = spec.gpus.count
     nodes = [node for node in nodes if not is_in_pool(node.features)]
@@ -62,20 +65,25 @@ def fit(
             f"{on_nodes_with(spec)}",
             numbers,
         )
-    limit = tenant.gpu_limit if tenant is not None else None
-    if tenant is not None and limit is not None:
-        numbers |= {"limit_gpus": limit, "granted_gpus": tenant.granted_gpus}
-        if wanted > limit:
-            return Fit(
-                "rejected",
-                PendingReason.EXCEEDS_QUOTA,
-                f"tenant {tenant.name} may use {counted(limit, 'GPU')}",
-                numbers,
-            )
-        if tenant.granted_gpus + wanted > limit:
-            message = f"tenant {tenant.name} uses {tenant.granted_gpus} of {counted(limit, 'GPU')}"
-            return Fit("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
-    return _now(spec, nodes, gpus, numbers, queued_ahead, promised(asking, gpus))
+    beyond = _beyond_quota(spec, tenant, guests, numbers) if tenant is not None else None
+    return beyond or _now(spec, nodes, gpus, numbers, queued_ahead, promised(asking, gpus))
+
+
+def _beyond_quota(spec: JobSpec, tenant: TenantRow, guests: bool, numbers: dict[str, Number]) -> Fit | None:
+    """What the tenant's limit makes of the job; None: it is within it, or needs none. Adds the numbers compared."""
+    wanted, limit, granted = spec.gpus.count, tenant.gpu_limit, tenant.granted_gpus
+    if limit is None or spec.job_class is JobClass.OPPORTUNISTIC:
+        return None
+    if wanted > limit and not spec.needs_quota(guests=guests):
+        return None  # it becomes a guest for good
+    numbers |= {"limit_gpus": limit, "granted_gpus": granted}
+    if wanted > limit:
+        message = f"{counted(wanted, 'GPU')} asked for, tenant {tenant.name} may use {counted(limit, 'GPU')}"
+        return Fit("rejected", PendingReason.EXCEEDS_QUOTA, message, numbers)
+    if granted + wanted > limit:
+        message = f"tenant {tenant.name} uses {granted} of {counted(limit, 'GPU')}"
+        return Fit("waits", PendingReason.EXCEEDS_QUOTA, message, numbers)
+    return None
 
 
 def _now(

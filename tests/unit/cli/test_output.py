@@ -110,6 +110,11 @@ def test_the_exit_code_of_a_refusal(status: int, code: int, capsys: pytest.Captu
     assert said.startswith("error: queue \"visoin\" (did you mean 'vision'?)") and said.count("\n") == 1
 
 
+def test_what_was_probably_meant_is_said_once(capsys: pytest.CaptureFixture[str]):
+    assert refused(ApiError(404, {"detail": 'no "x" (did you mean "y"?)', "did_you_mean": "y"})) == 3
+    assert capsys.readouterr().err.startswith('error: no "x" (did you mean "y"?)  try: ')
+
+
 def test_each_wrong_field_is_said(capsys: pytest.CaptureFixture[str]):
     errors = [{"pointer": "/gpus", "message": "at least 1", "value": 0}, {"pointer": "/name", "message": "too long"}]
     assert refused(ApiError(422, {"detail": "2 errors", "errors": errors})) == 2

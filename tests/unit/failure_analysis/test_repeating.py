@@ -89,10 +89,11 @@ def test_what_is_not_the_users_to_mend_is_not_held_against_a_user():
 def test_two_users_jobs_on_one_input_bring_it_into_quarantine_until_it_is_released():
     cell = Cell()
     assert cell.fails("a", "ada", data=(X,)) == cell.fails("b", "ada", data=(X,)) == []
-    quarantined = only(cell.fails("c", "bob", "table_broken", data=(X,)), InputQuarantined)
+    quarantined = only(cell.fails("c", "bob", "table_broken", data=(X,), at=9.0), InputQuarantined)
     assert (quarantined.input, quarantined.jobs, quarantined.users) == (X, ["a", "b", "c"], ["ada", "bob"])
     assert quarantined.reason.message == (
-        f"3 jobs of 2 users failed of it (json_broken, table_broken); sanjaya failures release {X}"
+        "3 jobs of 2 users (ada, bob) failed of it (json_broken, table_broken), the last at 1970-01-01 00:00:09 UTC; "
+        f"sanjaya failures release {X}"
     )
     assert cell.fails("d", "eve", data=(X,)) == []  # it is there already
     ask = InputReleaseRequested(input=X, requested_by="op")

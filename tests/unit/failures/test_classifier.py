@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.failures.classifier import Classifier
+from libs.failures.exits import said
 from libs.failures.package import package_rules
 from libs.failures.verdict import Ended, Verdict
 
@@ -105,6 +106,11 @@ def test_the_first_error_of_a_chain_goes_before_what_wraps_it():
 )
 def test_without_lines_the_status_decides(ended: Ended, expected: str):
     assert reason("", ended) == reason(PROGRESS, ended) == expected
+
+
+def test_an_exit_status_is_said_in_words():
+    ends = (Ended(exit_code=3), Ended(exit_code=139), Ended())
+    assert [said(ended) for ended in ends] == ["exit code 3", "killed by signal 11 (SIGSEGV)", "no exit code"]
 
 
 def test_an_abort_is_a_consequence_and_a_crash_is_a_cause():

@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import TRIALS, pool
 from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
-from libs.contracts.jobs import GpuRequest, JobSpec
+from libs.contracts.jobs import GpuRequest, JobClass, JobSpec
 from libs.contracts.placement import JobPlaced
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow, TenantRow
 from libs.testing.core_case import arrival, node
@@ -80,6 +80,30 @@ def test_the_tenants_limit(limit: int | None, verdict: str) -> None:
     story = Story().two_nodes().granted().says(placed())
     story.says(TenantConfigured(tenant="vision", gpu_limit=limit, requested_by="op"))
     assert plan(story, 2).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("job_class", "gpus", "guests", "verdict"),
+    [
+        (JobClass.GUARANTEED, 4, True, "rejected"),
+        (JobClass.GUARANTEED, 2, True, "waits"),
+        (JobClass.AUTOMATIC, 4, False, "rejected"),
+        (JobClass.AUTOMATIC, 4, True, "starts"),
+        (JobClass.AUTOMATIC, 2, True, "waits"),
+        (JobClass.OPPORTUNISTIC, 4, True, "starts"),
+        (JobClass.OPPORTUNISTIC, 2, False, "starts"),
+    ],
+)
+def test_the_tenants_limit_is_about_jobs_that_need_quota(
+    job_class: JobClass, gpus: int, guests: bool, verdict: str
+) -> None:
+    story = cluster().says(TenantConfigured(tenant="vision", gpu_limit=3, requested_by="op")).granted()
+    spec = JobSpec(name="x", command=["x"], gpus=GpuRequest(count=gpus), tenant="vision", job_class=job_class)
+    rows = story.rows
+    found = fit(spec, rows.all(NodeRow), rows.all(GpuRow), story.tenant(), 0, guests=guests)
+    assert found.verdict == verdict
+    if verdict == "rejected":
+        assert found.message == "4 GPUs asked for, tenant vision may use 3 GPUs"
 
 
 def test_gpus_count_that_have_what_a_job_asks_for_beside_them() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libs.kernel.words import counted, either, plural, ranges
+from libs.kernel.words import counted, either, moment, plural, ranges, some
 
 
 def test_only_one_is_singular():
@@ -26,3 +26,15 @@ def test_of_several_numbers_the_last_one_counts():
 )
 def test_indices_that_follow_on_each_other_are_a_range(indices: list[int], shown_as: str):
     assert ranges(indices) == shown_as
+
+
+def test_some_of_many_names():
+    assert (some(["ada"]), some(["a", "b", "c"]), some(["a", "b", "c", "d", "e"])) == (
+        "ada",
+        "a, b, c",
+        "a, b, c and 2 more",
+    )
+
+
+def test_a_moment():
+    assert moment(1_700_000_000.9) == "2023-11-14 22:13:20 UTC"
