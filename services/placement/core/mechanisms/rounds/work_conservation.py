@@ -51,6 +51,8 @@ def _told_why(cell: Cell, rounds: Rounds) -> Plan:
             if job.wait_code != (PendingReason.WAITING_FOR_VICTIMS if victims else PendingReason.FAIR_SHARE):
                 news.append((job, why_it_waits_for(lease, victims) if victims else why_it_waits(rounds, job)))
     for by_cause in cell.told.values():
+        if all(job_id in rounds.plan for jobs in by_cause.values() for job_id in jobs):
+            continue
         sample = cell.jobs[next(iter(next(iter(by_cause.values()))))]
         no_server = why_no_server(cell, sample)
         cause = no_server.code if no_server is not None else PendingReason.FAIR_SHARE
