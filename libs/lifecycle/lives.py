@@ -19,6 +19,9 @@ from libs.lifecycle.shares import quota_of
 
 Closed = list[Attempt | Holding]
 
+_OF_QUOTAS = frozenset({TenantConfigured, NodeJoined, NodeLost, NodeLeft})
+"""Events that change what tenants may use."""
+
 
 class Lives:
     """Folds the events of control, from its beginning, into the lives of jobs."""
@@ -56,7 +59,8 @@ class Lives:
             with one gang.
         """
         self.events += 1
-        self._take_quotas(event, time_s)
+        if type(event) in _OF_QUOTAS:
+            self._take_quotas(event, time_s)
         closed: Closed = []
         concerned = self._concerned.get(type(event))
         if concerned is not None:

@@ -36,12 +36,15 @@ class Shares:
     def __init__(self) -> None:
         self._tenants: dict[str, Tenant] = {}
         self._nodes: dict[str, int] = {}
+        self._gpus = 0
+        """Of all nodes."""
 
     def node(self, node_id: str, gpus: int, now_s: float) -> None:
         """The node has so many GPUs; 0: it has gone."""
         for tenant in self._tenants.values():
             self._settle(tenant, now_s)
         self._nodes[node_id] = gpus
+        self._gpus = sum(self._nodes.values())
 
     def limit(self, name: str, gpus: int | None, now_s: float) -> None:
         """The tenant's quota from now on; None: all GPUs of the cell."""
@@ -65,7 +68,9 @@ class Shares:
         return tenant.over.setdefault(gpus, (0.0, now_s))[0]
 
     def _settled(self, name: str, now_s: float) -> Tenant:
-        tenant = self._tenants.setdefault(name, Tenant())
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = Tenant()
         self._settle(tenant, now_s)
         return tenant
 
@@ -76,4 +81,4 @@ class Shares:
             tenant.over[gpus] = (sum_s + max(0.0, passed_s), max(now_s, since_s))
 
     def _quota(self, tenant: Tenant) -> int:
-        return tenant.quota_gpus if tenant.quota_gpus is not None else sum(self._nodes.values())
+        return tenant.quota_gpus if tenant.quota_gpus is not None else self._gpus

@@ -6,7 +6,7 @@ A mechanism that remembers more has a struct of its own beside this one (`state.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
@@ -330,9 +330,9 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
         self.slices[server] = latest
         self.touched[server] = None
 
-    def without_guests(self) -> Iterator[Job]:
+    def without_guests(self) -> list[Job]:
         """The jobs about which mechanisms decide: all but guests, in order of arrival."""
-        return (job for job in self.jobs.values() if not job.guest)
+        return [job for job in self.jobs.values() if not job.guest]
 
     def hold(self, job: Job, gang: list[TaskPlacement]) -> None:
         """These GPUs are the job's from now on; those of a guest are only shared with it."""

@@ -260,12 +260,10 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def needs(self) -> list[str]:
         """Features that every node must have where it is placed."""
-        return self.needs_in(self.pool)
+        return self.needs_in(self.pool) if self.pool or self.avoided else self.spec.needs
 
     def needs_in(self, pool: str) -> list[str]:
         """The same, were it placed on this side of the pools."""
-        if not self.avoided and not pool:
-            return self.spec.needs
         return [*self.spec.needs, *([pool] if pool else []), *map(other_than, self.avoided)]
 
     @property

@@ -20,9 +20,10 @@ from services.placement.core.lifecycle.table import machine
 
 def next_limit_s(cell: Cell) -> float | None:
     """When the first of the attempts that have not begun runs out of time; None: all have begun."""
-    # Ascending, because each attempt is put behind all others when it is placed: the first look is enough.
-    first = next((placed_s + cell.settings.start_limit_s for placed_s in cell.starting.values()), None)
-    limits = [*cell.preparing.values(), *(() if first is None else (first,))]
+    limits = list(cell.preparing.values())
+    if cell.starting:
+        # Ascending, because each attempt is put behind all others when it is placed: the first look is enough.
+        limits.append(next(iter(cell.starting.values())) + cell.settings.start_limit_s)
     return min(limits, default=None)
 
 

@@ -13,14 +13,15 @@ from services.placement.core.sharing.spread import part_here
 
 def charge(job: Job, now_s: float) -> float:
     """Book the time that the job has held its GPUs since the last booking. Returns it, in seconds."""
-    passed_s = now_s - job.account.charged_s
+    account = job.account
+    passed_s = now_s - account.charged_s
     if passed_s <= 0:
         return 0.0
-    job.account.charged_s = now_s
+    account.charged_s = now_s
     if job.suspended:
         return 0.0
-    job.account.attained_s += passed_s
-    job.account.steps_done += job.account.steps_per_s * passed_s
+    account.attained_s += passed_s
+    account.steps_done += account.steps_per_s * passed_s
     return passed_s
 
 

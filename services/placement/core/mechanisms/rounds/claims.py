@@ -40,7 +40,7 @@ def claims(cell: Cell, rounds: Rounds, jobs: list[Job], present: Present) -> lis
         lag_s = _lag_s(rounds, share, first, round_s)
         if last is not first:
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
-        coming_s = round_s * crowded.get(row[0], 1.0)
+        coming_s = round_s * crowded.get(row[0], 1.0) if crowded else round_s
         spec, pinned = first.spec, row[0] in present.pinned
         width = spec.gpus.count
         possible = open_to_pinned(cell, first, list(time)) if pinned else time

@@ -45,8 +45,9 @@ def book(cell: Cell, memory: Memory, now_s: float) -> None:
         return
     forget(memory)
     passed_s, rounds.booked_s = now_s - rounds.booked_s, now_s
+    crowded = rounds.crowded
     for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
-        due_s = passed_s * rounds.crowded.get(share.jobs[0], 1.0)
+        due_s = passed_s * crowded.get(share.jobs[0], 1.0) if crowded else passed_s
         for gpu_type, fraction in share.time.items():
             credit[gpu_type] += fraction * due_s
     for job in _active(cell):

@@ -52,10 +52,11 @@ class Board:
         gpu_type: str,
         offered: Mapping[str, Sequence[int]],
         hosts: Mapping[str, int],
-        ledger: Ledger,
+        ledger: Ledger | None,
     ) -> None:
         self._cell, self.gpu_type = cell, gpu_type
         self.ledger = ledger
+        """Of CPUs and memory; None: no job of the round asks for any."""
         self._largest = max(map(len, offered.values()), default=1)
         self._hosts = dict(hosts)
         self.left = {node_id: sorted(indices) for node_id, indices in offered.items() if indices}
@@ -77,8 +78,11 @@ class Board:
                     return False
         return True
 
-    def take(self, gang: list[TaskPlacement], *, pins: bool = False) -> None:
-        """Give these GPUs away; `pins`: to a job that begins, and is pinned there from now on."""
+    def take(self, jobs: Sequence[str], gang: list[TaskPlacement], *, pins: bool = False) -> None:
+        """Give these GPUs away, and what the jobs ask for beside them; `pins`: to one that begins, and is pinned there
+        from now on."""
+        if self.ledger is not None:
+            self.ledger.take([self._cell.jobs[job_id] for job_id in jobs], gang)
         for task in gang:
             node_id, given = task.node_id, task.gpu_indices
             before: list[tuple[bool, ByFree, int]] = []
@@ -109,8 +113,10 @@ class Board:
         free = with_host_room(free, self._hosts) if pins else free
         if not picky:
             return gangs.over_several(request, self.gpu_type, free)
-        enough = [(node, indices[: self.ledger.gpus(job, node, len(indices))]) for node, indices in free]
-        return gangs.best_of_type(request, self.gpu_type, [pair for pair in enough if pair[1]])
+        if self.ledger is not None:
+            enough = [(node, indices[: self.ledger.gpus(job, node, len(indices))]) for node, indices in free]
+            free = [pair for pair in enough if pair[1]]
+        return gangs.best_of_type(request, self.gpu_type, free)
 
     def needs(self, assignment: Assignment) -> list[str]:
         """Features that the row's jobs need of their servers."""
@@ -123,7 +129,11 @@ class Board:
         needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
         if needs and not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
             return False
-        return self.ledger.has([self._cell.jobs[job_id] for job_id in assignment.jobs], gang)
+        return self.has_beside(assignment.jobs, gang)
+
+    def has_beside(self, jobs: Sequence[str], gang: list[TaskPlacement]) -> bool:
+        """Whether there are enough CPUs and memory for the jobs to share this place."""
+        return self.ledger is None or self.ledger.has([self._cell.jobs[job_id] for job_id in jobs], gang)
 
     def _servers(self, *, pins: bool) -> ByFree:
         found = self._by_free.get(pins)
@@ -147,7 +157,8 @@ class Board:
 def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Places:
     """Places for the chosen rows."""
     places = Places()
-    ledger = Ledger(cell, _by_server(gpus))
+    asked = any(cell.jobs[job_id].spec.is_host_bound for assignment in chosen for job_id in assignment.jobs)
+    ledger = Ledger(cell, _by_server(gpus)) if asked else None
     by_type: dict[str, list[Assignment]] = {}
     for assignment in chosen:
         by_type.setdefault(assignment.gpu_type, []).append(assignment)
@@ -158,7 +169,7 @@ def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Off
             board = Board(cell, gpu_type, offered, hosts, ledger)
             assignments, offered = _assign_pinned(cell, places, board, _largest_first(assignments), present), board.left
         board_of = partial(Board, cell, gpu_type, offered, hosts)
-        renewing = board_of(ledger.copy())
+        renewing = board_of(ledger.copy() if ledger is not None else None)
         part = _renewing(cell, renewing, assignments, present)
         if part is not None:
             ledger = renewing.ledger
@@ -198,14 +209,14 @@ def _assign_pinned(
         job = cell.jobs[assignment.jobs[0]]
         if not assignment.needs or job.gpu_type != assignment.gpu_type or job.job_id not in present.pinned:
             others.append(assignment)
-        elif job.job_id in present.running and board.has(job.gang) and board.ledger.has([job], job.gang):
-            _assign_row(cell, places, assignment, job.gang, board, present)
+        elif job.job_id in present.running and board.has(job.gang) and board.has_beside(assignment.jobs, job.gang):
+            _assign_row(places, assignment, job.gang, board, present)
         else:
             suspended.append((assignment, job))
     for assignment, job in suspended:
         gang = board.again(job)
-        if gang is not None and board.ledger.has([job], gang):
-            _assign_row(cell, places, assignment, gang, board, present)
+        if gang is not None and board.has_beside(assignment.jobs, gang):
+            _assign_row(places, assignment, gang, board, present)
     return others
 
 
@@ -213,18 +224,18 @@ def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: 
     """Every job that can stay stays; None when that leaves a gang on more servers than necessary."""
     places, others = Places(), []
     for assignment in assignments:
-        stayer = _staying_job(cell, assignment, present, board)
+        stayer = _staying_job(assignment, present, board)
         if stayer is None:
             others.append(assignment)
         elif len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
         else:
-            _assign_row(cell, places, assignment, stayer.gang, board, present)
+            _assign_row(places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):
         gang = _new_gang(cell, assignment, present, board)
         if gang is None or len(gang) > board.ideal_nodes(assignment.width):
             return None
-        _assign_row(cell, places, assignment, gang, board, present)
+        _assign_row(places, assignment, gang, board, present)
     return places
 
 
@@ -232,23 +243,22 @@ def _anew(cell: Cell, board: Board, assignments: list[Assignment], present: Pres
     """Largest first, each where it is if that is as good as any other place."""
     places = Places()
     for assignment in _largest_first(assignments):
-        stayer, gang = _staying_job(cell, assignment, present, board), _new_gang(cell, assignment, present, board)
+        stayer, gang = _staying_job(assignment, present, board), _new_gang(cell, assignment, present, board)
         if stayer is not None and (gang is None or len(stayer.gang) <= len(gang)):
             gang = stayer.gang
         if gang is not None:
-            _assign_row(cell, places, assignment, gang, board, present)
+            _assign_row(places, assignment, gang, board, present)
         elif assignment.needs:
             places.refused.append(assignment.gpu_type)
     return places
 
 
 def _assign_row(
-    cell: Cell, places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
+    places: Places, assignment: Assignment, gang: list[TaskPlacement], board: Board, present: Present
 ) -> None:
     """Give the gang's GPUs to all jobs of the row; a job that holds them already is not interrupted."""
-    pins = ("", assignment.gpu_type) in assignment.needs
-    board.take(gang, pins=pins)
-    board.ledger.take([cell.jobs[job_id] for job_id in assignment.jobs], gang)
+    pins = bool(assignment.needs) and ("", assignment.gpu_type) in assignment.needs
+    board.take(assignment.jobs, gang, pins=pins)
     if pins:
         places.begun[assignment.gpu_type] = places.begun.get(assignment.gpu_type, 0) + assignment.width
     for job_id in assignment.jobs:
@@ -260,12 +270,13 @@ def _assign_row(
             places.leases.append(Lease(job_id=job_id, gpu_type=assignment.gpu_type, gang=gang, packed_with=partners))
 
 
-def _staying_job(cell: Cell, assignment: Assignment, present: Present, board: Board) -> Job | None:
+def _staying_job(assignment: Assignment, present: Present, board: Board) -> Job | None:
     """A job of the row that holds GPUs of the type which no other job has been given, as many as it asks for."""
     for job_id in assignment.jobs:
         job = present.running.get(job_id)
-        stays = job is not None and job.gpu_type == assignment.gpu_type and job.as_asked and board.has(job.gang)
-        if job is not None and stays and board.suits(job.gang, assignment):
+        if job is None or job.gpu_type != assignment.gpu_type or not job.as_asked:
+            continue
+        if board.has(job.gang) and board.suits(job.gang, assignment):
             return job
     return None
 

@@ -27,8 +27,8 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 def competitors(cell: Cell) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that are cancelled, paused or wait for
     quota where they stand."""
-    jobs = (job for job in cell.without_guests() if job.phase in COMPETING and not job.held and not job.cancellation)
-    return [job for job in jobs if not job.awaits_quota]
+    jobs = [job for job in cell.without_guests() if job.phase in COMPETING]
+    return [job for job in jobs if not (job.held or job.cancellation or job.awaits_quota)]
 
 
 def offered(cell: Cell) -> Offered:

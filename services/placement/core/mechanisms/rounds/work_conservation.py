@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from libs.contracts.base import Event
 from libs.contracts.placement import Lease
@@ -50,6 +51,8 @@ def _told_why(cell: Cell, rounds: Rounds) -> Plan:
             if job.wait_code != (PendingReason.WAITING_FOR_VICTIMS if victims else PendingReason.FAIR_SHARE):
                 news.append((job, why_it_waits_for(lease, victims) if victims else why_it_waits(rounds, job)))
     for by_cause in cell.told.values():
+        if all(job_id in rounds.plan for jobs in by_cause.values() for job_id in jobs):
+            continue
         sample = cell.jobs[next(iter(next(iter(by_cause.values()))))]
         no_server = why_no_server(cell, sample)
         cause = no_server.code if no_server is not None else PendingReason.FAIR_SHARE
@@ -96,14 +99,21 @@ def _holders(cell: Cell, lease: Lease) -> list[str]:
 def _idle_given_away(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
     """A GPU that became free, or a job that arrived, does not wait for the end of the round."""
     suspended = resting(cell)
-    if not cell.queue and not suspended:
+    waiting = chain(
+        (job_id for orders in cell.queue.values() for _, _, job_id in orders), (job.job_id for job in suspended)
+    )
+    # Mostly all that wait have a place kept for them: then it does not matter what idles.
+    if all(job_id in rounds.plan for job_id in waiting):
         return
     idle = _idle(cell, rounds)
     if not idle:
         return
     refused: dict[tuple[str, bool, tuple[str, ...]], None] = {}
+    given: Event | None = None
     for job in _candidates(cell, memory, rounds, suspended, idle):
-        given: Event | None = None
+        if given is not None and not (idle := _idle(cell, rounds)):
+            return
+        given = None
         if job.suspended:
             given = _resumed(cell, rounds, job, idle)
         elif job.width <= _most(idle):
@@ -115,9 +125,6 @@ def _idle_given_away(cell: Cell, memory: Memory, rounds: Rounds) -> Plan:
                 refused[kind] = None
         if given is not None:
             yield given
-            idle = _idle(cell, rounds)
-            if not idle:
-                return
 
 
 def _candidates(cell: Cell, memory: Memory, rounds: Rounds, suspended: list[Job], idle: Idle) -> Iterator[Job]:
@@ -178,7 +185,7 @@ def _idle(cell: Cell, rounds: Rounds) -> Idle:
     found: Idle = {}
     for gpu_type, of_type in free_ones.items():
         for node, free in of_type:
-            indices = [i for i in free if (node.node_id, i) not in planned]
+            indices = [i for i in free if (node.node_id, i) not in planned] if planned else free
             if indices:
                 found.setdefault(gpu_type, []).append((node, indices))
     return found
