@@ -269,8 +269,9 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
 
     def _keep(self, job: Job) -> None:
         """Of what is derived of `jobs` by a property of each job, what has been derived stays right."""
+        derived = self.__dict__
         for name, belongs in DERIVED.items():
-            known = self.__dict__.get(name)
+            known = derived.get(name)
             if known is None:
                 continue
             if belongs(job):

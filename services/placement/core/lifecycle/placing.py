@@ -206,7 +206,8 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     if not job.spec.restartable:
         job.account.steps_done = 0.0
     cell.give(job, [])
-    cell.suspend(job, suspended=False)
+    if job.suspended:
+        cell.suspend(job, suspended=False)
     cell.begun(job.job_id)
     job.tasks, job.must_leave = Tasks(), None
     job.leaving, job.stopping, job.wait_code = None, False, ""

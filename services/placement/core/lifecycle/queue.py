@@ -22,9 +22,10 @@ def enqueue(cell: Cell, job: Job) -> None:
     if job.guest:
         insort(cell.guest_queue, job.order)
         return
-    insort(cell.queue.setdefault(job.shape, []), job.order)
+    shape = job.shape
+    insort(cell.queue.setdefault(shape, []), job.order)
     if "told" in cell.__dict__:
-        cell.told.setdefault(job.shape, {}).setdefault(job.wait_code, {})[job.job_id] = None
+        cell.told.setdefault(shape, {}).setdefault(job.wait_code, {})[job.job_id] = None
     for listener in heard_by(job):
         listener.queued(cell, job)
 
