@@ -131,6 +131,6 @@ def test_jobs_keep_to_what_an_operator_says(tmp_path: Path):
         cell.end("owner", owner)
         cell.end("guest", guest)
         status, said = cell.set(owner, "--memory-limit", f"{LIMIT_MB}MB")
-        assert status == 1 and "has ended (SUCCEEDED)" in said, said
+        assert status == 2 and "has ended (SUCCEEDED)" in said, said
         assert len(cell.facts(JobStarted, owner)) == len(cell.facts(JobStarted, guest)) == 1
     assert nothing_left_of(tmp_path) == []

@@ -47,9 +47,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_what_no_node_has_is_refused_at_once(lab: Lab) -> None:
     code, out, err = lab.done("submit", "--no-upload", "--image", "ubuntu:24.04", "--", "true")
-    assert (code, out) == (1, "") and "no node has a runner of container images (NeverFits)" in err
+    assert (code, out) == (2, "") and "no node has a runner of container images (NeverFits)" in err
     code, _, err = lab.done("submit", "--no-upload", "--mount", "coco", "--", "true")
-    assert code == 1 and "no node has data coco" in err
+    assert code == 2 and "no node has data coco" in err
     code, _, err = lab.done("submit", "--no-upload", "--mount", "imagenet:/data", "--", "true")
     assert code == 2 and "SANJAYA_DATA_IMAGENET" in err
     (lab.folder / "wrong.env").write_text("A=1\nsecret words\n")
