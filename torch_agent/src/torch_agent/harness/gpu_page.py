@@ -117,7 +117,7 @@ class GpuPage:
         silent_after_s = times[SILENT_AFTER]
         if not now_s <= silent_after_s <= now_s + FAR_S:
             return float("inf")
-        # A beginning behind the owner's silence is another owner's, whose harness says more than this one's.
+        # A beginning later than the silence was left by another owner: this one's harness is older and writes none.
         if not self._numbers[WAITING] or now_s < times[WAITING_FROM] <= silent_after_s:
             return 0.0
         return max(0.0, times[WAITING_UNTIL] - now_s)

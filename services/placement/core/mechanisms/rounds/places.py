@@ -129,7 +129,7 @@ class Board:
         needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
         if needs and not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
             return False
-        return self.ledger is None or self.has_beside(assignment.jobs, gang)
+        return self.has_beside(assignment.jobs, gang)
 
     def has_beside(self, jobs: Sequence[str], gang: list[TaskPlacement]) -> bool:
         """Whether there are enough CPUs and memory for the jobs to share this place."""

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 SMOOTHING = 0.1
-"""Weight of the newest mini-batch where it is shorter than usual; a longer one counts at once,"""
+"""Weight of the newest mini-batch in the usual one, and of the newest batch in the usual making of one."""
 UNUSUAL = 4.0
-"""but as so many usual ones at most: one that had a validation in it says nothing of the next."""
+"""A mini-batch counts as at most so many usual ones: one that had a validation in it says nothing of the next."""
 
 
 class DeviceTime:
@@ -79,6 +79,7 @@ class DeviceTime:
             begin, end = self._measured.popleft()
             took_s = begin.elapsed_time(end) / 1000.0
             took_s = min(took_s, UNUSUAL * usual_s) if usual_s else took_s
+            # A longer one counts at once: a guest that is let in too early costs the owner more than a gap missed.
             usual_s = max(took_s, usual_s + SMOOTHING * (took_s - usual_s))
             self._free += [begin, end]
         self._usual_s = usual_s

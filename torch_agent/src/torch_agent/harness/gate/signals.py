@@ -16,13 +16,9 @@ from math import inf
 from time import monotonic, thread_time
 
 from ..gpu_page import IDLE_S, GpuPage
-from .device_time import DeviceTime
+from .device_time import SMOOTHING, UNUSUAL, DeviceTime
 from .waits import Waits
 
-SMOOTHING = 0.1
-"""Weight of the newest mini-batch in the usual one, and of the newest batch in the usual making of one."""
-UNUSUAL = 4.0
-"""A mini-batch counts as at most so many usual ones: one that had a validation in it says nothing of the next."""
 MEASURED, EVERY = 16, 17
 """So many makings of a batch are measured from the beginning, then one of so many: a measurement takes 0.7 µs."""
 PATIENCE = 2.0

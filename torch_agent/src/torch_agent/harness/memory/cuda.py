@@ -18,13 +18,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import time
 from bisect import insort
 from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..parking.parking import as_bytes
+from ..parking.parking import as_bytes, refill
 from ..parking.storages import live_storages
 from .device import Usage
 from .host_pool import GRAIN_BYTES, HostPool
@@ -35,8 +34,6 @@ KEPT_FOR = 100
 """Boundaries without a limit, after which the host's memory is given back."""
 ROUNDS = 4
 """Moving a storage out does not free its block where others lie in it, so that more have to go."""
-ROOM_WITHIN_S, ROOM_LOOK_S = 30.0, 0.02
-"""How long a storage that has been emptied waits for memory."""
 CONFIGURATION = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 WITHOUT_POOLS = ("max_split_size_mb", "roundup_power2_divisions", "expandable_segments", "cudaMallocAsync")
 """Settings of torch's allocator with which it takes no blocks of pools like these, or not all."""
@@ -108,7 +105,7 @@ class CudaMemory:
         falls = limit_bytes is not None and (self._limit is None or limit_bytes < self._limit)
         self._limit, self._unlimited = limit_bytes, 0
         if limit_bytes is not None:
-            pool.want(max(0, _total(self._torch.cuda) - limit_bytes))
+            pool.want(max(0, pool.whole - limit_bytes))
             # What lies in a pool serves the stream on which that was filled alone.
             self._one_stream = len(pool.streams() | {int(self._torch.cuda.current_stream().cuda_stream)}) == 1
         if falls:
@@ -116,12 +113,11 @@ class CudaMemory:
 
     def _set_fraction(self, pool: HostPool) -> None:
         """What the host cannot take stays on the GPU, whatever the limit: else an allocation would fail."""
-        cuda, whole = self._torch.cuda, _total(self._torch.cuda)
-        allowed = whole
+        allowed = pool.whole
         if self._limit is not None:
             beyond = int(SPARE * max(0, self._needs - self._limit))
             allowed = self._limit + (max(pool.size, beyond) if self._one_stream else pool.size + beyond)
-        cuda.set_per_process_memory_fraction(min(1.0, allowed / whole))
+        self._torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / pool.whole))
 
     def _move(self, pool: HostPool) -> None:
         """Out what is too much, largest first; or home what fits."""
@@ -206,16 +202,9 @@ class CudaMemory:
         storage.resize_(0)
         with where, suppress(self._torch.OutOfMemoryError):
             storage.resize_(size)
-        deadline = time.monotonic() + ROOM_WITHIN_S
-        while not storage.nbytes():
-            try:
-                storage.resize_(size)
-            except self._torch.OutOfMemoryError as error:
-                if time.monotonic() > deadline:
-                    # No ordinary exception: the script must not go on with tensors that have no memory.
-                    raise SystemExit(f"sanjaya: the memory of this process cannot be moved: {error}") from error
-                self._torch.cuda.set_per_process_memory_fraction(1.0)
-                time.sleep(ROOM_LOOK_S)
+        if not storage.nbytes():
+            self._torch.cuda.set_per_process_memory_fraction(1.0)
+            refill(storage, size)
         as_bytes(self._torch, storage).copy_(kept)
 
     def _offload(self, wanted: bool) -> None:
@@ -241,10 +230,6 @@ class CudaMemory:
         # The allocator does not say how much lay on the host at a time; what was beyond the limit did.
         beyond = min(size, max(0, most_in_use - self._limit)) if self._limit is not None else 0
         return Usage(device, max(0, device - (counts.in_use - host)), host, max(host, beyond), most_in_use)
-
-
-def _total(cuda: Any) -> int:
-    return int(cuda.get_device_properties(cuda.current_device()).total_memory)
 
 
 def _has_pools(torch: Any) -> bool:

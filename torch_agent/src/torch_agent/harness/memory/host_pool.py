@@ -186,7 +186,8 @@ class HostPool:
         """None yet; see `want`. There will be at most so many bytes, or a part of what the host has left."""
         self._torch = torch
         self.device = torch.cuda.current_device()
-        self._whole = int(torch.cuda.get_device_properties(self.device).total_memory)
+        self.whole = int(torch.cuda.get_device_properties(self.device).total_memory)
+        """Memory of the GPU."""
         self._locking = Locking(_runtime(), self.device)
         self._segments: list[Segment] = []
         self._most = int(_available() * PART_OF_HOST) if most_bytes is None else most_bytes
@@ -272,7 +273,7 @@ class HostPool:
         A segment counts against the limit, which is lifted until the caller sets it again.
         """
         cuda = self._torch.cuda
-        if self.size + piece.size <= self._wanted and cuda.memory_reserved() + piece.size <= self._whole:
+        if self.size + piece.size <= self._wanted and cuda.memory_reserved() + piece.size <= self.whole:
             cuda.set_per_process_memory_fraction(1.0)
             try:
                 block = SMALL_TENSOR_BYTES if piece.size == SMALL_BYTES else piece.size

@@ -12,7 +12,7 @@ from .arenas import Arena, FileArena, PinnedArena, aligned
 from .storages import live_storages
 
 ROOM_WITHIN_S, ROOM_LOOK_S = 30.0, 0.02
-"""How long a return waits for room on the device."""
+"""How long an emptied storage waits for room on the device."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Parker:
         began = time.perf_counter()
         arena = self._arena.open(self._total())
         for storage, size, at in self._placed():
-            self._refill(storage, size)
+            refill(storage, size)
             as_bytes(self._torch, storage).copy_(arena[at : at + size], non_blocking=True)
         self._wait()
         del arena
@@ -103,19 +103,6 @@ class Parker:
             yield storage, size, at
             at += aligned(size)
 
-    def _refill(self, storage: Any, size: int) -> None:
-        """Give the storage memory again; another process may be about to leave the device."""
-        deadline = time.monotonic() + ROOM_WITHIN_S
-        while True:
-            try:
-                storage.resize_(size)
-                return
-            except RuntimeError as error:  # CUDA's "out of memory" is one, and a virtual GPU's, too
-                if time.monotonic() > deadline:
-                    # No ordinary exception: the script must not go on with tensors that have no memory.
-                    raise SystemExit(f"sanjaya: the memory of this process cannot be brought back: {error}") from error
-                time.sleep(ROOM_LOOK_S)
-
     def _wait(self) -> None:
         """Until every device has done what it was told, on all of its streams."""
         if self._cuda:
@@ -127,6 +114,20 @@ class Parker:
             devices = range(self._torch.cuda.device_count())
             return sum(int(self._torch.cuda.memory_reserved(index)) for index in devices)
         return sum(storage.nbytes() for storage in found)
+
+
+def refill(storage: Any, size: int) -> None:
+    """Give a storage that was emptied its memory again; another process may be about to leave the device."""
+    deadline = time.monotonic() + ROOM_WITHIN_S
+    while True:
+        try:
+            storage.resize_(size)
+            return
+        except RuntimeError as error:  # CUDA's "out of memory" is one, and a virtual GPU's, too
+            if time.monotonic() > deadline:
+                # No ordinary exception: the script must not go on with tensors that have no memory.
+                raise SystemExit(f"sanjaya: the memory of this process cannot be brought back: {error}") from error
+            time.sleep(ROOM_LOOK_S)
 
 
 def _movable(storage: Any) -> bool:
