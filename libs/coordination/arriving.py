@@ -17,7 +17,7 @@ def look(state: Coordination, readings: Readings, now_s: float) -> None:
     state.readings, state.at_s = readings, now_s
     roles = {task: occupant.seen.guest for task, occupant in state.occupants.items()}
     state.occupants = {
-        (task := reading.task): _looked_at(state.occupants.get(task), reading, now_s, state.settings.peak_s)
+        (task := reading.task): _looked_at(state.occupants.get(task), reading, now_s, state)
         for reading in readings.tasks
     }
     if {task: occupant.seen.guest for task, occupant in state.occupants.items()} != roles:
@@ -38,19 +38,39 @@ def guests_of(state: Coordination) -> list[Occupant]:
     return [each for each in state.occupants.values() if each.seen.guest]
 
 
-def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, peak_s: float) -> Occupant:
+def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state: Coordination) -> Occupant:
+    peak_s, grain = state.settings.peak_s, int(state.settings.grain_ratio * state.present.capacity_bytes)
     reading = _said_last(before, found) if found.unread else found
     occupant = before if before is not None else _newcomer(reading, now_s)
     if occupant.yielded and not reading.begun:
         occupant.admitted = False
     occupant.seen = reading
-    while occupant.unconfirmed and occupant.unconfirmed[0].change <= reading.applied:
-        applied = occupant.unconfirmed.pop(0)
-        occupant.confirmed_bytes, occupant.took_s = applied.limit_bytes, now_s - applied.at_s
+    _confirm(occupant, grain, now_s)
     wanted = max(reading.demand_bytes, reading.device_bytes - reading.cached_bytes + reading.host_bytes)
     later = [peak for peak in occupant.peaks if peak.wanted_bytes > wanted and now_s - peak.at_s < peak_s]
     occupant.peaks = [*later, Peak(at_s=now_s, wanted_bytes=wanted)] if wanted else later
     return occupant
+
+
+def _confirm(occupant: Occupant, grain_bytes: int, now_s: float) -> None:
+    """The newest limit in force takes the place of those that were told before it, also of one that was never kept."""
+    in_force = [told for told in occupant.unconfirmed if _is_in_force(told, occupant.seen, grain_bytes)]
+    if not in_force:
+        return
+    newest = in_force[-1]
+    occupant.confirmed_bytes, occupant.took_s = newest.limit_bytes, now_s - newest.at_s
+    occupant.unconfirmed = [told for told in occupant.unconfirmed if told.change > newest.change]
+
+
+def _is_in_force(told: Told, reading: TaskReading, grain_bytes: int) -> bool:
+    """Whether a limit was applied, and, by a guest, what is beyond it has left the GPU.
+
+    Where the host is full it cannot leave, and no other task may have it.
+    """
+    if told.change > reading.applied:
+        return False
+    keeps = told.limit_bytes is not None and reading.device_bytes > told.limit_bytes + grain_bytes
+    return not (keeps and reading.guest)
 
 
 def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:

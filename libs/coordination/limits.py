@@ -28,6 +28,14 @@ def bound(occupant: Occupant, capacity_bytes: int) -> int:
     return most
 
 
+def allowed(occupant: Occupant, capacity_bytes: int) -> int:
+    """The most that it may have by what it says to have applied, whether or not it keeps to that."""
+    said = [told.limit_bytes for told in occupant.unconfirmed if told.change <= occupant.seen.applied]
+    open_ = [told.limit_bytes for told in occupant.unconfirmed if told.change > occupant.seen.applied]
+    newest = said[-1] if said else occupant.confirmed_bytes
+    return max(in_bytes(limit, capacity_bytes) for limit in (newest, *open_))
+
+
 def has_to_shrink(occupant: Occupant) -> bool:
     """Whether a smaller limit than one that may be in force waits for its next boundary; never where none applies."""
     if not occupant.seen.limited:

@@ -6,7 +6,7 @@ from libs.contracts.agent import GuestMisbehaved
 from libs.contracts.reasons import Reason
 from libs.coordination.actions import Pace
 from libs.coordination.arriving import guests_of, owner_of
-from libs.coordination.limits import bound
+from libs.coordination.limits import allowed
 from libs.coordination.state import Coordination, Occupant, Watch
 from libs.kernel.words import bytes_of
 
@@ -44,7 +44,7 @@ def _misdeed(state: Coordination, guest: Occupant, now_s: float) -> Reason | Non
         return None
     ran_s, waited_s = seen.computed_s - watch.computed_s, seen.closed_s - watch.closed_s
     ran = watch.closed and ran_s > RAN * period_s and waited_s < WAITED * period_s
-    limit = bound(guest, state.present.capacity_bytes)
+    limit = allowed(guest, state.present.capacity_bytes)
     keeps = seen.device_bytes > limit + int(state.settings.grain_ratio * state.present.capacity_bytes)
     strikes = watch.strikes + 1 if ran or keeps else 0 if watch.closed else watch.strikes
     guest.watch = Watch(

@@ -1,4 +1,4 @@
-"""A guest that does not apply a smaller limit in time leaves the GPU that its owner needs."""
+"""A guest whose memory does not leave in time by a smaller limit leaves the GPU itself, which its owner needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def overdue(state: Coordination, targets: Mapping[str, Target], now_s: float) ->
         elif guest.admitted and _is_late(state, owner, guest, targets[guest.task], now_s):
             guest.yielded = True
             limit_s = state.settings.yield_s
-            why = f"{owner.seen.job_id} needs its memory, and it has not applied its limit within {limit_s:g} s"
+            why = f"{owner.seen.job_id} needs its memory, and what exceeds its limit has not left in {limit_s:g} s"
             actions.append(Suspend(task=guest.task, why=why))
     return actions
 
@@ -34,5 +34,5 @@ def _is_late(state: Coordination, owner: Occupant, guest: Occupant, target: Targ
     capacity = state.present.capacity_bytes
     if bound(guest, capacity) <= in_bytes(target.limit_bytes, capacity):
         return False
-    since_s = guest.unconfirmed[0].at_s if guest.unconfirmed else max(guest.since_s, owner.since_s)
-    return now_s - since_s >= state.settings.yield_s
+    told_s = guest.unconfirmed[0].at_s if guest.unconfirmed else guest.since_s
+    return now_s - max(told_s, owner.since_s) >= state.settings.yield_s

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from torch_agent.harness.page import Memory
 from torch_agent.pages import pages
 
@@ -26,6 +28,8 @@ pytestmark = [
 MB = 1_000_000
 CAPACITY = 1000 * MB
 OWNER_MB, GUEST_MB, BURST_MB = 100, 300, 500
+NO_HOST = "ulimit -f 60000"
+"""No file may be so large as the one for what leaves a GPU: to the allocator the host is full."""
 SCRIPT = Path(__file__).with_name("sharing_script.py")
 
 
@@ -94,6 +98,23 @@ async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path)
     files = sorted((tmp_path / "n1" / "coordination" / "0").glob("*.jsonl"))
     steps = [step for path in files for step in derive(path.read_bytes().splitlines(keepends=True))]
     assert steps and all(step.is_same for step in steps), "every recorded step is derived again"
+
+
+async def test_an_owner_waits_for_a_guest_whose_memory_has_no_room_on_the_host(tmp_path: Path):
+    async with AgentCase(tmp_path, virtual_gpus=1, gpu_memory_bytes=CAPACITY) as case:
+        await case.fact(NodeJoined)
+        gpu = SharedGpu(case, tmp_path)
+        guest = gpu.task("guest", 2 * GUEST_MB, "guest")
+        await case.order(replace(guest, command=["bash", "-c", f"{NO_HOST}; exec {shlex.join(guest.command)}"]))
+        await case.until(JobStarted, lambda fact: fact.job_id == "guest")
+        await seen_training(gpu, "guest")
+        await case.order(gpu.task("owner", BURST_MB, "owner"))
+        await case.until(JobStarted, lambda fact: fact.job_id == "owner")
+        [ended] = [fact for fact in case.facts if isinstance(fact, JobExited)]
+        assert (ended.job_id, ended.outcome) == ("guest", "interrupted")
+        assert ended.stderr_tail == "its memory cannot be taken off the GPU that owner needs"
+        (gpu.folder("owner") / "end").touch()
+        await case.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
 
 
 async def seen_training(gpu: SharedGpu, job_id: str) -> None:

@@ -33,6 +33,8 @@ class Job:
     """By how much its mini-batches take longer when this part of what they want lies on the host."""
     noise: float = 0.03
     outliers: float = 0.02
+    host_room: int | None = None
+    """So much of its memory has room on the host; the rest stays on the GPU whatever the limit. None: all has."""
     listens: bool = True
     """It applies changes at its boundaries."""
     memory_bound: int | None = None
@@ -64,6 +66,11 @@ class Job:
     @property
     def limit_bytes(self) -> int:
         return CAPACITY if self.limit is None else self.limit
+
+    @property
+    def may_have(self) -> int:
+        """Bytes that it may have on the GPU: by its limit, or because they have no room elsewhere."""
+        return max(self.limit_bytes, self.wanted(self.done) - self.host_at_start)
 
     def reading(self) -> TaskReading:
         if self.unread:
@@ -153,8 +160,8 @@ class Gpu:
         assert self.in_force() <= CAPACITY or not shared, f"at {self.now_s} s limits in force exceed the capacity"
 
     def in_force(self) -> int:
-        """Sum of the limits that processes obey at this moment."""
-        return sum(job.limit_bytes for job in self.jobs if job.begun)
+        """Sum of what processes may have at this moment."""
+        return sum(job.may_have for job in self.jobs if job.begun)
 
     def _leave(self) -> None:
         for job in self.jobs:
@@ -173,7 +180,8 @@ class Gpu:
     def _start_minibatch(self, job: Job, at_s: float) -> None:
         jitter = self._random.gauss(1.0, job.noise) * (3.0 if self._random.random() < job.outliers else 1.0)
         wanted = job.wanted(job.done)
-        job.host_at_start = max(0, wanted - job.limit_bytes)
+        beyond = max(0, wanted - job.limit_bytes)
+        job.host_at_start = beyond if job.host_room is None else min(beyond, job.host_room)
         slow = job.slowed_by_host(job.host_at_start / wanted) if wanted else 1.0
         job.left_s, job.began_s = job.minibatch_s(at_s) * max(0.1, jitter) * slow, at_s
         job.was_opened = False

@@ -60,6 +60,31 @@ def test_an_owner_that_waits_for_a_slow_guest_has_it_suspended_after_ten_seconds
     assert guest.begun, "it goes on when the owner is stable"
 
 
+def test_an_owner_waits_for_a_guest_that_applies_its_limit_and_keeps_its_memory():
+    guest = Job("g", wanted=lambda number: 20 * GB, host_room=5 * GB)
+    gpu = Gpu(guest)
+    gpu.run(5.0)
+    newcomer = owner()
+    gpu.jobs.append(newcomer)
+    gpu.run(9.9)
+    assert guest.applied == guest.told[-1].change, "it says that it has applied its limit"
+    assert not newcomer.begun and gpu.suspended == []
+    gpu.run(0.5)
+    assert newcomer.begun and gpu.suspended == ["g"]
+
+
+def test_a_limit_that_a_guest_never_kept_to_is_forgotten_when_a_later_one_is_in_force():
+    guest = Job("g", wanted=lambda number: 20 * GB, host_room=5 * GB)
+    gpu = Gpu(guest)
+    gpu.run(5.0)
+    guest.memory_bound = 4 * GB
+    gpu.run(5.0)
+    guest.memory_bound = 16 * GB
+    gpu.run(5.0)
+    occupant = gpu.state.occupants["g.1"]
+    assert (occupant.confirmed_bytes, occupant.unconfirmed) == (16 * GB, [])
+
+
 def test_a_guest_waits_until_a_running_owner_has_made_room():
     first = owner(minibatch_s=lambda now_s: 1.0)
     gpu = Gpu(first)
