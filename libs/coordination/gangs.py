@@ -1,7 +1,7 @@
 """A task with several GPUs of a node: each GPU has its own coordination, its processes hear of one change at a time.
 
-One share for all of them, the smallest, because ranks wait for each other; so is pacing, and never is one rank stopped
-alone. The limit is that of the GPU with the least room: processes of a task read one limit.
+Each process has the limit of its GPU. One share for all of them, the smallest, because ranks wait for each other; so is
+pacing, and never is one rank stopped alone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Gang(msgspec.Struct, kw_only=True):
         return set(gpus) <= set(self.admitted_by)
 
     @property
-    def limit_bytes(self) -> int | None:
-        """For each of its processes; None: unlimited."""
-        return min((limit for limit in self.limits.values() if limit is not None), default=None)
+    def limits_in_order(self) -> tuple[int | None, ...]:
+        """Of its process on each of its GPUs; None: unlimited."""
+        return tuple(self.limits.get(gpu) for gpu in self.gpus)
 
     @property
     def share_ratio(self) -> float:

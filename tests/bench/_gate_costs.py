@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import NoReturn
 
-from torch_agent.harness.control import GUEST, Allowance, ControlReader, allow, create_control
+from torch_agent.harness.allowance import GUEST, Allowance
+from torch_agent.harness.control import ControlReader, allow, create_control
 from torch_agent.harness.gate.gate import Gate
 from torch_agent.harness.gate.signals import Signals
 from torch_agent.harness.gpu_page import GpuPage, create
@@ -41,7 +42,7 @@ def _tell_gates(say: Report, folder: Path, page: GpuPage) -> None:
     gate = Gate(ControlReader(str(folder)), [page], None)
 
     def row(what: str, share_ratio: float) -> None:
-        allow(folder, Allowance(role=GUEST, memory_limit_bytes=None, share_ratio=share_ratio))
+        allow(folder, Allowance(role=GUEST, share_ratio=share_ratio))
         say.row(f"a gate, {what}", us=(us := _us(gate)), within_limit=us <= GATE_MOST_US)
 
     row("share 1", 1.0)
@@ -54,7 +55,7 @@ def _tell_gates(say: Report, folder: Path, page: GpuPage) -> None:
 
 def _tell_latency(say: Report, folder: Path, page: GpuPage) -> None:
     """From the flag of an owner that begins to wait to the first group of operations of a guest, both on one CPU."""
-    allow(folder, Allowance(role=GUEST, memory_limit_bytes=None, share_ratio=0.0))
+    allow(folder, Allowance(role=GUEST, share_ratio=0.0))
     page.busy(time.monotonic() + BUSY_S)
     before, cpu = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cpu})

@@ -35,7 +35,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from torch_agent.harness.control import OWNER, Allowance, allow
+from torch_agent.harness.allowance import OWNER, Allowance
+from torch_agent.harness.control import allow
 
 from libs.contracts.agent import JobExited
 from libs.contracts.placement import StopTask
@@ -204,7 +205,7 @@ async def _run(folder: Path, way: Way, minute_s: float) -> tuple[Ended, Ended]:
             waited_s = time.monotonic() - asked_s
             ends = asyncio.create_task(ended(gpu, B))
             if packed:  # nothing coordinates: it has what is left when it comes, to its end
-                left = Allowance(role=OWNER, memory_limit_bytes=CAPACITY_BYTES - first.memory_bytes, share_ratio=1.0)
+                left = Allowance(role=OWNER, memory_limits=(CAPACITY_BYTES - first.memory_bytes,))
                 allow(gpu.case.task_folder(B) / "pages", left)
                 await _trains(gpu, ends)
         with gpu.stopped(A) if way.coordinates else nullcontext():  # it has made room

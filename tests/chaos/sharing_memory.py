@@ -90,7 +90,8 @@ class Watch:
                 change, told = current_allowance(pages)
             except (OSError, ValueError):
                 continue  # the folder is being made, or removed
-            limit = CAPACITY if told.memory_limit_bytes is None else told.memory_limit_bytes
+            least = told.limit_at(0)
+            limit = CAPACITY if least is None else least
             for page in living:
                 applied = page.memory.applied if page.memory is not None else 0
                 found[pages.parent.name] = Said(page.pid, change, limit, applied)
@@ -217,7 +218,7 @@ class SharingCell(GuestsCell):
         owner, guest = self._page(OWNER), self._page(GUEST)
         if owner is None or guest is None:
             return None
-        told = [current_allowance(pages)[1].memory_limit_bytes for _, pages in (owner, guest)]
+        told = [current_allowance(pages)[1].limit_at(0) for _, pages in (owner, guest)]
         return Limits(*(CAPACITY if limit is None else limit for limit in told))
 
     def _is_at(self, moment: str, before: Limits) -> bool:

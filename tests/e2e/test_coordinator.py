@@ -117,6 +117,25 @@ async def test_an_owner_waits_for_a_guest_whose_memory_has_no_room_on_the_host(t
         await case.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
 
 
+async def test_each_process_of_a_gang_has_the_limit_of_its_own_gpu(tmp_path: Path):
+    async with AgentCase(tmp_path, virtual_gpus=2, gpu_memory_bytes=CAPACITY) as case:
+        await case.fact(NodeJoined)
+        gpus = SharedGpu(case, tmp_path)
+        await case.order(replace(gpus.task("guest", GUEST_MB, "guest"), gpu_indices=[0, 1], world_size=2))
+        await case.until(JobStarted, lambda fact: fact.job_id == "guest")
+        while [page.minibatches_total >= 3 for page in pages(case.task_folder("guest") / "pages")] != [True, True]:
+            await asyncio.sleep(0.05)
+        await case.order(replace(gpus.task("owner", OWNER_MB, "owner"), gpu_indices=[1]))
+        await case.until(JobStarted, lambda fact: fact.job_id == "owner")
+        whole, squeezed = (page.memory for page in pages(case.task_folder("guest") / "pages"))
+        assert whole is not None and squeezed is not None
+        assert squeezed.host_bytes > 0.8 * GUEST_MB * MB, "beside the owner its state is on the host"
+        assert whole.host_bytes == 0 and whole.device_bytes > 0.8 * GUEST_MB * MB
+        for name in ("guest", "owner"):
+            (gpus.folder(name) / "end").touch()
+            await case.until(JobExited, lambda fact, name=name: fact.job_id == name and fact.exit_code == 0)
+
+
 async def seen_training(gpu: SharedGpu, job_id: str) -> None:
     while not (found := pages(gpu.case.task_folder(job_id) / "pages")) or found[0].minibatches_total < 3:
         await asyncio.sleep(0.05)

@@ -15,7 +15,8 @@ from statistics import median, quantiles
 from typing import Any, Self
 
 import torch
-from torch_agent.harness.control import GUEST, Allowance, ControlReader, allow, create_control
+from torch_agent.harness.allowance import GUEST, Allowance
+from torch_agent.harness.control import ControlReader, allow, create_control
 from torch_agent.harness.gate.depth import GroupsInFlight
 from torch_agent.harness.gate.entering import Gates
 from torch_agent.harness.gate.gate import Gate
@@ -159,7 +160,7 @@ def closing(kind: str, records: int, times: int) -> dict[str, Any]:
         page = GpuPage(folder / "gpu.page")
         page.own(os.getpid())
         page.wait_for_data(time.monotonic(), time.monotonic() + GAP_S)
-        allow(folder, Allowance(role=GUEST, memory_limit_bytes=None, share_ratio=0.0))
+        allow(folder, Allowance(role=GUEST, share_ratio=0.0))
         gate = Gate(ControlReader(str(folder)), [page], GroupsInFlight(torch))
         gates = Gates(torch, gate)
         training, ends = Training(kind, records), threading.Event()

@@ -72,9 +72,10 @@ LAYOUTS[8] = Layout(
 )
 """
 """What is added to pages.py."""
-CONTROL = {'MAGIC, VERSION = b"SJCP", 4': 'MAGIC, VERSION = b"SJCP", 5'}
-_CONTROL_TODAY = "    4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),\n"
-CONTROL_ROW = {_CONTROL_TODAY: f"{_CONTROL_TODAY}    5: Layout(size=80, turn_at=72, saves_at=64, change_at=32),\n"}
+CONTROL = {'MAGIC, VERSION = b"SJCP", 5': 'MAGIC, VERSION = b"SJCP", 6'}
+_CONTROL_TODAY = "    5: Layout(size=192, turn_at=0, saves_at=8, allowance=AllowanceAt(24, places_at=56)),\n"
+_CONTROL_NEWER = "    6: Layout(size=240, turn_at=232, saves_at=224, allowance=AllowanceAt(32, places_at=72)),\n"
+CONTROL_ROW = {_CONTROL_TODAY: f"{_CONTROL_TODAY}{_CONTROL_NEWER}"}
 """What changes in harness/control.py: what is written, and what is known."""
 
 
@@ -137,7 +138,7 @@ def versions(agent: AgentCase) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("starts", "adopts", "written"),
-    [("newer", "prepared", (8, 5)), ("today", "newer", (7, 4)), ("newer", "newer", (8, 5))],
+    [("newer", "prepared", (8, 6)), ("today", "newer", (7, 5)), ("newer", "newer", (8, 6))],
 )
 async def test_a_task_is_adopted_by_an_agent_of_another_version(
     agent: AgentCase, trees: dict[str, str], starts: str, adopts: str, written: tuple[int, int]
@@ -176,10 +177,10 @@ async def test_a_task_with_a_page_that_is_too_new_goes_on_and_says_less(agent: A
     await has_state(pid, "T")
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
     await agent.fact(JobResumed)
-    assert (page.parent / "control").read_bytes() == before and versions(agent) == (8, 5)
+    assert (page.parent / "control").read_bytes() == before and versions(agent) == (8, 6)
     (agent.folder / "go").touch()
     exited = await agent.fact(JobExited)
     assert (exited.outcome, exited.exit_code, exited.minibatches_total) == ("exited", 0, 0)
     log = (agent.folder / "agent.log").read_text()
     assert log.count(said) == 1 and "Traceback" not in log
-    assert f"{page.parent / 'control'}: a control file of version 5; this code knows version 1, 2, 3, 4" in log
+    assert f"{page.parent / 'control'}: a control file of version 6; this code knows version 1, 2, 3, 4, 5" in log

@@ -84,7 +84,7 @@ class Bursting:
     async def leaves_to_guest(self) -> None:
         """Until the owner has so little that all of these bursts exceed it."""
         folder = self._case.task_folder("owner") / "pages"
-        while (limit := current_allowance(folder)[1].memory_limit_bytes) is None or limit > 0.9 * SMALLEST * CAPACITY:
+        while (limit := current_allowance(folder)[1].limit_at(0)) is None or limit > 0.9 * SMALLEST * CAPACITY:
             await asyncio.sleep(0.02)
 
     async def burst(self, part: float) -> MemoryBurst:

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from torch_agent.environment import limited
 from torch_agent.harness import inject_path
-from torch_agent.harness.control import Allowance, allow, create_control
+from torch_agent.harness.allowance import Allowance
+from torch_agent.harness.control import allow, create_control
 from torch_agent.harness.page import Memory, PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.scaling import SOURCE, compiled
@@ -65,7 +66,7 @@ class Training:
 
     def limit(self, limit_bytes: int | None) -> int:
         """Returns the number of the change."""
-        return allow(self._pages, Allowance(memory_limit_bytes=limit_bytes))
+        return allow(self._pages, Allowance(memory_limits=(limit_bytes,)))
 
     def after(self, minibatches: int) -> Memory:
         """Its memory at the boundary of that mini-batch: it waits in the next one."""

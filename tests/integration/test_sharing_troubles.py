@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_agent.harness.control import GUEST, OWNER, Allowance, allow
+from torch_agent.harness.allowance import GUEST, OWNER, Allowance
+from torch_agent.harness.control import allow
 from torch_agent.harness.gpu_page import GpuPage, create
 from torch_agent.harness.page import PageReading
 

@@ -61,7 +61,7 @@ def test_a_line_that_was_cut_off_is_passed_over_and_another_one_is_named():
         list(derive([b'{"format":9,"state":{}}\n']))
 
 
-def test_a_gang_has_the_smallest_share_and_limit_and_begins_on_all_of_its_gpus():
+def test_a_gang_has_a_limit_per_gpu_and_the_smallest_share_and_begins_on_all_of_its_gpus():
     gang = Gang(gpus=[0, 1])
     take(gang, 0, SetLimit(task="g.1", limit_bytes=5, change=1))
     take(gang, 0, SetShare(task="g.1", share_ratio=0.3))
@@ -70,7 +70,7 @@ def test_a_gang_has_the_smallest_share_and_limit_and_begins_on_all_of_its_gpus()
     take(gang, 1, SetLimit(task="g.1", limit_bytes=None, change=1))
     take(gang, 1, SetShare(task="g.1", share_ratio=0.1))
     take(gang, 1, Admit(task="g.1"))
-    assert (gang.admitted(gang.gpus), gang.limit_bytes, gang.share_ratio) == (True, 5, 0.1)
+    assert (gang.admitted(gang.gpus), gang.limits_in_order, gang.share_ratio) == (True, (5, None), 0.1)
 
 
 def test_processes_of_a_gang_apply_the_changes_of_all_gpus_under_one_number():

@@ -14,7 +14,8 @@ import pytest
 from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import GUEST, LAYOUTS, NAME, OWNER, VERSION, current_allowance
+from torch_agent.harness.allowance import GUEST, OWNER
+from torch_agent.harness.control import LAYOUTS, NAME, VERSION, current_allowance
 from torch_agent.harness.page import Acknowledged, Handover, Memory, PageWriter
 from torch_agent.harness.versions import Unreadable
 from torch_agent.pages import living_pages, pages
@@ -36,7 +37,7 @@ COUNTS = (0, 1, 2, 5, 100, GB, 8 * GB, 2**53)
 SECONDS = (0.0, -1.0, 1e-300, 0.1, 0.2, 1e9, 2.0**53, -(2.0**53))
 LOSSES = (*SECONDS, math.nan, math.inf)
 NUMBERS = (0, 5, 2**63, 2**64 - 2, 2**64 - 1)
-CHANGE_AT, LIMIT_AT, SHARE_AT = 24, 40, 48
+CHANGE_AT, LIMIT_AT, SHARE_AT, PLACES_AT = 24, 40, 48, 56
 
 
 class Node:
@@ -95,15 +96,15 @@ class Node:
         """It is removed and made anew: what is mapped stays."""
         content = bytearray(path.read_bytes()) if path.exists() else bytearray()
         path.unlink(missing_ok=True)
-        what = self.draw.choice(("gone", "cut", "number", "limit", "share", "turn"))
+        what = self.draw.choice(("gone", "cut", "number", "limit", "share", "places", "turn"))
         if what == "gone" or len(content) < LAYOUTS[VERSION].size:
             return
         if what == "share":
             struct.pack_into("<d", content, SHARE_AT, self.draw.choice(LOSSES))
         elif what != "cut":
-            at = {"number": CHANGE_AT, "limit": LIMIT_AT, "turn": 0}[what]
+            at = {"number": CHANGE_AT, "limit": LIMIT_AT, "places": PLACES_AT, "turn": 0}[what]
             struct.pack_into("<Q", content, at, self.draw.choice(NUMBERS))
-        path.write_bytes(content[: self.draw.choice((0, 7, 8, 16, 23, 30, 63))] if what == "cut" else content)
+        path.write_bytes(content[: self.draw.choice((0, 7, 8, 16, 23, 30, 63, 191))] if what == "cut" else content)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -135,5 +136,5 @@ def test_a_control_file_that_is_cut_off_is_refused(tmp_path: Path):
     TaskFolder(folder.parent).make()
     path = folder / NAME
     path.write_bytes(path.read_bytes()[:30])
-    with pytest.raises(Unreadable, match="30 bytes; a control file of version 4 has 64"):
+    with pytest.raises(Unreadable, match="30 bytes; a control file of version 5 has 192"):
         current_allowance(folder)

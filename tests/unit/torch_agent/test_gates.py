@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch_agent.harness.control import Allowance, ControlReader, allow, create_control
+from torch_agent.harness.allowance import Allowance
+from torch_agent.harness.control import ControlReader, allow, create_control
 from torch_agent.harness.gate import gate as gate_module
 from torch_agent.harness.gate import signals as signals_module
 from torch_agent.harness.gate.device_time import DeviceTime
@@ -175,7 +176,7 @@ def test_a_guest_that_its_owner_wakes_leaves_the_processor_to_it_first(
     page.own(os.getpid())
     page.busy(until_s=1010.0)
     create_control(tmp_path)
-    allow(tmp_path, Allowance(role="guest", memory_limit_bytes=None, share_ratio=0.0))
+    allow(tmp_path, Allowance(role="guest", share_ratio=0.0))
     sleep = page.sleep
 
     def owner_waits(bell: int, now_s: float, longest_s: float) -> bool:
@@ -196,7 +197,7 @@ def test_what_a_guest_computed_with_all_of_the_time_is_not_owed_when_it_has_a_sh
     create_control(tmp_path)
     gate = Gate(ControlReader(str(tmp_path)), [page], None)
     for share, seconds in ((0.5, 1.0), (1.0, 100.0), (0.5, 1.0)):
-        allow(tmp_path, Allowance(role="guest", memory_limit_bytes=None, share_ratio=share))
+        allow(tmp_path, Allowance(role="guest", share_ratio=share))
         ends_s = clock.now_s + seconds
         while clock.now_s < ends_s:
             clock.compute(0.002)

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.harness import control, page
+from torch_agent.harness.allowance import GUEST, PLACES, Allowance
 from torch_agent.harness.control import (
-    GUEST,
-    Allowance,
     ControlReader,
     allow,
     ask_to_save,
@@ -27,6 +26,7 @@ from torch_agent.pages import LAYOUTS, is_unread, living_pages, pages, read_page
 
 from libs.node.seen import Seen
 
+MB = 1_000_000
 ACKNOWLEDGED = Acknowledged(turn=3, bytes_parked=5, bytes_left=7, park_s=0.25, unpark_s=0.5, parked_at_s=1.5)
 HANDOVER = Handover(
     movable=True,
@@ -154,7 +154,7 @@ def test_what_is_no_page_is_not_read(tmp_path: Path):
     assert pages(tmp_path) == []
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
 def test_a_harness_of_each_version_hears_turns_and_requests(tmp_path: Path, version: int):
     create_control(tmp_path)
     path = tmp_path / control.NAME
@@ -219,12 +219,40 @@ def test_what_a_task_may_have_is_read_as_it_was_written_and_each_change_has_a_nu
     create_control(tmp_path)
     reader = ControlReader(str(tmp_path))
     assert (reader.change, reader.allowance) == current_allowance(tmp_path) == (0, Allowance())
-    guest = Allowance(role=GUEST, memory_limit_bytes=2**40, share_ratio=0.25)
+    guest = Allowance(role=GUEST, memory_limits=(2**40, None, 2**30), share_ratio=0.25)
     assert allow(tmp_path, guest) == allow(tmp_path, guest) == 1
     assert (reader.change, reader.allowance) == current_allowance(tmp_path) == (1, guest)
     assert (reader.turn, reader.saves) == (0, 0)
     assert allow(tmp_path, Allowance()) == 2
     assert (reader.change, reader.allowance) == (2, Allowance())
+
+
+def test_each_process_of_a_gang_reads_the_limit_of_its_gpu(tmp_path: Path):
+    create_control(tmp_path)
+    readers = [ControlReader(str(tmp_path), place) for place in (0, 1, 2, 3, 99, None)]
+    assert {reader.limit_bytes for reader in readers} == {None}
+    allow(tmp_path, Allowance(memory_limits=(7 * MB, None, 5 * MB)))
+    assert [reader.limit_bytes for reader in readers] == [7 * MB, None, *[5 * MB] * 4]
+    many = tuple(number * MB for number in range(PLACES + 1, 0, -1))
+    assert allow(tmp_path, Allowance(memory_limits=many)) == 2
+    further = ControlReader(str(tmp_path), PLACES)
+    assert [readers[3].limit_bytes, further.limit_bytes] == [many[3], MB], "there is no place for more"
+    assert allow(tmp_path, Allowance(memory_limits=(None, None))) == 3
+    assert allow(tmp_path, Allowance()) == 3, "the same in other words"
+    assert {reader.limit_bytes for reader in readers} == {None}
+
+
+def test_processes_of_a_version_without_limits_per_gpu_keep_to_the_smallest(tmp_path: Path):
+    path = tmp_path / control.NAME
+    content = bytearray(control.LAYOUTS[4].size)
+    control.MARK.pack_into(content, control.MARK_AT, control.MAGIC, 4)
+    path.write_bytes(content)
+    what = Allowance(role=GUEST, memory_limits=(7 * MB, None, 5 * MB), share_ratio=0.25)
+    assert allow(tmp_path, what) == allow(tmp_path, what) == 1
+    reader = ControlReader(str(tmp_path), 0)
+    assert reader.limit_bytes == 5 * MB
+    assert reader.allowance == Allowance(role=GUEST, memory_limits=(5 * MB,), share_ratio=0.25)
+    assert path.stat().st_size == control.LAYOUTS[4].size
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

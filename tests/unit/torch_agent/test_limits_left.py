@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import OWNER, Allowance, allow, current_allowance
+from torch_agent.harness.allowance import OWNER, Allowance
+from torch_agent.harness.control import allow, current_allowance
 from torch_agent.harness.page import Memory, PageWriter
 from torch_agent.sharing import Sharing
 
@@ -30,7 +31,7 @@ class OneTask:
         self.folder_of_task = TaskFolder(path / self.task.key)
         self.folder_of_task.make()
         self.page = PageWriter(str(self.folder_of_task.pages), 0, 1)
-        self.applies(allow(self.folder_of_task.pages, Allowance(role=OWNER, memory_limit_bytes=LIMIT)))
+        self.applies(allow(self.folder_of_task.pages, Allowance(role=OWNER, memory_limits=(LIMIT,))))
 
     def active(self) -> list[Task]:
         return [self.task]
@@ -58,7 +59,7 @@ class OneTask:
     @property
     def told(self) -> tuple[int, int | None]:
         number, found = current_allowance(self.folder_of_task.pages)
-        return number, found.memory_limit_bytes
+        return number, found.limit_at(0)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from torch_agent.harness.control import NAME, Allowance, allow, ask_to_save, current_allowance, current_turn, turn_to
+from torch_agent.harness.allowance import Allowance
+from torch_agent.harness.control import NAME, allow, ask_to_save, current_allowance, current_turn, turn_to
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.output import read_lines

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, Allowance, current_allowance
+from torch_agent.harness.allowance import Allowance
+from torch_agent.harness.control import LAYOUTS, MAGIC, MARK, MARK_AT, NAME, current_allowance
 from torch_agent.harness.gpu_page import FAR_S, OPENED, SIZE, GpuPage
 from torch_agent.harness.page import PageWriter
 from torch_agent.pacing import LOCK, Pacer, end_pacer, pacer_of
@@ -213,5 +214,5 @@ def test_a_control_file_that_is_cut_off_is_replaced_where_the_guest_is_to_be_pac
     pacing(node)
     pacer, _ = node.sharing._pacers[node.task.key]
     pacer.wait()  # the task has no processes
-    assert current_allowance(node.folder.pages)[1] == Allowance(role=GUEST, memory_limit_bytes=None, share_ratio=0.0)
+    assert current_allowance(node.folder.pages)[1] == Allowance(role=GUEST, share_ratio=0.0)
     assert holds_beside_its_owner(node)

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from libs.contracts.placement import LaunchTask
 from libs.node.task import GUEST, Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
-from torch_agent.harness.control import Allowance, allow, create_control, current_allowance, mend_control
+from torch_agent.harness.allowance import Allowance, Limits, smallest
+from torch_agent.harness.control import allow, create_control, current_allowance, mend_control
 from torch_agent.harness.gpu_page import LINK, GpuPage, create, mend, now_s
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
@@ -49,10 +51,10 @@ class Sharing:
         """{task key: what its processes have been told last}."""
         self._numbers: dict[str, int] = {}
         """{task key: number of the change that says it}."""
-        self._given: dict[str, tuple[int | None, float]] = {}
-        """{task key: limit and share that coordination gives it}."""
-        self._left: dict[str, int | None] = {}
-        """{task key: the limit that was in its control file when this agent came}."""
+        self._given: dict[str, tuple[Limits, float]] = {}
+        """{task key: limits and share that coordination gives it}."""
+        self._left: dict[str, Limits] = {}
+        """{task key: the limits that were in its control file when this agent came}."""
         self._paced: set[str] = set()
         """Keys of the tasks whose gates do not do."""
         self._pacers: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
@@ -69,7 +71,7 @@ class Sharing:
         create_control(pages)
         self._link(order.gpu_indices, pages)
         key = task_key(order.job_id, order.attempt)
-        _tell(pages, order.role, *self._given.get(key, (None, _share(order.role, order.compute_share_ratio))))
+        _tell(pages, order.role, *self._given.get(key, ((), _share(order.role, order.compute_share_ratio))))
 
     def keep(self, task: Task, folder: TaskFolder) -> None:
         """Tell the processes of a task that has begun what has changed for them, if anything has."""
@@ -80,10 +82,10 @@ class Sharing:
             return
         self._kept[task.key] = told
         # One that is to leave has to come to its boundary: no gate is in its way.
-        limit_bytes, share = given
+        limits, share = given
         try:
             self._link(task.gpu_indices, folder.pages)
-            self._numbers[task.key] = _tell(folder.pages, task.role, limit_bytes, 1.0 if stops else share)
+            self._numbers[task.key] = _tell(folder.pages, task.role, limits, 1.0 if stops else share)
         except (Unreadable, OSError) as error:
             warn_once(f"{error}: the task's processes keep the share that they have")
         for index in task.gpu_indices:
@@ -95,39 +97,45 @@ class Sharing:
         page = self._pages.get(index)
         return page if page is not None and page.is_whole else None
 
-    def _given_to(self, task: Task, folder: TaskFolder) -> tuple[int | None, float]:
-        """What coordination gives a task, else what holds without it; a limit of an agent before this one stays."""
+    def _given_to(self, task: Task, folder: TaskFolder) -> tuple[Limits, float]:
+        """What coordination gives a task, else what holds without it; limits of an agent before this one stay."""
         return self._given.get(task.key) or (self._left_to(task, folder), _share(task.role, task.share_bound))
 
-    def _left_to(self, task: Task, folder: TaskFolder) -> int | None:
+    def _left_to(self, task: Task, folder: TaskFolder) -> Limits:
         if task.key not in self._left:
-            self._left[task.key] = self.told(folder)[1]
+            self._left[task.key] = self.told(folder)[1].memory_limits
         return self._left[task.key]
 
     def is_left_limited(self, task: Task, folder: TaskFolder) -> bool:
         """Whether an agent before this one has limited the task, and nothing has been said to it since."""
-        return task.key not in self._given and self._left_to(task, folder) is not None
+        return task.key not in self._given and smallest(self._left_to(task, folder)) is not None
 
-    def give(self, task: Task, folder: TaskFolder, limit_bytes: int | None, share_ratio: float) -> int | None:
+    def give(self, task: Task, folder: TaskFolder, limits: Limits, share_ratio: float) -> int | None:
         """Have a task keep to what coordination gives it from now on; a task that has not begun finds it when it does.
+
+        Args:
+            task: it.
+            folder: its own.
+            limits: bytes of its memory on each of its GPUs.
+            share_ratio: of their time.
 
         Returns:
             Number of the change that says it; None where it cannot be written yet, or not at all.
         """
-        self._given[task.key] = limit_bytes, share_ratio
+        self._given[task.key] = limits, share_ratio
         if task.status is Status.ACCEPTED:
             return None
         self.keep(task, folder)
         return self._numbers.get(task.key)
 
-    def told(self, folder: TaskFolder) -> tuple[int, int | None, float]:
-        """Number, limit and share of the last change that a task was told; of none: 0, no limit, 0."""
+    def told(self, folder: TaskFolder) -> tuple[int, Allowance]:
+        """The last change that a task was told, and its number; of none: 0, no limit and no share."""
         try:
             number, found = current_allowance(folder.pages)
         except (Unreadable, OSError):
-            return 0, None, 0.0
+            return 0, Allowance(share_ratio=0.0)
         is_share = 0.0 <= found.share_ratio <= 1.0  # the file lies in reach of the task, which may have written any
-        return number, found.memory_limit_bytes, found.share_ratio if is_share else 0.0
+        return number, found if is_share else replace(found, share_ratio=0.0)
 
     def open(self, index: int, guests: int) -> None:
         """So many guests of a GPU may compute outside of its owner's gaps."""
@@ -194,7 +202,7 @@ class Sharing:
             return False
         there = [page for index in task.gpu_indices if (page := self._page(index)) is not None]
         has_owner = any(page.owner_pid for page in there)
-        _, share = self._given.get(task.key, (None, _share(task.role, task.share_bound)))
+        _, share = self._given.get(task.key, ((), _share(task.role, task.share_bound)))
         if not has_owner and share in (0.0, 1.0):
             return False
         if task.key not in self._paced and _gates_do_not(folder):
@@ -237,8 +245,8 @@ def _share(role: str, bound: float | None) -> float:
     return (bound or 0.0) if role == GUEST else 1.0
 
 
-def _tell(pages: Path, role: str, limit_bytes: int | None, share: float) -> int:
-    return allow(pages, Allowance(role=role, memory_limit_bytes=limit_bytes, share_ratio=share))
+def _tell(pages: Path, role: str, limits: Limits, share: float) -> int:
+    return allow(pages, Allowance(role=role, memory_limits=limits, share_ratio=share))
 
 
 def _has_gates(folder: TaskFolder) -> bool:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,13 @@ def full_page(folder: Path) -> None:
         "gate",
     ):  # the first name is that of versions up to 2026-11-24
         part = getattr(page_module, name.capitalize(), None)
-        if part is not None:
-            getattr(writer, name)(
-                part(**{key: _another(value, next(numbers)) for key, value in asdict(part()).items()})
-            )
+        if part is None:
+            continue
+        values = {key: _another(value, next(numbers)) for key, value in asdict(part()).items()}
+        if name == "gate" and "gates" in signature(writer.gate).parameters:  # its values, since 2026-11-25
+            writer.gate(**values)
+        else:
+            getattr(writer, name)(part(**values))
     if hasattr(writer, "met"):
         writer.met(next(numbers))
     if hasattr(writer, "rhythm"):

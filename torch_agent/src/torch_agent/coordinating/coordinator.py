@@ -167,13 +167,14 @@ class Coordinator:
     def _reading(self, tasks: Tasks, index: int, task: Task) -> TaskReading:
         folder = tasks.folder(task)
         living = living_pages(folder.pages)
+        number, told = self._sharing.told(folder)
         return reading(
             task,
             index,
             living,
             self._gang(tasks, task),
             unread=is_unread(folder.pages, living),
-            told=self._sharing.told(folder),
+            told=(number, told.limit_at(task.gpu_indices.index(index)), told.share_ratio),
             # Images bring a C library of their own, which nothing is preloaded into.
             scales_memory=self._scales and not (self._virtual and task.order.image),
             computed_s=run_s if self._virtual else _unknown,
@@ -184,12 +185,12 @@ class Coordinator:
         """A task that was told something before this agent came has that in its control file, under that number."""
         gang = self._gangs.get(task.key)
         if gang is None or gang.gpus != task.gpu_indices:
-            number, limit_bytes, share_ratio = self._sharing.told(tasks.folder(task))
+            number, told = self._sharing.told(tasks.folder(task))
             gang = self._gangs[task.key] = Gang(
                 gpus=task.gpu_indices,
-                limits=dict.fromkeys(task.gpu_indices, limit_bytes),
+                limits={index: told.limit_at(place) for place, index in enumerate(task.gpu_indices)},
                 changes=dict.fromkeys(task.gpu_indices, number),
-                shares=dict.fromkeys(task.gpu_indices, share_ratio),
+                shares=dict.fromkeys(task.gpu_indices, told.share_ratio),
             )
             wrote(gang, number)
         return gang
@@ -213,7 +214,7 @@ class Coordinator:
             gang = self._gangs.get(task.key)
             if gang is None:
                 continue
-            number = self._sharing.give(task, tasks.folder(task), gang.limit_bytes, gang.share_ratio)
+            number = self._sharing.give(task, tasks.folder(task), gang.limits_in_order, gang.share_ratio)
             if number is not None:
                 wrote(gang, number)
 

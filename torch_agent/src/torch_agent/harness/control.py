@@ -4,8 +4,8 @@ The first is a turn: odd means "suspend", even means "run". The second counts re
 standing still. The agent alone writes, by adding one; a process says on its page which turn it has acknowledged last,
 and which request it has answered. Eight aligned bytes are written and read at once: no reader sees half a number.
 
-The others say what the task may have of its GPUs: its role, its memory, its share of the time. Each change has a
-number, which is written last: a process that reads the number first has at least what belongs to it. The limit of the
+The others say what the task may have of its GPUs: its role, its memory on each, its share of the time. Each change has
+a number, which is written last: a process that reads the number first has at least what belongs to it. The limit of the
 memory counts from the next mini-batch boundary on, role and share at once.
 
 The agent makes the file before it starts the processes, in the layout that they know, and it stays in that layout: an
@@ -21,32 +21,14 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from .allowance import NUMBER, Allowance, AllowanceAt, Content, number
 from .regular import regular
 from .versions import UnknownVersion, Unreadable
 
 NAME = "control"
-NUMBER = struct.Struct("<Q")
 MARK = struct.Struct("<4sI")
 MARK_AT = 16
-MAGIC, VERSION = b"SJCP", 4
-RATIO = struct.Struct("<d")
-UNLIMITED = 2**64 - 1
-"""Stands for a memory without a limit."""
-OWNER, GUEST = "owner", "guest"
-ROLES = (OWNER, GUEST)
-"""By their numbers in the file."""
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """What a task may have of each of its GPUs (AntMan, OSDI'20, section 3.1)."""
-
-    role: str = OWNER
-    """`owner`, or `guest`."""
-    memory_limit_bytes: int | None = None
-    """Of each of its processes; None: there is no limit."""
-    share_ratio: float = 1.0
-    """Of the GPU's time, from 0 to 1, beside the gaps that the owner leaves."""
+MAGIC, VERSION = b"SJCP", 5
 
 
 @dataclass(frozen=True)
@@ -57,21 +39,20 @@ class Layout:
     turn_at: int
     saves_at: int | None
     """None: processes of that version save nothing."""
-    change_at: int | None = None
-    """Number of the change; role, limit and share follow, eight bytes each. None: that version knows none of them."""
+    allowance: AllowanceAt | None = None
+    """None: they know neither roles nor limits nor shares."""
 
 
 LAYOUTS = {
     1: Layout(size=8, turn_at=0, saves_at=None),
     2: Layout(size=16, turn_at=0, saves_at=8),
     3: Layout(size=24, turn_at=0, saves_at=8),
-    4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),
+    4: Layout(size=64, turn_at=0, saves_at=8, allowance=AllowanceAt(24)),
+    5: Layout(size=192, turn_at=0, saves_at=8, allowance=AllowanceAt(24, places_at=56)),
 }
 """{version: layout}. A row never changes; a change to the file is a new version, and a row more."""
 LARGEST = max(layout.size for layout in LAYOUTS.values())
 _UNMARKED = {LAYOUTS[version].size: version for version in (1, 2)}
-_ROLE, _LIMIT, _SHARE = 8, 16, 24
-"""Where they are behind the number of the change."""
 
 
 def suspends(turn: int) -> bool:
@@ -82,51 +63,59 @@ def suspends(turn: int) -> bool:
 class ControlReader:
     """The training process's side; about a tenth of a microsecond per look."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, place: int | None = None) -> None:
         """Map the file, if there is one.
+
+        Args:
+            folder: of the task's pages.
+            place: of this process's GPU among the task's; None: it is not known, or there are several.
 
         Raises:
             Unreadable: newer code has made it, or it is no control file.
         """
         self._map: mmap.mmap | None = None
+        self._place = place
         path = os.path.join(folder, NAME)
         if os.path.exists(path):
             with open(path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
             layout = _layout(path, self._map)
-            self._turn_at, self._saves_at, self._change_at = layout.turn_at, layout.saves_at, layout.change_at
+            self._turn_at, self._saves_at, self._allowance = layout.turn_at, layout.saves_at, layout.allowance
 
     @property
     def turn(self) -> int:
         """The turn in force; 0 where no agent controls this process."""
-        return 0 if self._map is None else _number(self._map, self._turn_at)
+        return 0 if self._map is None else number(self._map, self._turn_at)
 
     @property
     def saves(self) -> int:
         """How many requests to save there have been."""
-        return 0 if self._map is None or self._saves_at is None else _number(self._map, self._saves_at)
+        return 0 if self._map is None or self._saves_at is None else number(self._map, self._saves_at)
 
     @property
     def change(self) -> int:
         """Number of the last change of what the task may have; 0: there was none. To be read before the others."""
-        return 0 if self._map is None or self._change_at is None else _number(self._map, self._change_at)
+        return 0 if self._map is None or self._allowance is None else self._allowance.change(self._map)
 
     @property
     def allowance(self) -> Allowance:
         """What the task may have; all of it where no agent says anything else."""
-        return Allowance() if self._map is None or self._change_at is None else _allowance(self._map, self._change_at)
+        return Allowance() if self._map is None or self._allowance is None else self._allowance.read(self._map)
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Of this process's memory; None: it has no limit."""
+        return None if self._map is None or self._allowance is None else self._allowance.limit(self._map, self._place)
 
     @property
     def tells_shares(self) -> bool:
         """Whether there is a file, of a version that knows roles, limits and shares."""
-        return self._map is not None and self._change_at is not None
+        return self._map is not None and self._allowance is not None
 
     @property
     def share_ratio(self) -> float:
         """That part of it alone: gates look at it each time."""
-        if self._map is None or self._change_at is None:
-            return 1.0
-        return float(RATIO.unpack_from(self._map, self._change_at + _SHARE)[0])
+        return 1.0 if self._map is None or self._allowance is None else self._allowance.share(self._map)
 
     @property
     def suspends(self) -> bool:
@@ -162,9 +151,7 @@ def mend_control(folder: Path) -> bool:
 def _create(folder: Path) -> None:
     content = bytearray(LAYOUTS[VERSION].size)
     MARK.pack_into(content, MARK_AT, MAGIC, VERSION)
-    change_at = LAYOUTS[VERSION].change_at
-    if change_at is not None:
-        content[change_at + NUMBER.size : change_at + _SHARE + RATIO.size] = _packed(Allowance())
+    _allowance_at(folder / NAME, content).write(content, Allowance())
     part = folder / f"{NAME}.part"
     with open(part, "wb", opener=regular) as file:
         file.write(content)
@@ -195,7 +182,7 @@ def current_turn(folder: Path) -> int:
         data = _content(path)
     except FileNotFoundError:
         return 0
-    return _number(data, _layout(path, data).turn_at)
+    return number(data, _layout(path, data).turn_at)
 
 
 def ask_to_save(folder: Path) -> int:
@@ -212,7 +199,7 @@ def ask_to_save(folder: Path) -> int:
     saves_at = _layout(path, data).saves_at
     if saves_at is None:
         raise Unreadable(f"{path}: a control file of version 1, with processes that save no state; expected 2 or later")
-    request = _number(data, saves_at) + 1
+    request = number(data, saves_at) + 1
     _write(folder, saves_at, request)
     return request
 
@@ -224,12 +211,15 @@ def allow(folder: Path, what: Allowance) -> int:
         Unreadable: newer code has made the file, or code whose processes know no limits; or it is no control file.
     """
     create_control(folder)
-    change, before = current_allowance(folder)
-    if before == what:
+    before = _content(folder / NAME)
+    at = _allowance_at(folder / NAME, before)
+    content, change = bytearray(before), at.change(before)
+    at.write(content, what)
+    if content == before:
         return change
-    at = _change_at(folder)
-    _write_bytes(folder, at + NUMBER.size, _packed(what))
-    _write(folder, at, change + 1)
+    behind = at.at + NUMBER.size
+    _write_bytes(folder, behind, bytes(content[behind:]))
+    _write(folder, at.at, change + 1)
     return change + 1
 
 
@@ -240,28 +230,16 @@ def current_allowance(folder: Path) -> tuple[int, Allowance]:
         Unreadable: newer code has made the file, or code whose processes know no limits; or it is no control file.
         FileNotFoundError: it is gone with its task, or not there yet.
     """
-    at, data = _change_at(folder), _content(folder / NAME)
-    return _number(data, at), _allowance(data, at)
+    data = _content(folder / NAME)
+    at = _allowance_at(folder / NAME, data)
+    return at.change(data), at.read(data)
 
 
-def _change_at(folder: Path) -> int:
-    at = _layout_of(folder).change_at
+def _allowance_at(path: Path, data: Content) -> AllowanceAt:
+    at = _layout(path, data).allowance
     if at is None:
-        path = folder / NAME
         raise Unreadable(f"{path}: a control file of processes that know no limits; expected version 4 or later")
     return at
-
-
-def _packed(what: Allowance) -> bytes:
-    limit = UNLIMITED if what.memory_limit_bytes is None else what.memory_limit_bytes
-    return NUMBER.pack(ROLES.index(what.role)) + NUMBER.pack(limit) + RATIO.pack(what.share_ratio)
-
-
-def _allowance(data: bytes | mmap.mmap, change_at: int) -> Allowance:
-    limit = _number(data, change_at + _LIMIT)
-    (share,) = RATIO.unpack_from(data, change_at + _SHARE)
-    role = ROLES[min(_number(data, change_at + _ROLE), len(ROLES) - 1)]
-    return Allowance(role, None if limit == UNLIMITED else limit, share)
 
 
 def _layout_of(folder: Path) -> Layout:
@@ -274,7 +252,7 @@ def _content(path: Path) -> bytes:
         return file.read(LARGEST)
 
 
-def _layout(path: Path | str, data: bytes | mmap.mmap) -> Layout:
+def _layout(path: Path | str, data: Content) -> Layout:
     version = _UNMARKED.get(len(data))
     if version is None:
         magic, version = MARK.unpack_from(data, MARK_AT) if len(data) >= MARK_AT + MARK.size else (b"", 0)
@@ -296,8 +274,3 @@ def _write_bytes(folder: Path, at: int, content: bytes) -> None:
     with open(folder / NAME, "r+b", buffering=0, opener=regular) as file:
         file.seek(at)
         file.write(content)
-
-
-def _number(data: bytes | mmap.mmap, at: int) -> int:
-    (number,) = NUMBER.unpack_from(data, at)
-    return int(number)

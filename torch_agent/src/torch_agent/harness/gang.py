@@ -25,6 +25,12 @@ def place() -> tuple[int, int]:
     return int(os.environ.get("RANK") or os.environ.get("SANJAYA_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def local_place() -> int | None:
+    """Of this process's GPU among those of its task on the node; None: there is one, or what started it says none."""
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    return int(local_rank) if local_rank.isdecimal() else None
+
+
 def group_size() -> int:
     """Ranks that have met, this one among them; 1 where there is no process group."""
     distributed = _initialised()

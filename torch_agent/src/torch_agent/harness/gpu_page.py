@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from .futex import Futex
+from .gang import local_place
 from .versions import UnknownVersion, Unreadable
 
 MAGIC, VERSION = b"SJGP", 1
@@ -211,7 +212,6 @@ def now_s() -> float:
 
 def own_pages(folder: str) -> list[str]:
     """Paths of the pages of the GPUs that this process uses: the one of its local rank, or all of its task's."""
-    local_rank = os.environ.get("LOCAL_RANK")
     names = sorted(name for name in os.listdir(folder) if name.startswith(LINK))
-    own = f"{LINK}{local_rank}"
+    own = f"{LINK}{local_place()}"
     return [os.path.join(folder, name) for name in ([own] if own in names else names)]

@@ -23,7 +23,7 @@ import time
 from typing import Any
 
 from .control import ControlReader, suspends
-from .gang import group, store
+from .gang import group, local_place, store
 from .leaving import Leaving, StandingStill, end_here
 from .mover import Mover, wait_while
 from .page import Acknowledged, PageWriter
@@ -40,7 +40,7 @@ class Suspender:
 
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch = torch
-        self.control = ControlReader(folder)
+        self.control = ControlReader(folder, local_place())
         self.mover: Mover | None = None
         """Of the script's Job, if it has one."""
         self._acknowledged = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..control import GUEST, ControlReader
+from ..allowance import GUEST
+from ..control import ControlReader
 from ..gpu_page import GpuPage, own_pages
 from ..page import PageWriter
 from .depth import GroupsInFlight

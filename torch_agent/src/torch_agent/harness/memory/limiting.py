@@ -27,7 +27,7 @@ class Limiter:
     def __init__(self, control: ControlReader, memory: DeviceMemory) -> None:
         self._control, self._memory = control, memory
         self._change = control.change
-        self._limit_bytes = control.allowance.memory_limit_bytes
+        self._limit_bytes = control.limit_bytes
 
     def begin(self) -> None:
         """Keep to the limit that the task has been started with."""
@@ -38,7 +38,7 @@ class Limiter:
         """A mini-batch is over: keep to the limit that is in force now. Returns the bytes in use at most."""
         change = self._control.change  # before the limit, which is then this change's or a later one's
         if change != self._change:
-            self._change, self._limit_bytes = change, self._control.allowance.memory_limit_bytes
+            self._change, self._limit_bytes = change, self._control.limit_bytes
         usage = self._memory.boundary(self._limit_bytes)
         page.memory(Memory(change, *usage))
         return usage.most_in_use
