@@ -28,7 +28,10 @@ class Scale(Enum):
 
 
 def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The parser of an agent's flags; defaults are those of its environment."""
+    """The parser of an agent's flags; defaults are those of its environment.
+
+    Defaults stay text where flags are numbers: argparse reads them as it reads flags, and says what is wrong.
+    """
     parser = argparse.ArgumentParser(prog="sanjaya agent", description="Join this machine's GPUs to a cell.")
     # In the order of --help.
     for declare in (_cell, _folders, _virtual_gpus, _sharing, _machine, _network, _kept, _jobs, _node):
@@ -75,7 +78,7 @@ def _virtual_gpus(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     add(
         "--gpu-memory",
         type=int,
-        default=env.get("SANJAYA_GPU_MEMORY", "0"),  # argparse makes it a number, or says what is wrong
+        default=env.get("SANJAYA_GPU_MEMORY", "0"),
         metavar="BYTES",
         help="memory of one virtual GPU",
     )
@@ -93,7 +96,7 @@ def _sharing(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
     add(
         "--peak-s",
         type=float,
-        default=float(env.get("SANJAYA_PEAK_S", str(DEFAULTS.peak_s))),
+        default=env.get("SANJAYA_PEAK_S", str(DEFAULTS.peak_s)),
         metavar="SECONDS",
         help="how long an owner beside guests keeps the memory that it wanted at a peak",
     )
@@ -124,7 +127,7 @@ def _machine(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
         metavar="N",
         help="one of N agents here: an Nth is the default",
     )
-    add("--part", type=int, default=int(env.get("SANJAYA_PART", "1")), metavar="K", help="the Kth of these agents")
+    add("--part", type=int, default=env.get("SANJAYA_PART", "1"), metavar="K", help="the Kth of these agents")
 
 
 def _network(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
@@ -154,25 +157,25 @@ def _kept(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
     add(
         "--outputs-gib",
         type=float,
-        default=float(env.get("SANJAYA_OUTPUTS_GIB", "100")),
+        default=env.get("SANJAYA_OUTPUTS_GIB", "100"),
         help="what jobs that have ended may keep here together (submit --output); beyond, the oldest goes",
     )
     add(
         "--outputs-days",
         type=float,
-        default=float(env.get("SANJAYA_OUTPUTS_DAYS", "14")),
+        default=env.get("SANJAYA_OUTPUTS_DAYS", "14"),
         help="how long what a job keeps stays after its last change",
     )
     add(
         "--setups-gib",
         type=float,
-        default=float(env.get("SANJAYA_SETUPS_GIB", "50")),
+        default=env.get("SANJAYA_SETUPS_GIB", "50"),
         help="what environments of ended jobs (submit --setup) may take here together; beyond, the oldest goes",
     )
     add(
         "--setups-days",
         type=float,
-        default=float(env.get("SANJAYA_SETUPS_DAYS", "14")),
+        default=env.get("SANJAYA_SETUPS_DAYS", "14"),
         help="how long such an environment stays after its last use",
     )
 
@@ -183,7 +186,7 @@ def _jobs(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
     add(
         "--setup-limit",
         type=float,
-        default=float(env.get("SANJAYA_SETUP_LIMIT_S", "1800")),
+        default=env.get("SANJAYA_SETUP_LIMIT_S", "1800"),
         metavar="SECONDS",
         help="how long the setup of a job may take",
     )
