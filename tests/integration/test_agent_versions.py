@@ -71,7 +71,7 @@ LAYOUTS[8] = Layout(
     _GATE,
 )
 """
-"""What is added to pages.py."""
+"""What is added to layouts.py."""
 CONTROL = {'MAGIC, VERSION = b"SJCP", 4': 'MAGIC, VERSION = b"SJCP", 5'}
 _CONTROL_TODAY = "    4: Layout(size=64, turn_at=0, saves_at=8, change_at=24),\n"
 CONTROL_ROW = {_CONTROL_TODAY: f"{_CONTROL_TODAY}    5: Layout(size=80, turn_at=72, saves_at=64, change_at=32),\n"}
@@ -93,8 +93,8 @@ def trees(tmp_path: Path) -> dict[str, str]:
     for version in ("newer", "prepared"):
         tree = tmp_path / version
         copy = shutil.copytree(TODAY, tree / TODAY.name, ignore=shutil.ignore_patterns("__pycache__"))
-        with (copy / "pages.py").open("a") as pages:
-            pages.write(PAGE_READER)
+        with (copy / "layouts.py").open("a") as layouts:
+            layouts.write(PAGE_READER)
         patch(copy / "harness" / "control.py", CONTROL_ROW)
         if version == "newer":
             patch(copy / "harness" / "page.py", PAGE)

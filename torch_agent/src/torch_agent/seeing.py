@@ -15,7 +15,7 @@ from torch_agent.folders import TaskFolder
 from torch_agent.interruptions import Interruptions
 from torch_agent.launching import Launcher
 from torch_agent.moving.taking import Fetches
-from torch_agent.pages import living_pages, minibatches_done, ranks_apart
+from torch_agent.pages import living, minibatches_done, ranks_apart
 from torch_agent.shims import Shims
 
 
@@ -74,14 +74,14 @@ class Seeing:
 
     def _with_what_processes_say(self, seen: Seen, task: Task, folder: TaskFolder) -> Seen:
         """Whether they stand still, and how far a hand-over of their state is."""
-        living = living_pages(folder.pages)
-        seen = with_acknowledgements(seen, folder.pages, living)
-        seen = msgspec.structs.replace(seen, apart=ranks_apart(living, task.order))
-        if self._by_driver is not None and task.asked_since_s is not None and not living:
+        found = living(folder.pages)
+        seen = with_acknowledgements(seen, folder.pages, found)
+        seen = msgspec.structs.replace(seen, apart=ranks_apart(found.pages, task.order))
+        if self._by_driver is not None and task.asked_since_s is not None and not found.pages:
             moved = self._by_driver.seen(task.key, folder.processes)
             seen = msgspec.structs.replace(seen, by_driver=moved)
         if task.status in TAKING_OVER:
-            seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, living))
+            seen = msgspec.structs.replace(seen, takeover=self._fetches.seen(task, folder, found.pages))
         return seen
 
 
