@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from libs.bus.limits import check_before, check_positions, check_sizes
+from libs.bus.naming import no_topic
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Archived, BusError, Fenced, Message, OffsetLost, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
@@ -47,7 +48,7 @@ class MemoryLog:
         try:
             return self._topics[cell, topic]
         except KeyError:
-            raise BusError(f"topic {cell}.{topic} does not exist; create the cell's topics first") from None
+            raise no_topic(cell, topic, (name for name, _ in self._topics)) from None
 
     def messages(self, cell: str, partition: Partition) -> list[Message]:
         """The messages of a partition that are kept; they have no gaps.

@@ -1,13 +1,17 @@
-"""The name of a log."""
+"""The name of a log, and the names of its cells."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from libs.bus.codec import message_id
-from libs.bus.port import Bus, Partition
+from libs.bus.port import Bus, BusError, Partition
 from libs.contracts.base import Topic
 
 CONTROL = Partition(Topic.CONTROL, 0)
 FIRST_RECORD_S = 10.0
+MOST_CELLS = 8
+"""So many cells of a log are named at most in a message."""
 
 
 async def log_id(bus: Bus) -> str:
@@ -28,3 +32,19 @@ async def log_id(bus: Bus) -> str:
         return ""
     finally:
         await reader.close()
+
+
+def no_topic(cell: str, topic: Topic, cells: Iterable[str]) -> BusError:
+    """What is said when a cell has no such topic.
+
+    Args:
+        cells: all that have topics on this log: the name may be another cell's.
+    """
+    missing = f"topic {cell}.{topic} does not exist"
+    others = sorted({*cells} - {cell})
+    if not others:
+        return BusError(f"{missing}; create the cell's topics first")
+    named = ", ".join(others[:MOST_CELLS]) + (", …" if len(others) > MOST_CELLS else "")
+    there = f"the log has {'the cell' if len(others) == 1 else 'the cells'} {named}"
+    hint = f"--cell {others[0] if len(others) == 1 else 'NAME'}"
+    return BusError(f"{missing}; expected that it is created first, or another cell: {there}  try: {hint}")

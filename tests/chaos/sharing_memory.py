@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from torch_agent.harness.control import current_allowance
 from torch_agent.harness.gpu_page import LINK, GpuPage
 from torch_agent.harness.page import PageReading
-from torch_agent.pages import is_unread, living_pages
+from torch_agent.pages import living, living_pages
 from torch_agent.processes import lives
 
 from libs.cli.cell import Cell
@@ -84,15 +84,15 @@ class Watch:
         found = {}
         for pages in self._node.glob("tasks/*/pages"):
             try:
-                living = living_pages(pages)
-                if is_unread(pages, living):
+                found_here = living(pages)
+                if found_here.unread:
                     return None
                 change, told = current_allowance(pages)
             except (OSError, ValueError):
                 continue  # the folder is being made, or removed
             least = told.limit_at(0)
             limit = CAPACITY if least is None else least
-            for page in living:
+            for page in found_here.pages:
                 applied = page.memory.applied if page.memory is not None else 0
                 found[pages.parent.name] = Said(page.pid, change, limit, applied)
         return found

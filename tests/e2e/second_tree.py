@@ -105,7 +105,7 @@ PAGE = (
     Replacement("torch_agent/src/torch_agent/harness/page.py", 'VERSION = b"SJHP", 7', 'VERSION = b"SJHP", 8'),
     Replacement("torch_agent/src/torch_agent/harness/page.py", "ACKNOWLEDGED_AT = 512", "ACKNOWLEDGED_AT = 768"),
     Replacement(
-        "torch_agent/src/torch_agent/pages.py",
+        "torch_agent/src/torch_agent/layouts.py",
         "    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),\n",
         "    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),\n"
         "    8: Layout(\n"

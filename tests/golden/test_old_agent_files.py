@@ -21,7 +21,8 @@ from torch_agent.folders import TaskFolder
 from torch_agent.harness import control, page
 from torch_agent.harness.control import ask_to_save, create_control, current_turn, turn_to
 from torch_agent.journal import FORMAT, Journal
-from torch_agent.pages import LAYOUTS, minibatches_done, read_page
+from torch_agent.layouts import LAYOUTS
+from torch_agent.pages import minibatches_done, read_page
 from torch_agent.records import VERSIONS, Shim, read_record
 
 from libs.contracts.wire import encode_data

@@ -71,7 +71,7 @@ LAYOUTS[8] = Layout(
     _GATE,
 )
 """
-"""What is added to pages.py."""
+"""What is added to layouts.py."""
 CONTROL = {'MAGIC, VERSION = b"SJCP", 5': 'MAGIC, VERSION = b"SJCP", 6'}
 _CONTROL_TODAY = "    5: Layout(size=192, turn_at=0, saves_at=8, allowance=AllowanceAt(24, places_at=56)),\n"
 _CONTROL_NEWER = "    6: Layout(size=240, turn_at=232, saves_at=224, allowance=AllowanceAt(32, places_at=72)),\n"
@@ -94,8 +94,8 @@ def trees(tmp_path: Path) -> dict[str, str]:
     for version in ("newer", "prepared"):
         tree = tmp_path / version
         copy = shutil.copytree(TODAY, tree / TODAY.name, ignore=shutil.ignore_patterns("__pycache__"))
-        with (copy / "pages.py").open("a") as pages:
-            pages.write(PAGE_READER)
+        with (copy / "layouts.py").open("a") as layouts:
+            layouts.write(PAGE_READER)
         patch(copy / "harness" / "control.py", CONTROL_ROW)
         if version == "newer":
             patch(copy / "harness" / "page.py", PAGE)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_agent.supervision import SIGNALS, TURNS
+from torch_agent.acting import SIGNALS, TURNS
 
 from libs.contracts.agent import NodeLeaving, NodeLeft
 from libs.contracts.base import Event

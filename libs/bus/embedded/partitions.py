@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from libs.bus.naming import no_topic
 from libs.bus.port import BusError, Partition
 from libs.contracts.base import Topic
 
@@ -48,7 +49,8 @@ class PartitionIds:
             "SELECT id FROM partitions WHERE cell=? AND topic=? ORDER BY number", (self._cell, topic.value)
         ).fetchall()
         if not rows:
-            raise BusError(f"topic {self._cell}.{topic} does not exist; create the cell's topics first")
+            cells = self._connection.execute("SELECT DISTINCT cell FROM partitions").fetchall()
+            raise no_topic(self._cell, topic, (name for (name,) in cells))
         self._known[topic] = [row[0] for row in rows]
         for index, (partition_id,) in enumerate(rows):
             self._partitions[partition_id] = Partition(topic, index)

@@ -15,6 +15,7 @@ from libs.bus.kafka.positions import committed
 from libs.bus.kafka.reader import KafkaReader
 from libs.bus.kafka.session import KafkaSession
 from libs.bus.limits import check_before, check_sizes
+from libs.bus.naming import no_topic
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Archived, BusError, Outgoing, Partition, Position, TopicLayout
 from libs.contracts.base import Topic
@@ -148,9 +149,9 @@ class KafkaBus:
 
     async def _read_partition_counts(self) -> dict[Topic, int]:
         counts = await topics.partition_counts(self._connection, self.cell)
-        missing = [f"{self.cell}.{topic.value}" for topic in Topic if topic not in counts]
+        missing = [topic for topic in Topic if topic not in counts]
         if missing:
-            raise BusError(f"topic {missing[0]} does not exist; create the cell's topics first")
+            raise no_topic(self.cell, missing[0], await topics.cells(self._connection))
         return counts
 
     async def _plain_producer(self) -> AIOKafkaProducer:

@@ -29,6 +29,14 @@ async def partition_counts(connection: Connection, cell: str) -> dict[Topic, int
     }
 
 
+async def cells(connection: Connection) -> list[str]:
+    """Names of the cells that have topics there; other programs may have some, too."""
+    async with reaching_kafka("look up the cells"), admin_client(connection) as admin:
+        found = set(await admin.list_topics())
+    begins = (name.removesuffix(f".{Topic.CONTROL}") for name in found if name.endswith(f".{Topic.CONTROL}"))
+    return [cell for cell in begins if all(f"{cell}.{topic.value}" in found for topic in Topic)]
+
+
 async def create(connection: Connection, cell: str, layout: TopicLayout) -> None:
     """Create what does not exist yet; wait until every partition has a leader.
 

@@ -31,6 +31,8 @@ class Section:
     title: str
     text: str = ""
     drawings: Sequence[Drawing] = ()
+    ids: str = ""
+    """What the ids of its figures begin with; on a page of several papers those of one."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Claims:
     title: str
     text: str
     rows: Sequence[Row]
+    ids: str = ""
+    """What the ids of its rows begin with; on a page of several papers those of one."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +124,18 @@ def _claims(table: Claims) -> str:
             '<div class="claims scroll"><table><thead><tr>',
             *(f"<th>{head}</th>" for head in heads),
             "</tr></thead><tbody>",
-            *(_claim(row) for row in table.rows),
+            *(_claim(row, table.ids) for row in table.rows),
             "</tbody></table></div>",
         ]
     )
 
 
-def _claim(row: Row) -> str:
+def _claim(row: Row, ids: str) -> str:
     note = f'<div class="small cause">{_words(row.note)}</div>' if row.note else ""
     setup = f'<div class="small">{_words(row.setup)}</div>' if row.setup else ""
     badge = row.verdict.value.replace(" ", "-")
     return (
-        f'<tr id="{escape(row.claim_id)}"><td class="source">{escape(row.where)}'
+        f'<tr id="{escape(ids + row.claim_id)}"><td class="source">{escape(row.where)}'
         f'<div class="small">{escape(row.claim_id)} <span class="row">· {escape(row.number)}</span></div></td>'
         f"<td>{escape(row.statement)}{setup}{note}</td>"
         f'<td><span class="number">{escape(row.paper)}</span><div class="small">{escape(row.source)}</div></td>'
@@ -143,15 +147,15 @@ def _claim(row: Row) -> str:
 
 def _section(section: Section) -> str:
     text = f"<p>{_words(section.text)}</p>" if section.text else ""
-    drawings = "".join(_figure(drawing) for drawing in section.drawings)
+    drawings = "".join(_figure(drawing, section.ids) for drawing in section.drawings)
     return f'<section><h2 id="{_anchor(section.title)}">{escape(section.title)}</h2>{text}{drawings}</section>'
 
 
-def _figure(drawing: Drawing) -> str:
+def _figure(drawing: Drawing, ids: str) -> str:
     image = base64.b64encode(drawing.svg()).decode()
     numbers = f"<details><summary>Numbers</summary>{_table(drawing.numbers)}</details>" if drawing.numbers else ""
     return (
-        f'<figure id="{escape(drawing.name)}"><h3>{escape(drawing.title)}</h3>'
+        f'<figure id="{escape(ids + drawing.name)}"><h3>{escape(drawing.title)}</h3>'
         f'<img alt="{escape(drawing.title)}. {escape(drawing.caption)}" src="data:image/svg+xml;base64,{image}">'
         f"<figcaption>{escape(drawing.caption)}</figcaption>{numbers}</figure>"
     )

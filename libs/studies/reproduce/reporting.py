@@ -30,13 +30,14 @@ def report_of(parts: Sequence[Part], made_by: str) -> Report:
     """One page for all of them."""
     rows = [row for part in parts for row in part.rows]
     results = [result for part in parts for result in part.results]
+    alone = len(parts) == 1
     return Report(
         title=f"{_listed([part.study.title for part in parts])}: claims, measured",
         subtitle="What the papers state, what simulation gives here, and whether that agrees.",
         facts=facts(results) if results else (),
-        notes=[_counted(rows), *(note for part in parts for note in _notes(part, alone=len(parts) == 1))],
-        claims=[Claims(part.study.title, f"{part.study.text} Here: {part.size}.", part.rows) for part in parts],
-        sections=[section for part in parts for section in _sections(part, alone=len(parts) == 1)],
+        notes=[_counted(rows), *(note for part in parts for note in _notes(part, alone=alone))],
+        claims=[_claims(part, alone=alone) for part in parts],
+        sections=[section for part in parts for section in _sections(part, alone=alone)],
         made_by=made_by,
     )
 
@@ -78,10 +79,20 @@ def _stated(row: Row) -> str:
     return "the paper states no number" if row.paper == NOT_STATED else f"the paper has {row.paper}"
 
 
+def _ids(part: Part, *, alone: bool) -> str:
+    """Of several papers, each has ids of its own: claims and figures of two may be called alike."""
+    return "" if alone else f"{part.study.paper}-"
+
+
+def _claims(part: Part, *, alone: bool) -> Claims:
+    text = f"{part.study.text} Here: {part.size}."
+    return Claims(part.study.title, text, part.rows, _ids(part, alone=alone))
+
+
 def _sections(part: Part, *, alone: bool) -> list[Section]:
-    paper = "" if alone else f"{part.study.title} · "
+    paper, ids = "" if alone else f"{part.study.title} · ", _ids(part, alone=alone)
     drawn = [
-        Section(f"{paper}{picture.title}", picture.text, [drawing])
+        Section(f"{paper}{picture.title}", picture.text, [drawing], ids)
         for picture in part.study.pictures
         if (drawing := drawing_of(picture, part.measured)) is not None
     ]
@@ -90,5 +101,5 @@ def _sections(part: Part, *, alone: bool) -> list[Section]:
         own = [known[spec.cell_id] for spec in part.study.runs_of(chapter.claims) if spec.cell_id in known]
         drawings = chapter.draw(own) if own else []
         if drawings:
-            drawn.append(Section(f"{paper}{chapter.title}", chapter.text, drawings))
+            drawn.append(Section(f"{paper}{chapter.title}", chapter.text, drawings, ids))
     return drawn

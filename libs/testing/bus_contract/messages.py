@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
@@ -84,6 +85,11 @@ class MessageContract:
             with pytest.raises(BusError, match=r"control.*does not exist") as raised:
                 await attempt
             assert not isinstance(raised.value, BusUnavailable)
+
+    async def test_a_cell_that_is_there_is_named_when_another_is_asked_for(self, log: LogUnderTest) -> None:
+        here, empty = await log.connect(), await log.connect_bare("empty")
+        with pytest.raises(BusError, match=rf"control does not exist; .*\b{re.escape(here.cell)}\b.*  try: --cell "):
+            await empty.partitions(Topic.CONTROL)
 
     async def test_nothing_is_lost_when_many_append_at_once(self, log: LogUnderTest) -> None:
         buses = [await log.connect() for _ in range(4)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from libs.bus.connect import connect
+from libs.bus.port import TopicLayout
 from libs.cli.analyzing import is_trace
 from libs.cli.main import app_for
 
@@ -57,3 +60,27 @@ def test_a_page_that_cannot_be_written_is_said_before_the_work(tmp_path: Path):
 
     assert done.exit_code != 0
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["lab"], "the log has the cell lab  try: --cell lab\n"),
+        (["lab", "east"], "the log has the cells east, lab  try: --cell NAME\n"),
+    ],
+)
+def test_a_cell_that_a_log_does_not_have_is_told_which_it_has(tmp_path: Path, cells: list[str], said: str):
+    path = tmp_path / "log.db"
+
+    async def make(cell: str) -> None:
+        bus = await connect(f"sqlite:///{path}", cell)
+        await bus.create_topics(TopicLayout())
+        await bus.close()
+
+    for cell in cells:
+        asyncio.run(make(cell))
+    done = run(str(path))
+
+    assert done.exit_code == 2
+    assert "topic local.control does not exist; expected that it is created first, or another cell: " in done.stderr
+    assert done.stderr.endswith(said)

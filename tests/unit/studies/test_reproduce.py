@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -344,6 +345,20 @@ def test_a_part_of_a_study():
     assert [picture.name for picture in some.pictures] == ["fig10"]
     assert {spec.policy for spec in some.runs()} == {"finish_time_fairness", "isolated"}
     assert gavel.study(SMALL).only(["nothing"]).runs() == ()
+
+
+def test_ids_of_a_page_of_several_papers_are_each_there_once():
+    parts = [
+        Part(study, "small", [], measured, study.judge(measured))
+        for study in (of() for of in STUDIES.values())
+        for measured in [read_measured(KEPT / f"{study.paper}.json")]
+    ]
+    text = page(report_of(parts, "by hand"))
+    ids = re.findall(r' id="([^"]*)"', text)
+    assert [name for name, times in Counter(ids).items() if times > 1] == []
+    assert set(re.findall(r' href="#([^"]*)"', text)) <= set(ids)
+    assert {"gavel-headline", "gandiva-headline", "gavel-fig10"} <= set(ids)
+    assert ' id="headline"' in page(report_of(parts[:1], "by hand")), "a page of one paper keeps its addresses"
 
 
 def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):

@@ -18,7 +18,7 @@ from torch_agent.harness.allowance import GUEST, OWNER
 from torch_agent.harness.control import LAYOUTS, NAME, VERSION, current_allowance
 from torch_agent.harness.page import Acknowledged, Handover, Memory, PageWriter
 from torch_agent.harness.versions import Unreadable
-from torch_agent.pages import living_pages, pages
+from torch_agent.pages import living, pages
 from torch_agent.sharing import Sharing
 from torch_agent.telemetry import Meter
 from torch_agent.watching import Watching
@@ -118,12 +118,13 @@ def test_absurd_numbers_stop_no_agent_and_reach_no_log(tmp_path: Path, seed: int
         now_s += node.draw.choice((0.1, 0.1, 1.0))
         node.write()
         coordinator.look(node, now_s)
-        living = {task.key: living_pages(node.folder(task).pages) for task in node.active()}
-        node.facts += watching.look(node.active(), living, {}, now_s)
+        said = {task.key: living(node.folder(task).pages) for task in node.active()}
+        pages_of = {key: each.pages for key, each in said.items()}
+        node.facts += watching.look(node.active(), pages_of, {}, now_s)
         for task in node.active():
             folder = node.folder(task).pages
             node.facts += meter.measure(task, pages(folder), {}, now_s)
-            seen = with_acknowledgements(Seen(launched=True, pid=5, ended=None), folder, living[task.key])
+            seen = with_acknowledgements(Seen(launched=True, pid=5, ended=None), folder, said[task.key])
             asked = msgspec.structs.replace(task, want=Want.SUSPEND, asked_since_s=now_s - 1.0)
             node.facts += advance(asked, seen, now_s).facts
     assert node.facts

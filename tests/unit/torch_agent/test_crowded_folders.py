@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from torch_agent.folders import MOST_OUTPUTS, SHIM, TaskFolder
 from torch_agent.harness.page import PageWriter
-from torch_agent.pages import MOST_PAGES, is_unread, living_pages
+from torch_agent.pages import MOST_PAGES, Living, living, living_pages
 
 from torch_agent import listing
 
@@ -29,8 +29,7 @@ def test_pages_are_read_among_as_many_other_files_as_can_be_listed(tmp_path: Pat
     fill(tmp_path, [f"{number}.stacks" for number in range(1000)])
     assert [page.rank for page in living_pages(tmp_path)] == [0]
     fill(tmp_path, [f"{number}.stacks" for number in range(1000, 2000)])
-    assert living_pages(tmp_path) == []
-    assert is_unread(tmp_path, []) is False
+    assert living(tmp_path) == Living([], unread=False)
 
 
 def test_of_more_pages_than_a_task_has_processes_none_is_read(tmp_path: Path):

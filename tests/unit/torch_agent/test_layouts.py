@@ -22,7 +22,8 @@ from torch_agent.harness.control import (
 )
 from torch_agent.harness.page import Acknowledged, Gate, Handover, Memory, PageWriter
 from torch_agent.harness.versions import UnknownVersion, Unreadable
-from torch_agent.pages import LAYOUTS, is_unread, living_pages, pages, read_page
+from torch_agent.layouts import LAYOUTS
+from torch_agent.pages import Living, living, pages, read_page
 
 from libs.node.seen import Seen
 
@@ -128,8 +129,8 @@ def test_a_page_in_which_a_process_is_interrupted_counts_as_unread_while_that_li
         changed(path, page.SEQUENCE_AT, "<Q", 0)
     if what == "of newer code":
         changed(path, 4, "<I", page.VERSION + 1)
-    living = living_pages(tmp_path)
-    assert (len(living), is_unread(tmp_path, living)) == (what == "whole", what == "torn")
+    found = living(tmp_path)
+    assert (len(found.pages), found.unread) == (what == "whole", what == "torn")
 
 
 def test_beside_a_page_of_newer_code_none_is_waited_for(tmp_path: Path):
@@ -137,13 +138,13 @@ def test_beside_a_page_of_newer_code_none_is_waited_for(tmp_path: Path):
     newer = tmp_path / "newer.page"
     newer.write_bytes(path.read_bytes())
     changed(newer, 4, "<I", page.VERSION + 1)
-    assert living_pages(tmp_path) == [] and not is_unread(tmp_path, [])
+    assert living(tmp_path) == Living([], unread=False)
 
 
 def test_a_process_that_is_interrupted_in_its_page_has_not_done_yet_what_it_was_asked(tmp_path: Path):
     path = written(tmp_path)
     changed(path, page.SEQUENCE_AT, "<Q", 7)
-    seen = with_acknowledgements(Seen(), tmp_path, living_pages(tmp_path))
+    seen = with_acknowledgements(Seen(), tmp_path, living(tmp_path))
     assert (seen.harnessed, seen.acknowledged) == (True, False), "without the harness it would be frozen where it is"
 
 

@@ -108,3 +108,25 @@ def test_a_node_is_set_apart_by_a_flag_or_the_environment(
     with pytest.raises(SystemExit):
         parse(JOIN)
     assert "SANJAYA_POOL=other: expected trial" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag", "kind"),
+    [
+        ("PEAK_S", "--peak-s", "float"),
+        ("OUTPUTS_GIB", "--outputs-gib", "float"),
+        ("OUTPUTS_DAYS", "--outputs-days", "float"),
+        ("SETUPS_GIB", "--setups-gib", "float"),
+        ("SETUPS_DAYS", "--setups-days", "float"),
+        ("SETUP_LIMIT_S", "--setup-limit", "float"),
+        ("PART", "--part", "int"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_a_mistake_of_use(
+    variable: str, flag: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"SANJAYA_{variable}", "many")
+    with pytest.raises(SystemExit) as ended:
+        parse(JOIN)
+    assert ended.value.code == 2
+    assert f"argument {flag}: invalid {kind} value: 'many'" in capsys.readouterr().err

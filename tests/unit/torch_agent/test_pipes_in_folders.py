@@ -14,7 +14,7 @@ from torch_agent.harness.control import NAME, allow, ask_to_save, current_allowa
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.output import read_lines
-from torch_agent.pages import is_unread, pages, read_page
+from torch_agent.pages import Living, living, pages, read_page
 from torch_agent.records import Record, read_record
 from torch_agent.reports import last_report
 
@@ -44,7 +44,7 @@ def test_pages_output_and_reports_that_are_pipes_say_nothing(tmp_path: Path):
         os.mkfifo(path)
     assert ends(lambda: read_page(page)) is None
     assert ends(lambda: pages(tmp_path)) == []
-    assert ends(lambda: is_unread(tmp_path, [])) is False
+    assert ends(lambda: living(tmp_path)) == Living([], unread=False)
     assert ends(lambda: read_lines(output, 3, ended=False, now_s=0.0)) == ([], 3)
     assert ends(lambda: last_report(reports, 3)) == (None, 3)
 

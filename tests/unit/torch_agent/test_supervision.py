@@ -27,7 +27,7 @@ from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.node.task import Order, Status, Task, Want
 from tests.unit.node.test_task import LAUNCH, STOP
-from torch_agent import interruptions, supervision
+from torch_agent import acting, interruptions
 
 SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
@@ -144,7 +144,7 @@ async def test_the_delay_of_a_suspension_counts_from_the_order_whichever_agent_s
 
 async def test_what_paces_a_task_ends_before_the_task_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch):
     seen: list[tuple[Path, str]] = []
-    monkeypatch.setattr(supervision, "end_pacer", lambda folder: seen.append((folder.path, letter())))
+    monkeypatch.setattr(acting, "end_pacer", lambda folder: seen.append((folder.path, letter())))
 
     def letter() -> str:
         return Path(f"/proc/{node.rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -11,18 +11,19 @@ from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
-from torch_agent.pages import is_unread
+from torch_agent.pages import Living
 
 
-def with_acknowledgements(seen: Seen, folder: Path, living: list[PageReading]) -> Seen:
+def with_acknowledgements(seen: Seen, folder: Path, living: Living) -> Seen:
     """What was seen, and how far the task's living processes are with the turn in force.
 
     Processes that cannot be told anything count as processes without the harness. One that a busy machine keeps from
     going on in the middle of its writing does not: it has not done yet what it was asked.
     """
-    if is_unread(folder, living):
+    if living.unread:
         return msgspec.structs.replace(seen, harnessed=True)
-    if not living or not all(page.listens for page in living):
+    pages = living.pages
+    if not pages or not all(page.listens for page in pages):
         return seen
     try:
         turn = current_turn(folder)
@@ -32,10 +33,10 @@ def with_acknowledgements(seen: Seen, folder: Path, living: list[PageReading]) -
     return msgspec.structs.replace(
         seen,
         harnessed=True,
-        acknowledged=all(page.acknowledged.turn == turn for page in living),
-        stillness=_stillness(living),
-        movable=all(page.handover.movable for page in living),
-        resizable=all(page.handover.resizable for page in living),
+        acknowledged=all(page.acknowledged.turn == turn for page in pages),
+        stillness=_stillness(pages),
+        movable=all(page.handover.movable for page in pages),
+        resizable=all(page.handover.resizable for page in pages),
     )
 
 

@@ -62,53 +62,23 @@ def rank_environments(
         share_cpus: the node's CPUs by its GPUs.
     """
     common = {
+        **_defaults(order, gpu_uuids, share_cpus),
         **{name: value for name, value in base.items() if name not in activation.drops},
         "PATH": _joined(":".join((commands_dir, *activation.path, interpreter_dir)), base.get("PATH", "")),
         **activation.variables,
         "PYTHONUNBUFFERED": "1",
         **order.env,
         "PYTHONPATH": _joined(inject_path, order.env.get("PYTHONPATH", base.get("PYTHONPATH", ""))),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(uuid for uuid in gpu_uuids if uuid),
-        "MASTER_ADDR": rendezvous[0],
-        "MASTER_PORT": str(rendezvous[1]),
-        "GROUP_RANK": str(order.node_rank),
-        "NODE_RANK": str(order.node_rank),
-        "NNODES": str(order.node_count),
-        "SANJAYA_JOB_ID": order.job_id,
-        "SANJAYA_JOB_NAME": order.name,
-        "SANJAYA_ATTEMPT": str(order.attempt),
-        "SANJAYA_TENANT": order.tenant,
+        **_gang(order, gpu_uuids, rendezvous),
+        **_job(order),
         "SANJAYA_CHECKPOINT_DIR": checkpoint_dir,
         "SANJAYA_HARNESS_DIR": harness_dir,
         "SANJAYA_REPORTS": reports,
         "SANJAYA_GPU_MEMORY_LIMIT_BYTES": str(gpu_memory_bytes),
-        "SLURM_JOB_ID": str(zlib.crc32(order.job_id.encode())),  # a number, as Slurm has them: Lightning counts with it
-        "SLURM_JOB_NAME": order.name,
-        "SLURM_JOB_NUM_NODES": str(order.node_count),
-        "SLURM_NNODES": str(order.node_count),
-        "SLURM_NODEID": str(order.node_rank),
-        "SLURM_GPUS_ON_NODE": str(len(order.gpu_indices)),
+        **({"SANJAYA_RESTORES": harness_dir} if order.restores else {}),
+        **_told_to_the_harness(order),
+        **_as_slurm_says(order),
     }
-    if order.restores:
-        common["SANJAYA_RESTORES"] = harness_dir
-    if order.when_converged:
-        common["SANJAYA_LOSS_METRIC"] = order.loss_metric
-        if not order.loss_line:
-            common["SANJAYA_EPOCH_LOSSES"] = "1"
-    if order.trial_steps is not None:
-        common["SANJAYA_TRIAL_STEPS"] = str(order.trial_steps)
-    if order.virtual_ranks is not None:
-        common["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
-    # Else each rank would start as many threads as the machine has cores. A virtual GPU is about one core.
-    threads = order.cpus or (share_cpus if any(gpu_uuids) else 1)
-    common.setdefault("OMP_NUM_THREADS", str(threads))
-    if order.cpus is not None:
-        common |= {"SLURM_CPUS_PER_GPU": str(order.cpus), "SLURM_CPUS_PER_TASK": str(order.cpus)}
-    if order.memory_bytes is not None:
-        common["SLURM_MEM_PER_GPU"] = str(order.memory_bytes // 2**20)
-    if not any(gpu_uuids):
-        common.setdefault("ACCELERATE_USE_CPU", "true")  # without it, its ranks do not meet where there is no GPU
     if order.launcher != PER_GPU:
         torchrun = torchrun_variables(order.command, place_of(order, gpu_uuids, rendezvous))
         starter = {"SANJAYA_RANK": str(order.first_rank), "SANJAYA_WORLD_SIZE": str(order.world_size)}
@@ -119,6 +89,68 @@ def rank_environments(
         {**common, "SANJAYA_RANK": str(order.first_rank + local_rank), **({} if alone else _ranked(order, local_rank))}
         for local_rank in range(len(order.gpu_indices))
     ]
+
+
+def _defaults(order: LaunchTask, gpu_uuids: Sequence[str], share_cpus: int) -> dict[str, str]:
+    """What holds unless the node's environment, or the job's, says otherwise."""
+    # Without OMP_NUM_THREADS each rank would start as many threads as there are cores. A virtual GPU is about one.
+    if any(gpu_uuids):
+        return {"OMP_NUM_THREADS": str(order.cpus or share_cpus)}
+    # Without ACCELERATE_USE_CPU, ranks of Accelerate do not meet where there is no GPU.
+    return {"OMP_NUM_THREADS": str(order.cpus or 1), "ACCELERATE_USE_CPU": "true"}
+
+
+def _gang(order: LaunchTask, gpu_uuids: Sequence[str], rendezvous: tuple[str, int]) -> dict[str, str]:
+    """The task's GPUs, its place in its gang, and where that meets."""
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(uuid for uuid in gpu_uuids if uuid),
+        "MASTER_ADDR": rendezvous[0],
+        "MASTER_PORT": str(rendezvous[1]),
+        "GROUP_RANK": str(order.node_rank),
+        "NODE_RANK": str(order.node_rank),
+        "NNODES": str(order.node_count),
+    }
+
+
+def _job(order: LaunchTask) -> dict[str, str]:
+    return {
+        "SANJAYA_JOB_ID": order.job_id,
+        "SANJAYA_JOB_NAME": order.name,
+        "SANJAYA_ATTEMPT": str(order.attempt),
+        "SANJAYA_TENANT": order.tenant,
+    }
+
+
+def _told_to_the_harness(order: LaunchTask) -> dict[str, str]:
+    """What the harness does beside its usual: losses of epochs, the end of a trial, virtual ranks."""
+    told = {}
+    if order.when_converged:
+        told["SANJAYA_LOSS_METRIC"] = order.loss_metric
+        if not order.loss_line:
+            told["SANJAYA_EPOCH_LOSSES"] = "1"
+    if order.trial_steps is not None:
+        told["SANJAYA_TRIAL_STEPS"] = str(order.trial_steps)
+    if order.virtual_ranks is not None:
+        told["SANJAYA_VIRTUAL_RANKS"] = str(order.virtual_ranks)
+    return told
+
+
+def _as_slurm_says(order: LaunchTask) -> dict[str, str]:
+    """The same for scripts that were written for Slurm."""
+    said = {
+        "SLURM_JOB_ID": str(zlib.crc32(order.job_id.encode())),  # a number, as Slurm has them: Lightning counts with it
+        "SLURM_JOB_NAME": order.name,
+        "SLURM_JOB_NUM_NODES": str(order.node_count),
+        "SLURM_NNODES": str(order.node_count),
+        "SLURM_NODEID": str(order.node_rank),
+        "SLURM_GPUS_ON_NODE": str(len(order.gpu_indices)),
+    }
+    if order.cpus is not None:
+        said |= {"SLURM_CPUS_PER_GPU": str(order.cpus), "SLURM_CPUS_PER_TASK": str(order.cpus)}
+    if order.memory_bytes is not None:
+        said["SLURM_MEM_PER_GPU"] = str(order.memory_bytes // 2**20)
+    return said
 
 
 def limited(environment: Mapping[str, str], library: Path | None) -> dict[str, str]:

@@ -1,35 +1,25 @@
-"""The agent's options: flags, and the environment variables that stand behind them."""
+"""How an agent runs: what its flags (`flags.py`) come to on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from libs.bus.connect import is_gateway
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
-from libs.coordination.settings import DEFAULTS
 from torch_agent.environments.data import Data, data_of
-from torch_agent.environments.images import RUNNERS, found_runner
+from torch_agent.environments.images import found_runner
+from torch_agent.flags import Scale, parser_of
 from torch_agent.processes import machine_cpus, machine_memory_bytes
 
 MOST_INTERFERENCE = 0.5
 """Largest part of an owner's time that may be set."""
-
-
-class Scale(Enum):
-    """Whether the agent limits the memory of its tasks."""
-
-    AUTO = "auto"
-    """On virtual GPUs, where that works."""
-    YES = "yes"
-    """On real ones, too."""
-    NO = "no"
 
 
 @dataclass(frozen=True)
@@ -112,204 +102,33 @@ class Options:
 
 def parse(arguments: list[str] | None = None) -> Options:
     """Read flags; argparse ends the process with status 2 and a message when they are wrong."""
-    env = os.environ.get
-    parser = argparse.ArgumentParser(prog="sanjaya agent", description="Join this machine's GPUs to a cell.")
-    add = parser.add_argument
-    add("--node-id", default=env("SANJAYA_NODE_ID", socket.gethostname()), help="unique within the cell")
-    add("--join", metavar="URL", help="https://HOST:PORT of a cell's gateway: log and code come through it")
-    add("--token", help="for the gateway, as `sanjaya up --host` shows it (SANJAYA_TOKEN keeps it out of `ps`)")
-    add("--bus", default=env("SANJAYA_BUS"), help="sqlite:///…, kafka://… or, as --join, https://…")
-    add("--cell", default=env("SANJAYA_CELL", "local"))
-    add(
-        "--token-file", type=Path, default=env("SANJAYA_TOKEN_FILE"), help="a file that holds the token for the gateway"
-    )
-    add("--gateway", default=env("SANJAYA_GATEWAY", "http://127.0.0.1:8420"), help="where uploaded code comes from")
-    add("--state-dir", type=Path, default=env("SANJAYA_STATE_DIR"), help="journal, tasks and their output")
-    add("--checkpoint-dir", type=Path, default=env("SANJAYA_CHECKPOINTS"), help="on storage that the nodes share")
-    add("--virtual-gpus", type=int, default=0, metavar="N", help="offer N CPU slots instead of real GPUs")
-    add("--gpu-type", default="virtual", help="type of the virtual GPUs")
-    add(
-        "--pin-virtual-gpus",
-        action=argparse.BooleanOptionalAction,
-        default={"1": True, "0": False}.get(env("SANJAYA_PIN_VIRTUAL_GPUS", "")),
-        help="a CPU for each virtual GPU, as guests beside owners need it; several may share one "
-        "(default: where there are as many CPUs as virtual GPUs)",
-    )
-    add(
-        "--gpu-memory",
-        type=int,
-        default=env("SANJAYA_GPU_MEMORY", "0"),  # argparse makes it a number, or says what is wrong
-        metavar="BYTES",
-        help="memory of one virtual GPU",
-    )
-    add(
-        "--scale-memory",
-        choices=[each.value for each in Scale],
-        default=env("SANJAYA_SCALE_MEMORY", Scale.AUTO.value),
-        help="move GPU memory of running tasks to the host when others need it; auto: on virtual GPUs, where it works",
-    )
-    add(
-        "--peak-s",
-        type=float,
-        default=float(env("SANJAYA_PEAK_S", str(DEFAULTS.peak_s))),
-        metavar="SECONDS",
-        help="how long an owner beside guests keeps the memory that it wanted at a peak",
-    )
-    add(
-        "--interference-target",
-        type=float,
-        default=env("SANJAYA_INTERFERENCE_TARGET", str(DEFAULTS.interference_target)),
-        metavar="RATIO",
-        help="part of an owner's time that guests may cost it outside of its gaps (default: %(default)s)",
-    )
-    add("--cpus", type=int, default=env("SANJAYA_CPUS"), metavar="N", help="CPUs for jobs (default: the machine's)")
-    add(
-        "--memory",
-        type=int,
-        default=env("SANJAYA_MEMORY_BYTES"),
-        metavar="BYTES",
-        help="memory of the host that jobs may be promised (default: the machine's)",
-    )
-    add(
-        "--part-of-machine",
-        type=int,
-        default=1,
-        metavar="N",
-        help="one of N agents here: an Nth is the default",
-    )
-    add("--part", type=int, default=int(env("SANJAYA_PART", "1")), metavar="K", help="the Kth of these agents")
-    add("--rack", default=env("SANJAYA_RACK", "rack-1"), help="RDMA domain")
-    add(
-        "--address",
-        default=env("SANJAYA_ADDRESS"),
-        help="where the gateway and other nodes reach this one (default: with --join the address that faces the "
-        "gateway, else 127.0.0.1)",
-    )
-    add("--rendezvous-ports", type=port_range, default=PortRange(first=29500, last=29599), metavar="A-B")
-    add("--state-port", type=int, default=0, help="other agents fetch states of moving tasks there (0: any)")
-    add(
-        "--cell-key-file",
-        type=Path,
-        default=env("SANJAYA_CELL_KEY_FILE"),
-        help="the cell's secret: with it the gateway fetches files of jobs; none: no files are served",
-    )
-    add("--files-port", type=int, default=0, help="the gateway fetches files of jobs there (0: any)")
-    add(
-        "--outputs-gib",
-        type=float,
-        default=float(env("SANJAYA_OUTPUTS_GIB", "100")),
-        help="what jobs that have ended may keep here together (submit --output); beyond, the oldest goes",
-    )
-    add(
-        "--outputs-days",
-        type=float,
-        default=float(env("SANJAYA_OUTPUTS_DAYS", "14")),
-        help="how long what a job keeps stays after its last change",
-    )
-    add(
-        "--setups-gib",
-        type=float,
-        default=float(env("SANJAYA_SETUPS_GIB", "50")),
-        help="what environments of ended jobs (submit --setup) may take here together; beyond, the oldest goes",
-    )
-    add(
-        "--setups-days",
-        type=float,
-        default=float(env("SANJAYA_SETUPS_DAYS", "14")),
-        help="how long such an environment stays after its last use",
-    )
-    add(
-        "--setup-limit",
-        type=float,
-        default=float(env("SANJAYA_SETUP_LIMIT_S", "1800")),
-        metavar="SECONDS",
-        help="how long the setup of a job may take",
-    )
-    add(
-        "--image-runner",
-        choices=("auto", "none", *RUNNERS),
-        default=env("SANJAYA_IMAGE_RUNNER", "auto"),
-        help="what runs container images (submit --image); auto: the first that is installed",
-    )
-    add(
-        "--data",
-        action="append",
-        default=env("SANJAYA_DATA", "").split(),
-        metavar="NAME=PATH[:ro]",
-        help="data that jobs ask for by name (submit --mount NAME); repeat",
-    )
-    add(
-        "--pool",
-        choices=features.POOLS,
-        default=env("SANJAYA_POOL") or None,
-        help="set this node apart: trial runs of wide jobs are placed here first, and no other job",
-    )
-    add(
-        "--driver-checkpoint",
-        action=argparse.BooleanOptionalAction,
-        default=env("SANJAYA_DRIVER_CHECKPOINT") == "1",
-        help="suspend processes without the harness by the NVIDIA driver (570 and later)",
-    )
-    add(
-        "--on-exit",
-        choices=("keep", "requeue"),
-        default="keep",
-        help="at an orderly exit: tasks go on and the next start adopts them, or end and their jobs are queued again",
-    )
-    add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
+    parser = parser_of(os.environ)
     found = parser.parse_args(arguments)
-    if found.join and not urlsplit(found.join).hostname:
-        parser.error(f"--join {found.join!r}: expected https://HOST:PORT")
-    found.bus = (found.join or found.bus or "").rstrip("/")
-    joins = is_gateway(found.bus)
-    if joins:
-        found.gateway = found.bus
-    if not found.bus:
-        parser.error(
-            "--bus or --join (or SANJAYA_BUS) is needed: sqlite:///path/log.db, kafka://host:port or https://…"
-        )
     try:
-        token = found.token or (found.token_file.read_text() if found.token_file else env("SANJAYA_TOKEN", ""))
-    except OSError as error:
-        parser.error(f"--token-file {found.token_file}: {error.strerror}; expected a file that holds the token")
-    if found.virtual_gpus < 0:
-        parser.error(f"--virtual-gpus {found.virtual_gpus}: expected 0 or more")
-    most = len(machine_cpus())
-    if found.cpus is not None and not 1 <= found.cpus <= most:
-        parser.error(f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use")
-    if found.memory is not None and found.memory < 0:
-        parser.error(f"--memory {found.memory}: expected 0 or more bytes")
-    if found.scale_memory not in [each.value for each in Scale]:  # argparse checks no default
-        parser.error(f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}")
-    if found.pool not in (None, *features.POOLS):
-        parser.error(f"SANJAYA_POOL={found.pool}: expected {', '.join(features.POOLS)}")
-    if not found.peak_s >= 0:
-        parser.error(f"--peak-s {found.peak_s}: expected 0 or more seconds")
-    if not 0 < found.interference_target <= MOST_INTERFERENCE:
-        expected = f"expected more than 0, and {MOST_INTERFERENCE} at most"
-        parser.error(f"--interference-target {found.interference_target:g}: {expected}")
-    if found.part_of_machine < 1:
-        parser.error(f"--part-of-machine {found.part_of_machine}: expected 1 or more agents")
-    if not 1 <= found.part <= found.part_of_machine:
-        parser.error(f"--part {found.part}: expected 1 to {found.part_of_machine}, the number of --part-of-machine")
-    if found.pin_virtual_gpus and not found.virtual_gpus:
-        parser.error("--pin-virtual-gpus: expected --virtual-gpus N as well; real GPUs are no CPUs")
-    try:
-        data = dict(data_of(text) for text in found.data)
+        return _options(found)
     except ValueError as error:
-        parser.error(f"--data {error}")
-    runner = found_runner(found.image_runner, env("PATH"))
-    if not runner and found.image_runner not in ("auto", "none"):
-        parser.error(f"--image-runner {found.image_runner}: expected a program on PATH, which has none of this name")
-    cpus = _cpus(found.cpus or max(1, most // found.part_of_machine), found.part, found.part_of_machine)
-    pins = 0 < found.virtual_gpus <= len(cpus) if found.pin_virtual_gpus is None else found.pin_virtual_gpus
+        parser.error(str(error))
+
+
+def _options(found: argparse.Namespace) -> Options:
+    """What the flags come to.
+
+    Raises:
+        ValueError: they are wrong, or wrong together; the message says which, and what was expected.
+    """
+    bus, token = _bus(found), _token(found)
+    for mistakes in (_mistakes_in_amounts, _mistakes_in_variables, _mistakes_in_sharing, _mistakes_in_parts):
+        for mistake in mistakes(found):
+            raise ValueError(mistake)
+    data, runner, cpus = _data(found), _image_runner(found), _cpus(found)
     state_dir = found.state_dir or Path.home() / ".sanjaya" / found.cell / "nodes" / found.node_id
+    joins = is_gateway(bus)
     return Options(
         node_id=found.node_id,
-        bus=found.bus,
+        bus=bus,
         cell=found.cell,
-        token=token.strip(),
-        gateway=found.gateway,
+        token=token,
+        gateway=bus if joins else found.gateway,
         state_dir=Path(state_dir).absolute(),
         checkpoint_dir=Path(found.checkpoint_dir or state_dir / "checkpoints").absolute(),
         virtual_gpus=found.virtual_gpus,
@@ -319,7 +138,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         peak_s=found.peak_s,
         interference_target=found.interference_target,
         rack=found.rack,
-        address=found.address or (address_facing(found.bus) if joins else "127.0.0.1"),
+        address=found.address or (address_facing(bus) if joins else "127.0.0.1"),
         rendezvous_ports=found.rendezvous_ports,
         state_port=found.state_port,
         cell_key_file=Path(found.cell_key_file) if found.cell_key_file else None,
@@ -328,7 +147,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         outputs_longest_s=found.outputs_days * 86_400.0,
         part_of_machine=found.part_of_machine,
         cpus=cpus,
-        pin_virtual_gpus=pins,
+        pin_virtual_gpus=_pins(found, cpus),
         memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         setups_most_bytes=int(found.setups_gib * 2**30),
         setups_longest_s=found.setups_days * 86_400.0,
@@ -342,11 +161,91 @@ def parse(arguments: list[str] | None = None) -> Options:
     )
 
 
-def _cpus(count: int, part: int, parts: int) -> tuple[int, ...]:
-    """So many CPUs of this machine, from the beginning of this part of it on: agents side by side begin on others."""
-    cpus = machine_cpus()
-    begin = (part - 1) * len(cpus) // parts
+def _bus(found: argparse.Namespace) -> str:
+    """The log that the agent joins, or the gateway through which it does."""
+    if found.join and not urlsplit(found.join).hostname:
+        raise ValueError(f"--join {found.join!r}: expected https://HOST:PORT")
+    bus: str = (found.join or found.bus or "").rstrip("/")
+    if not bus:
+        raise ValueError(
+            "--bus or --join (or SANJAYA_BUS) is needed: sqlite:///path/log.db, kafka://host:port or https://…"
+        )
+    return bus
+
+
+def _token(found: argparse.Namespace) -> str:
+    try:
+        token: str = found.token or (
+            found.token_file.read_text() if found.token_file else os.environ.get("SANJAYA_TOKEN", "")
+        )
+    except OSError as error:
+        expected = "expected a file that holds the token"
+        raise ValueError(f"--token-file {found.token_file}: {error.strerror}; {expected}") from error
+    return token.strip()
+
+
+def _mistakes_in_amounts(found: argparse.Namespace) -> Iterator[str]:
+    if found.virtual_gpus < 0:
+        yield f"--virtual-gpus {found.virtual_gpus}: expected 0 or more"
+    most = len(machine_cpus())
+    if found.cpus is not None and not 1 <= found.cpus <= most:
+        yield f"--cpus {found.cpus}: expected 1 to {most}, the CPUs that this process may use"
+    if found.memory is not None and found.memory < 0:
+        yield f"--memory {found.memory}: expected 0 or more bytes"
+
+
+def _mistakes_in_variables(found: argparse.Namespace) -> Iterator[str]:
+    """Of choices, which argparse looks at in flags alone: it checks no default."""
+    if found.scale_memory not in [each.value for each in Scale]:
+        yield f"SANJAYA_SCALE_MEMORY={found.scale_memory}: expected {', '.join(each.value for each in Scale)}"
+    if found.pool not in (None, *features.POOLS):
+        yield f"SANJAYA_POOL={found.pool}: expected {', '.join(features.POOLS)}"
+
+
+def _mistakes_in_sharing(found: argparse.Namespace) -> Iterator[str]:
+    if not found.peak_s >= 0:
+        yield f"--peak-s {found.peak_s}: expected 0 or more seconds"
+    if not 0 < found.interference_target <= MOST_INTERFERENCE:
+        expected = f"expected more than 0, and {MOST_INTERFERENCE} at most"
+        yield f"--interference-target {found.interference_target:g}: {expected}"
+
+
+def _mistakes_in_parts(found: argparse.Namespace) -> Iterator[str]:
+    if found.part_of_machine < 1:
+        yield f"--part-of-machine {found.part_of_machine}: expected 1 or more agents"
+    if not 1 <= found.part <= found.part_of_machine:
+        yield f"--part {found.part}: expected 1 to {found.part_of_machine}, the number of --part-of-machine"
+    if found.pin_virtual_gpus and not found.virtual_gpus:
+        yield "--pin-virtual-gpus: expected --virtual-gpus N as well; real GPUs are no CPUs"
+
+
+def _data(found: argparse.Namespace) -> dict[str, Data]:
+    try:
+        return dict(data_of(text) for text in found.data)
+    except ValueError as error:
+        raise ValueError(f"--data {error}") from error
+
+
+def _image_runner(found: argparse.Namespace) -> str:
+    runner = found_runner(found.image_runner, os.environ.get("PATH"))
+    if not runner and found.image_runner not in ("auto", "none"):
+        expected = "expected a program on PATH, which has none of this name"
+        raise ValueError(f"--image-runner {found.image_runner}: {expected}")
+    return runner
+
+
+def _cpus(found: argparse.Namespace) -> tuple[int, ...]:
+    """Those for tasks, from the beginning of this part of the machine on: agents side by side begin on others."""
+    cpus, parts = machine_cpus(), found.part_of_machine
+    count = found.cpus or max(1, len(cpus) // parts)
+    begin = (found.part - 1) * len(cpus) // parts
     return tuple([*cpus[begin:], *cpus[:begin]][:count])
+
+
+def _pins(found: argparse.Namespace, cpus: tuple[int, ...]) -> bool:
+    """Whether virtual GPUs have CPUs; where nothing is said, that is where there are enough."""
+    enough = 0 < found.virtual_gpus <= len(cpus)
+    return bool(enough if found.pin_virtual_gpus is None else found.pin_virtual_gpus)
 
 
 def address_facing(url: str) -> str:
@@ -359,15 +258,3 @@ def address_facing(url: str) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
-
-
-def port_range(text: str) -> PortRange:
-    """`29500-29599`.
-
-    Raises:
-        argparse.ArgumentTypeError: not two ports in ascending order.
-    """
-    first, _, last = text.partition("-")
-    if not (first.isdigit() and last.isdigit() and 1024 <= int(first) <= int(last) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected two ports in ascending order, such as 29500-29599")
-    return PortRange(first=int(first), last=int(last))

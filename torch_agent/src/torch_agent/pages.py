@@ -1,9 +1,4 @@
-"""Reads the pages of shared memory that training processes write (harness/page.py), of every version there has been.
-
-A process keeps the harness that it was started with. An agent of newer code therefore meets pages of older versions,
-and reads each by the layout of its version. The first 16 bytes are the same in all versions, for ever: the magic
-number, the version, and the sequence number that tells a whole page from one that is being written; so is the size.
-"""
+"""Reads the pages of shared memory that training processes write (harness/page.py), by the layouts of layouts.py."""
 
 from __future__ import annotations
 
@@ -11,10 +6,8 @@ import math
 import re
 import struct
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU
@@ -33,6 +26,7 @@ from torch_agent.harness.page import (
 )
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import UnknownVersion
+from torch_agent.layouts import LAYOUTS
 from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import lives
@@ -45,97 +39,6 @@ FIRST_MINIBATCHES = 3
 PAGE = re.compile(r".*\.page")
 MOST_PAGES = 4096
 """Of a task on one node, those of processes that have ended included."""
-LARGEST = 1 << 53
-"""No count and no number of bytes on a page is larger; the page lies in reach of the script, which may write there."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a page: where it begins, its values, and their names in the same order; `_` names padding."""
-
-    at: int
-    values: struct.Struct
-    names: tuple[str, ...]
-
-    def read(self, data: bytes) -> dict[str, Any]:
-        """{name: value}.
-
-        Raises:
-            ValueError: a value is not possible.
-        """
-        found = dict(zip(self.names, self.values.unpack_from(data, self.at), strict=True))
-        found.pop("_", None)
-        for name, value in found.items():
-            if name != "loss" and not (math.isfinite(value) and abs(value) <= LARGEST):
-                raise ValueError(f"{name} is {value}")
-        return found
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a version of the page has what; None: that version does not have the part."""
-
-    body: Part
-    acknowledged: Part | None = None
-    handover: Part | None = None
-    meeting: Part | None = None
-    rhythm: Part | None = None
-    signs: Part | None = None
-    memory: Part | None = None
-    gate: Part | None = None
-
-
-_BODY = Part(
-    16,
-    struct.Struct("<IiiIQdddQQ"),
-    (
-        "pid",
-        "rank",
-        "world_size",
-        "_",
-        "minibatches_total",
-        "last_boundary_s",
-        "minibatch_mean_s",
-        "loss",
-        "memory_peak_bytes",
-        "memory_min_bytes",
-    ),
-)
-_ACKNOWLEDGED = Part(
-    512,
-    struct.Struct("<QQQddd"),
-    ("turn", "bytes_parked", "bytes_left", "park_s", "unpark_s", "parked_at_s"),
-)
-_HANDOVER_3 = Part(
-    1024,
-    struct.Struct("<???Q?iQdd"),
-    ("movable", "ready", "restored", "saved", "save_failed", "save_fd", "save_bytes", "save_s", "load_s"),
-)
-_HANDOVER_4 = Part(1024, struct.Struct("<???Q?iQdd?"), (*_HANDOVER_3.names, "resizable"))
-_MEETING = Part(2048, struct.Struct("<I"), ("group_size",))
-_RHYTHM = Part(2560, struct.Struct("<dI"), ("p99_s", "nonfinite"))
-_SIGNS = Part(3072, struct.Struct("<Q"), ("signs",))
-_MEMORY = Part(
-    3200,
-    struct.Struct("<QQQQQQ"),
-    ("applied", "device_bytes", "cached_bytes", "host_bytes", "minibatch_host_bytes", "demand_bytes"),
-)
-_GATE = Part(
-    3584,
-    struct.Struct("<QdddQ"),
-    ("gates", "spacing_p99_s", "closed_s", "last_minibatch_s", "closed_minibatches"),
-)
-
-LAYOUTS: dict[int, Layout] = {
-    1: Layout(_BODY),
-    2: Layout(_BODY, _ACKNOWLEDGED),
-    3: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_3),
-    4: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4),
-    5: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING),
-    6: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS),
-    7: Layout(_BODY, _ACKNOWLEDGED, _HANDOVER_4, _MEETING, _RHYTHM, _SIGNS, _MEMORY, _GATE),
-}
-"""{version: layout}. A row never changes; a change to harness/page.py is a new version, and a row more."""
 
 
 def read_page(path: Path) -> PageReading | None:
@@ -164,35 +67,39 @@ def read_page(path: Path) -> PageReading | None:
     return None
 
 
+@dataclass(frozen=True)
+class Living:
+    """What the living processes of a task say."""
+
+    pages: list[PageReading]
+    """By rank."""
+    unread: bool
+    """Whether another process is still there, and has a page: it cannot be read at this moment.
+
+    A busy machine may keep a process from going on for longer than a reader waits, in the middle of its writing. Beside
+    a page of an unknown version none is read at any moment (`pages`), and none is waited for.
+    """
+
+
 def pages(folder: Path) -> list[PageReading]:
     """What the ranks of a task last wrote, by rank.
 
     Empty, with a warning, where a rank has a page of an unknown version: what the other ranks say is not the task's.
     """
-    try:
-        return sorted(_readings(folder), key=lambda reading: reading.rank)
-    except UnknownVersion as error:
-        warn_once(f"{error}: the task goes on, its mini-batches are not counted, it is suspended with its memory")
-        return []
+    read, _ = _looked_at(folder)
+    return read
 
 
 def living_pages(folder: Path) -> list[PageReading]:
     """Those of processes that are still there."""
-    return [page for page in pages(folder) if lives(page.pid)]
+    return _of_the_living(pages(folder))
 
 
-def is_unread(folder: Path, living: list[PageReading]) -> bool:
-    """Whether another process than these is still there, and has a page: it cannot be read at this moment.
-
-    A busy machine may keep a process from going on for longer than a reader waits, in the middle of its writing. Beside
-    a page of an unknown version none is read at any moment (`pages`), and none is waited for.
-    """
-    read = {page.pid for page in living}
-    try:
-        written = [_writer(path) for path in listed(folder, PAGE, MOST_PAGES)]
-    except UnknownVersion:
-        return False
-    return any(pid not in read and lives(pid) for pid in written if pid is not None)
+def living(folder: Path) -> Living:
+    """The same, and whether they are all that living processes have, from one listing of the folder."""
+    read, unreadable = _looked_at(folder)
+    found = _of_the_living(read)
+    return Living(found, _any_lives(unreadable, besides={page.pid for page in found}))
 
 
 def are_all_there(living: list[PageReading], order: LaunchTask) -> bool:
@@ -218,10 +125,32 @@ def minibatches_done(folder: Path) -> int:
     return min((reading.minibatches_total for reading in pages(folder)), default=0)
 
 
-def _readings(folder: Path) -> Iterator[PageReading]:
-    for path in listed(folder, PAGE, MOST_PAGES):
-        if (reading := read_page(path)) is not None:
-            yield reading
+def _looked_at(folder: Path) -> tuple[list[PageReading], list[Path]]:
+    """Readings of pages, by rank, and the pages that cannot be read at this moment; of unknown versions see `pages`."""
+    read, unreadable = [], []
+    try:
+        for path in listed(folder, PAGE, MOST_PAGES):
+            if (reading := read_page(path)) is not None:
+                read.append(reading)
+            else:
+                unreadable.append(path)
+    except UnknownVersion as error:
+        warn_once(f"{error}: the task goes on, its mini-batches are not counted, it is suspended with its memory")
+        return [], []
+    return sorted(read, key=lambda reading: reading.rank), unreadable
+
+
+def _of_the_living(read: list[PageReading]) -> list[PageReading]:
+    return [page for page in read if lives(page.pid)]
+
+
+def _any_lives(unreadable: list[Path], besides: set[int]) -> bool:
+    """Whether a process other than these has written one of these pages, and is still there."""
+    try:
+        writers = [_writer(path) for path in unreadable]
+    except UnknownVersion:
+        return False
+    return any(pid not in besides and lives(pid) for pid in writers if pid is not None)
 
 
 def _writer(path: Path) -> int | None:

@@ -23,7 +23,7 @@ from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
 from torch_agent.pacing import LOCK, MODULE, VIRTUAL, pacer_of
-from torch_agent.pages import is_unread, living_pages
+from torch_agent.pages import living, living_pages
 from torch_agent.processes import lives
 
 log = logging.getLogger(__name__)
@@ -251,10 +251,10 @@ def _tell(pages: Path, role: str, limits: Limits, share: float) -> int:
 
 def _has_gates(folder: TaskFolder) -> bool:
     """Whether all ranks that train pass gates; where that cannot be read just now it is as it was."""
-    living = living_pages(folder.pages)
-    if is_unread(folder.pages, living):
+    found = living(folder.pages)
+    if found.unread:
         return pacer_of(folder) is None
-    gates = [page.gate.gates if page.gate is not None else 0 for page in living]
+    gates = [page.gate.gates if page.gate is not None else 0 for page in found.pages]
     return bool(gates) and all(gates)
 
 

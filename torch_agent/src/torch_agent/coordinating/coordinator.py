@@ -27,7 +27,7 @@ from torch_agent.coordinating.readings import is_there, reading
 from torch_agent.coordinating.records import Records
 from torch_agent.folders import TaskFolder
 from torch_agent.once import warn_once
-from torch_agent.pages import is_unread, living_pages
+from torch_agent.pages import living
 from torch_agent.processes import run_s
 from torch_agent.sharing import Sharing
 
@@ -166,14 +166,14 @@ class Coordinator:
 
     def _reading(self, tasks: Tasks, index: int, task: Task) -> TaskReading:
         folder = tasks.folder(task)
-        living = living_pages(folder.pages)
+        found = living(folder.pages)
         number, told = self._sharing.told(folder)
         return reading(
             task,
             index,
-            living,
+            found.pages,
             self._gang(tasks, task),
-            unread=is_unread(folder.pages, living),
+            unread=found.unread,
             told=(number, told.limit_at(task.gpu_indices.index(index)), told.share_ratio),
             # Images bring a C library of their own, which nothing is preloaded into.
             scales_memory=self._scales and not (self._virtual and task.order.image),

@@ -5,7 +5,7 @@ it even; a reader that sees an odd or a changed number looks again, with pauses,
 the middle needs the processor to go on.
 
 A running process keeps this code when the agent is replaced: whatever changes in the layout below is a new version,
-and one more row in pages.py. The head and the sequence number stay where they are in all versions.
+and one more row in layouts.py. The head and the sequence number stay where they are in all versions.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch_agent.flags import Scale
 from torch_agent.harness import memory
-from torch_agent.options import Options, Scale
+from torch_agent.options import Options
 
 log = logging.getLogger(__name__)
 

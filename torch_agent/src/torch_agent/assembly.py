@@ -1,0 +1,186 @@
+"""One agent's parts, put together, and what it says of itself as a whole: that it has joined, leaves, has left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from libs.bus.port import Bus
+from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
+from libs.contracts.base import Event
+from libs.contracts.cluster import TaskRef
+from libs.contracts.placement import CheckGpus
+from libs.coordination.settings import Settings
+from libs.node.task import LEAVING_PATIENCE_S, Order
+from torch_agent import VERSION
+from torch_agent.bounds import LOOK_S as BOUNDS_LOOK_S
+from torch_agent.bounds import Bounds
+from torch_agent.complaints import Complaints
+from torch_agent.coordinating.coordinator import Coordinator
+from torch_agent.driver.interface import Driver
+from torch_agent.gpu_tests import GpuTests
+from torch_agent.journal import Journal
+from torch_agent.launching import Launcher
+from torch_agent.options import Options
+from torch_agent.probes.gpus import GpuFacts
+from torch_agent.probes.scaling import Scaling
+from torch_agent.processes import cpu_s
+from torch_agent.publishing import Publisher
+from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
+from torch_agent.sharing import Sharing
+from torch_agent.supervision import Supervision
+from torch_agent.telemetry import Telemetry
+
+log = logging.getLogger("torch_agent")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the agent is asked for what lies on its node."""
+
+    states: int
+    """Other agents: states of tasks that move."""
+    files: int
+    """The gateway: files of jobs; 0: none are served."""
+
+
+class Agent:
+    """The parts of one agent, from its start to its end."""
+
+    def __init__(
+        self, options: Options, gpus: GpuFacts, journal: Journal, publisher: Publisher, scales: Scaling
+    ) -> None:
+        """Take over the tasks that the journal knows; nothing is done with them before `join`.
+
+        Args:
+            publisher: brings to the log what the journal has for it.
+            scales: how memory of tasks is limited on this node.
+        """
+        self._options, self._gpus, self._journal, self._publisher = options, gpus, journal, publisher
+        self._scales, self._ports = scales, Ports(states=0, files=0)
+        self.incarnation = journal.begin_incarnation()
+        inventory = gpus.inventory()
+        self._bounds = Bounds(options.cpus, options.gpu_cpus)
+        self._sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in inventory], virtual=gpus.virtual)
+        self._launcher = Launcher(options, inventory, self._bounds.begins, self._sharing.begins, scales)
+        self._coordinator = Coordinator(
+            options.node_id,
+            inventory,
+            self._sharing,
+            options.state_dir / "coordination",
+            virtual=gpus.virtual,
+            scales=bool(scales.memory),
+            settings=Settings(peak_s=options.peak_s, interference_target=options.interference_target),
+        )
+        self.supervision = Supervision(
+            options.state_dir,
+            journal,
+            self._launcher,
+            publisher.wake,
+            self._sharing,
+            _driver(options),
+            self._coordinator.admits,
+        )
+        self._gpu_tests = GpuTests(options.node_id, gpus, self._report)
+
+    def join(self, ports: Ports) -> None:
+        """Say that the node is there, with the tasks that it has, and look at them for the first time."""
+        self._ports = ports
+        self._report(self._joined(self.incarnation))
+        self.supervision.adopt()
+
+    def take(self, orders: list[Order | CheckGpus], position: int) -> None:
+        """Take orders, and the position behind them on the log."""
+        self.supervision.take([order for order in orders if not isinstance(order, CheckGpus)], position)
+        self._gpu_tests.take([order for order in orders if isinstance(order, CheckGpus)])
+        self._coordinator.wake()
+
+    def workers(self, bus: Bus, complaints: Complaints) -> list[asyncio.Task[None]]:
+        """Begin with all that the agent does for ever, beside following orders; to be cancelled."""
+        supervision, launcher = self.supervision, self._launcher
+        works: list[Coroutine[Any, Any, None]] = [
+            supervision.run(),
+            self._publisher.run(),
+            self._telemetry(bus, complaints).run(self._options.heartbeat_s),
+            supervision.show(self._bounds.look, BOUNDS_LOOK_S),
+            supervision.show(self._sharing.look, SHARING_LOOK_S),
+            self._coordinator.run(supervision),
+            self._gpu_tests.run(),
+            launcher.outputs.run(supervision.active_jobs, time.time),
+            launcher.setups.run(supervision.active_setups, time.time),
+        ]
+        return [asyncio.create_task(work) for work in works]
+
+    async def leave(self) -> None:
+        """End in order, while the workers still work: with the tasks, where they are to be queued again."""
+        options, supervision = self._options, self.supervision
+        if not options.requeue_on_exit:
+            log.info("%d tasks go on; the next start on %s adopts them", len(supervision.active()), options.state_dir)
+            return
+        note = "stopped in order"
+        supervision.stop_all(NodeLeaving(node_id=options.node_id, incarnation=self.incarnation, note=note))
+        await supervision.until_idle(LEAVING_PATIENCE_S)
+        self._report(NodeLeft(node_id=options.node_id, incarnation=self.incarnation, note=note))
+
+    async def publish_rest(self) -> None:
+        """Bring all to the log that the journal still has for it."""
+        while self._journal.backlog:
+            await self._publisher.publish()
+
+    def _report(self, event: Event) -> None:
+        self._journal.record(facts=[event], time_s=time.time())
+        self._publisher.wake()
+
+    def _telemetry(self, bus: Bus, complaints: Complaints) -> Telemetry:
+        supervision = self.supervision
+        return Telemetry(
+            bus,
+            self._options.node_id,
+            self.incarnation,
+            self._gpus,
+            active=supervision.active,
+            pages_of=lambda task: supervision.folder(task).pages,
+            cpu_s=lambda task: sum(cpu_s(pid) for pid in supervision.folder(task).processes()),
+            report=self._report,
+            rejoin=lambda: self._report(self._joined(self._journal.begin_incarnation())),
+            complaints=complaints,
+        )
+
+    def _joined(self, incarnation: int) -> NodeJoined:
+        options, gpus, scales = self._options, self._gpus, self._scales
+        return NodeJoined(
+            node_id=options.node_id,
+            incarnation=incarnation,
+            address=options.address,
+            rack=options.rack,
+            gpus=gpus.inventory(),
+            tasks=[TaskRef(job_id=t.order.job_id, attempt=t.order.attempt) for t in self.supervision.active()],
+            rendezvous_ports=options.rendezvous_ports,
+            virtual=gpus.virtual,
+            remaps=gpus.virtual,
+            state_port=self._ports.states,
+            files_port=self._ports.files,
+            state_dir=str(options.state_dir),
+            agent_version=VERSION,
+            cpus=len(options.cpus),
+            gpu_cpus=list(options.gpu_cpus.values()),
+            memory_bytes=options.memory_bytes,
+            bounds_by="affinity",
+            scales_memory=scales.memory,
+            scales_compute=True,
+            spill_bytes=scales.spill_bytes,
+            features=options.features,
+            image_runner=options.image_runner,
+        )
+
+
+def _driver(options: Options) -> Driver | None:
+    """None where it is not wanted, or not there."""
+    driver = Driver.load() if options.driver_checkpoint else None
+    if options.driver_checkpoint and driver is None:
+        log.warning("this machine has no NVIDIA driver with a checkpoint interface (570 and later): done without")
+    return driver
