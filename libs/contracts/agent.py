@@ -475,6 +475,34 @@ class GpuSampled(Event, frozen=True, kw_only=True):
     temperature_c: float | None = None
 
 
+class AllowanceChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task may have of a GPU from one moment on."""
+
+    time_s: float
+    """Seconds since the epoch."""
+    job_id: str
+    attempt: int
+    memory_limit_bytes: int | None
+    """Of its process on this GPU, from its next mini-batch boundary on; None: it has no limit."""
+    compute_share_ratio: float
+    """Of the GPU's time beside the gaps of the owner, at once."""
+
+
+@event("gpu.coordinated.v1", owner=OWNER, subject="node_id", topic=Topic.TELEMETRY)
+class GpuCoordinated(Event, frozen=True, kw_only=True):
+    """Each change of what tasks may have of a GPU that they share; with each heartbeat, those since the one before.
+
+    Control has no more than one MemoryLimitChanged and one ComputeShareChanged per job and ten seconds of them.
+    """
+
+    node_id: str
+    index: int
+    changes: list[AllowanceChange]
+    """Oldest first; the newest 500."""
+    left_out: int = 0
+    """Older ones that did not fit."""
+
+
 class HostSample(msgspec.Struct, frozen=True, kw_only=True):
     """The host of a node, as its operating system has it, with everything that runs there."""
 

@@ -14,10 +14,22 @@ from msgspec.structs import replace
 from torch_agent.harness.page import Memory
 from torch_agent.pages import pages
 
-from libs.contracts.agent import ComputeShareChanged, JobExited, JobStarted, MemoryBurst, MemoryLimitChanged, NodeJoined
+from libs.bus import codec
+from libs.contracts.agent import (
+    AllowanceChange,
+    ComputeShareChanged,
+    GpuCoordinated,
+    JobExited,
+    JobStarted,
+    MemoryBurst,
+    MemoryLimitChanged,
+    NodeJoined,
+)
+from libs.contracts.base import Topic
 from libs.contracts.placement import LaunchTask
 from libs.coordination.recording import derive
 from libs.testing.builders import launch
+from libs.testing.shells import messages
 from tests.integration.agent_case import AgentCase
 
 pytestmark = [
@@ -93,6 +105,7 @@ async def test_an_owner_arrives_bursts_and_leaves_beside_a_guest(tmp_path: Path)
         (gpu.folder("owner") / "end").touch()
         await gpu.case.until(JobExited, lambda fact: fact.job_id == "owner" and fact.exit_code == 0)
         await gpu.limit("guest", lambda to: to is None)
+        await changes_told(case)
         (gpu.folder("guest") / "end").touch()
         await gpu.case.until(JobExited, lambda fact: fact.job_id == "guest" and fact.exit_code == 0)
     files = sorted((tmp_path / "n1" / "coordination" / "0").glob("*.jsonl"))
@@ -134,6 +147,25 @@ async def test_each_process_of_a_gang_has_the_limit_of_its_own_gpu(tmp_path: Pat
         for name in ("guest", "owner"):
             (gpus.folder(name) / "end").touch()
             await case.until(JobExited, lambda fact, name=name: fact.job_id == name and fact.exit_code == 0)
+
+
+async def changes_told(case: AgentCase) -> None:
+    """Telemetry has each change until the guest is alone again: those of the log's facts, and those between them."""
+    changes: list[AllowanceChange] = []
+    while not (shared(changes) and changes[-1].job_id == "guest" and changes[-1].memory_limit_bytes is None):
+        told = [codec.record(message).envelope.event for message in await messages(case.bus, Topic.TELEMETRY)]
+        changes = [each for event in told if isinstance(event, GpuCoordinated) for each in event.changes]
+        await asyncio.sleep(0.05)
+    times = [each.time_s for each in changes]
+    assert times == sorted(times)
+    limits = {each.memory_limit_bytes for each in changes if each.job_id == "guest"}
+    facts = {fact.to_bytes for fact in case.facts if isinstance(fact, MemoryLimitChanged) and fact.job_id == "guest"}
+    assert facts <= limits and {0.0, 1.0} <= {each.compute_share_ratio for each in changes if each.job_id == "guest"}
+
+
+def shared(changes: list[AllowanceChange]) -> bool:
+    """Whether there was an owner."""
+    return any(each.job_id == "owner" for each in changes)
 
 
 async def seen_training(gpu: SharedGpu, job_id: str) -> None:

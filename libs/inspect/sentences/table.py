@@ -14,6 +14,7 @@ _SAY: dict[type[Event], Say] = {}
 _MEASURED = "is one of many measurements of a short-lived topic, which no story tells; JobProfiled sums them up"
 UNTOLD: dict[type[Event], str] = {
     agent.GpuSampled: _MEASURED,
+    agent.GpuCoordinated: _MEASURED,
     agent.JobLogged: "is what the job itself says; `sanjaya logs` shows it",
     agent.MinibatchProfiled: _MEASURED,
     agent.TaskSampled: _MEASURED,

@@ -64,6 +64,7 @@ class Used:
             report=lambda event: None,
             rejoin=lambda: None,
             complaints=Complaints(),
+            coordinated=list,
         )
         run = asyncio.create_task(telemetry.run(heartbeat_s=0.001))
         samples = [await log.samples.get() for _ in range(6)]

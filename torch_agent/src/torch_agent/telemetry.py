@@ -107,6 +107,7 @@ class Telemetry:
         report: Callable[[Event], None],
         rejoin: Callable[[], None],
         complaints: Complaints,
+        coordinated: Callable[[], Sequence[Event]],
     ) -> None:
         """Wire it up.
 
@@ -117,10 +118,12 @@ class Telemetry:
             report: journals a fact about the node.
             rejoin: announces the node again, with its tasks: it may have been thought lost.
             complaints: the errors that the agent has logged.
+            coordinated: what tasks may have of shared GPUs, as far as that has changed since it was asked last.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report, self._rejoin = active, pages_of, report, rejoin
         self._heard_at_s = time.time()
+        self._coordinated = coordinated
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
@@ -179,7 +182,7 @@ class Telemetry:
         living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
         used = {sample.index: sample.utilisation_ratio for sample in samples}
         tasks = self._watching.look(active, living, used, time.monotonic())
-        return [beat, *(self._sampled(sample) for sample in samples), *tasks]
+        return [beat, *(self._sampled(sample) for sample in samples), *tasks, *self._coordinated()]
 
     def _without_pages(
         self, active: list[Task], readings: dict[str, list[PageReading]]

@@ -16,13 +16,14 @@ from typing import Protocol
 
 from libs.contracts.base import Event
 from libs.contracts.cluster import GpuInfo
-from libs.coordination.actions import AnyAction, Stop, Suspend
+from libs.coordination.actions import AnyAction, SetLimit, SetShare, Stop, Suspend
 from libs.coordination.gangs import Gang, take, wrote
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
 from libs.node.task import GUEST, Task
+from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import is_there, reading
 from torch_agent.coordinating.records import Records
 from torch_agent.folders import TaskFolder
@@ -89,6 +90,7 @@ class Coordinator:
         self._node_id, self._sharing, self._virtual, self._scales = node_id, sharing, virtual, scales
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._records = Records(folder)
+        self.changes = Changes(node_id)
         self._states: dict[int, Coordination] = {}
         self._gangs: dict[str, Gang] = {}
         self._wake = asyncio.Event()
@@ -198,6 +200,8 @@ class Coordinator:
     def _act(self, tasks: Tasks, index: int, task: Task, action: AnyAction) -> None:
         gang = self._gangs[task.key]
         take(gang, index, action)
+        if isinstance(action, SetLimit | SetShare):
+            self.changes.note(index, task, gang.limits.get(index), gang.share_ratio, time.time())
         if isinstance(action, Suspend):
             log.info("%s is suspended: %s", task.key, action.why)
             gang.admitted_by.clear()
