@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 
 from libs.bus.codec import message_id
 from libs.bus.port import Bus, BusError, Partition
@@ -11,7 +12,7 @@ from libs.contracts.base import Topic
 CONTROL = Partition(Topic.CONTROL, 0)
 FIRST_RECORD_S = 10.0
 MOST_CELLS = 8
-"""So many cells of a log are named at most in a message."""
+"""So many cells of a log are named at most in a message, those first that are written most alike."""
 
 
 async def log_id(bus: Bus) -> str:
@@ -41,7 +42,7 @@ def no_topic(cell: str, topic: Topic, cells: Iterable[str]) -> BusError:
         cells: all that have topics on this log: the name may be another cell's.
     """
     missing = f"topic {cell}.{topic} does not exist"
-    others = sorted({*cells} - {cell})
+    others = sorted({*cells} - {cell}, key=lambda other: (-SequenceMatcher(None, other, cell).ratio(), other))
     if not others:
         return BusError(f"{missing}; create the cell's topics first")
     named = ", ".join(others[:MOST_CELLS]) + (", …" if len(others) > MOST_CELLS else "")

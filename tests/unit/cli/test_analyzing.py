@@ -66,7 +66,7 @@ def test_a_page_that_cannot_be_written_is_said_before_the_work(tmp_path: Path):
     ("cells", "said"),
     [
         (["lab"], "the log has the cell lab  try: --cell lab\n"),
-        (["lab", "east"], "the log has the cells east, lab  try: --cell NAME\n"),
+        (["east", "lab"], "the log has the cells lab, east  try: --cell NAME\n"),
     ],
 )
 def test_a_cell_that_a_log_does_not_have_is_told_which_it_has(tmp_path: Path, cells: list[str], said: str):
