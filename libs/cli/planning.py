@@ -13,7 +13,7 @@ from libs.cli.context import FAILED, USAGE, fail
 from libs.cli.policy_options import Guests, HeterogeneityAgnostic, SpaceSharing, WaterFilling
 from libs.cli.progress import progress
 from libs.cli.writing import check_writable, write_text
-from libs.sim.choice import Failures
+from libs.sim.choice import Choice, Failures
 from libs.sim.sharing.beside import Beside
 
 LONGEST_S = 1e9
@@ -130,29 +130,10 @@ def simulate(
 ) -> None:
     """Run a trace through the services on a virtual clock."""
     from libs.cli.simulation import run
-    from libs.sim.choice import Choice
 
-    bounds = None
-    if measure is not None:
-        first, colon, end = measure.partition(":")
-        if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
-            fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
-        bounds = int(first), int(end)
+    bounds = None if measure is None else _bounds(measure)
     if profiled and (references is None or not space_sharing):
         fail(f"--profiled {profiled:g}: expected with --space-sharing and --references", USAGE)
-    lengths = {
-        "--round-s": round_s,
-        "--slice-s": slice_s,
-        "--start-delay-s": start_delay_s,
-        "--suspend-delay-s": suspend_delay_s,
-        "--resume-delay-s": resume_delay_s,
-        "--move-delay-s": move_delay_s or 0.0,
-        "--profile-every-s": profile_every_s or 0.0,
-        "--checkpoint-overhead-s": checkpoint_overhead_s,
-    }
-    for option, seconds in lengths.items():
-        if not seconds <= LONGEST_S:
-            fail(f"{option} {seconds}: expected at most {LONGEST_S:g} seconds", USAGE)
     choice = Choice(
         policy=policy,
         cluster=cluster,
@@ -180,5 +161,29 @@ def simulate(
         trial_pool=trial_pool,
         measure=bounds,
     )
+    _check_lengths(choice)
     with progress("simulating") as watch:
         run(choice, trace=trace, throughputs=throughputs, tenants=tenants, out=out, log=log, watch=watch)
+
+
+def _bounds(measure: str) -> tuple[int, int]:
+    first, colon, end = measure.partition(":")
+    if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        fail(f"--measure {measure!r}: expected FIRST:END with FIRST below END, such as 4000:5000", USAGE)
+    return int(first), int(end)
+
+
+def _check_lengths(choice: Choice) -> None:
+    lengths = {
+        "--round-s": choice.round_s,
+        "--slice-s": choice.slice_s,
+        "--start-delay-s": choice.start_delay_s,
+        "--suspend-delay-s": choice.suspend_delay_s,
+        "--resume-delay-s": choice.resume_delay_s,
+        "--move-delay-s": choice.move_delay_s or 0.0,
+        "--profile-every-s": choice.profile_every_s or 0.0,
+        "--checkpoint-overhead-s": choice.checkpoint_overhead_s,
+    }
+    for option, seconds in lengths.items():
+        if not seconds <= LONGEST_S:  # true of NaN, too
+            fail(f"{option} {seconds}: expected at most {LONGEST_S:g} seconds", USAGE)

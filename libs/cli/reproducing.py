@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from libs.studies.experiments.cells import Outcome
     from libs.studies.experiments.runs import Result, RunSpec
     from libs.studies.report.verdicts import Row
-    from libs.studies.reproduce.study import Study
+    from libs.studies.reproduce.reporting import Part
+    from libs.studies.reproduce.study import Measured, Study
 
 
 class Inputs(NamedTuple):
@@ -65,32 +66,16 @@ def reproduce(
 ) -> None:
     """Check papers' claims by simulation; one report says which hold here, and why others do not."""
     from libs.studies.report.page import write_report
-    from libs.studies.reproduce.keeping import read_measured, write_measured
-    from libs.studies.reproduce.reporting import Part, report_of
+    from libs.studies.reproduce.keeping import read_measured
+    from libs.studies.reproduce.reporting import report_of
 
-    if paper not in (*PAPERS, ALL_PAPERS):
-        fail(f"unknown paper {paper!r}; there are {', '.join(PAPERS)} and {ALL_PAPERS}", USAGE)
     inputs = Inputs(full, reduced, throughputs, physical_trace, queue_trace, trace)
-    for option, given, takes in (
-        ("--throughputs", throughputs, "gavel"),
-        ("--physical-trace", physical_trace, "gavel"),
-        ("--queue-trace", queue_trace, "antman"),
-        ("--trace", trace, "philly"),
-        ("--reduced", reduced or None, "antman"),
-    ):
-        if given is not None and paper != takes and (paper != ALL_PAPERS or option == "--reduced"):
-            fail(f"{option}: the study of {paper} has inputs of its own; that of {takes} takes it", USAGE)
-    if full and reduced:
-        fail("--full and --reduced: expected one of them", USAGE)
+    _check_inputs(paper, inputs)
     if judge and again:
         fail("--judge and --again: expected one of them", USAGE)
     if known is not None and paper == ALL_PAPERS:
         fail(f"--known: a file has the values of one paper; name it instead of {ALL_PAPERS}", USAGE)
-    names = list(PAPERS) if paper == ALL_PAPERS else [paper]
-    chosen = [_chosen(*PAPERS[name](inputs), only or []) for name in names]
-    if only and not any(study.claims for study, _ in chosen):
-        ids = ", ".join(claim.claim_id for name in names for claim in PAPERS[name](inputs)[0].claims)
-        fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
+    chosen = _chosen(paper, inputs, only or [])
     earlier = None if known is None else read_measured(known, chosen[0][1])
     for study, size in chosen:
         typer.echo(f"{study.paper}: {size}", err=True)
@@ -99,13 +84,7 @@ def reproduce(
         list_runs(runs, out)
         return
     outcome, results = _there(runs, out) if judge else run_all(runs, out, processes, again)
-    parts = []
-    for study, size in chosen:
-        needed = {spec.cell_id for spec in study.runs()}
-        own = [result for result in results if result.spec.cell_id in needed]
-        measured = study.measure(own, earlier)
-        write_measured(measured, size, out / f"{study.paper}.measured.json")
-        parts.append(Part(study, size, own, measured, study.judge(measured)))
+    parts = [_judged(study, size, results, earlier, out) for study, size in chosen]
     tell([row for part in parts for row in part.rows])
     write_report(
         report_of(parts, f"sanjaya reproduce {paper}{' --full' if full else ' --reduced' if reduced else ''}"),
@@ -128,8 +107,43 @@ def tell(rows: Sequence[Row]) -> None:
             console().print(f"\n{row.claim_id} ({row.verdict.value}): {row.note}", markup=False, highlight=False)
 
 
-def _chosen(study: Study, size: str, only: list[str]) -> tuple[Study, str]:
-    return (study.only(only) if only else study), size
+def _check_inputs(paper: str, inputs: Inputs) -> None:
+    """That the paper is one of those there are, and takes what is given for it."""
+    if paper not in (*PAPERS, ALL_PAPERS):
+        fail(f"unknown paper {paper!r}; there are {', '.join(PAPERS)} and {ALL_PAPERS}", USAGE)
+    for option, given, takes in (
+        ("--throughputs", inputs.throughputs, "gavel"),
+        ("--physical-trace", inputs.physical_trace, "gavel"),
+        ("--queue-trace", inputs.queue_trace, "antman"),
+        ("--trace", inputs.trace, "philly"),
+        ("--reduced", inputs.reduced or None, "antman"),
+    ):
+        if given is not None and paper != takes and (paper != ALL_PAPERS or option == "--reduced"):
+            fail(f"{option}: the study of {paper} has inputs of its own; that of {takes} takes it", USAGE)
+    if inputs.full and inputs.reduced:
+        fail("--full and --reduced: expected one of them", USAGE)
+
+
+def _chosen(paper: str, inputs: Inputs, only: list[str]) -> list[tuple[Study, str]]:
+    """The studies, each with its size in words; with `only` what they have of these claims."""
+    whole = [of(inputs) for name, of in PAPERS.items() if paper in (name, ALL_PAPERS)]
+    chosen = [(study.only(only), size) for study, size in whole] if only else whole
+    if only and not any(study.claims for study, _ in chosen):
+        ids = ", ".join(claim.claim_id for study, _ in whole for claim in study.claims)
+        fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
+    return chosen
+
+
+def _judged(study: Study, size: str, results: Sequence[Result], earlier: Measured | None, out: Path) -> Part:
+    """What its own runs give; what was measured is written beside them."""
+    from libs.studies.reproduce.keeping import write_measured
+    from libs.studies.reproduce.reporting import Part
+
+    needed = {spec.cell_id for spec in study.runs()}
+    own = [result for result in results if result.spec.cell_id in needed]
+    measured = study.measure(own, earlier)
+    write_measured(measured, size, out / f"{study.paper}.measured.json")
+    return Part(study, size, own, measured, study.judge(measured))
 
 
 def _gavel(inputs: Inputs) -> tuple[Study, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -38,6 +38,7 @@ COST_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 behind its figure 1 has 2.85, 1.68 and 0.52."""
 SETTINGS = ("round_s", "slice_s", "max_height", "max_guests", "guest_utilisation")
 """Of placement, as a choice may have them."""
+OPERATOR = "simulate"
 EVERY = 1000
 """Steps between two updates of the progress."""
 
@@ -68,41 +69,14 @@ def simulation_of(
     Raises:
         BadInput: a job has no rate (and no `warn` is given), or the cluster cannot be read.
     """
-    operator = "simulate"
     guests = guests_with(choice.policy, choice.guests, space_sharing=choice.space_sharing)
-    policy = PolicyChanged(
-        policy=choice.policy,
-        requested_by=operator,
-        space_sharing=choice.space_sharing,
-        heterogeneity_aware=not choice.heterogeneity_agnostic,
-        water_filling=choice.water_filling,
-        cost_per_hour=COST_PER_HOUR,
-        guests=guests,
-    )
-    chosen = {name: getattr(choice, name) for name in SETTINGS}
-    settings = [
-        SettingChanged(service="placement", name=name, value=value, requested_by=operator)
-        for name, value in chosen.items()
-        if value is not None
-    ]
-    if choice.trial_above_gpus:
-        settings.append(
-            SettingChanged(
-                service="admission",
-                name="trial_above_gpus",
-                value=float(choice.trial_above_gpus),
-                requested_by=operator,
-            )
-        )
-    first = [*(Planned(0.0, event) for event in (policy, *settings)), *requests]
+    first = [*(Planned(0.0, event) for event in (_policy(choice, guests), *_settings(choice))), *requests]
     jobs, endings = planned_ends(jobs, choice.failures, choice.seed)
     if not choice.restartable:
         jobs = [replace(job, restartable=False) for job in jobs]
     played = workload_of(jobs, rates, on_unknown=warn)
     if choice.space_sharing:
         first.append(Planned(0.0, known_rates(played, rates, choice.references, _profiled(choice))))
-    if choice.models is not None:
-        models = read_job_models(choice.models)
     options = Options(
         checkpoint_overhead_s=choice.checkpoint_overhead_s,
         start_delay_s=choice.start_delay_s,
@@ -110,7 +84,7 @@ def simulation_of(
         resume_delay_s=choice.resume_delay_s,
         move_delay_s=choice.move_delay_s,
         scales=guests != NO_GUESTS and choice.beside.scales,
-        models=models,
+        models=models if choice.models is None else read_job_models(choice.models),
         beside=choice.beside,
         parks=choice.parks,
         profile_every_s=_profile_every_s(choice),
@@ -123,6 +97,27 @@ def simulation_of(
     servers = _cluster(choice)
     workload = Workload(tuple(first)) + played
     return Simulation(roster().SERVICES, servers, workload, seed=choice.seed, options=options, throughputs=rates)
+
+
+def _policy(choice: Choice, guests: str) -> PolicyChanged:
+    return PolicyChanged(
+        policy=choice.policy,
+        requested_by=OPERATOR,
+        space_sharing=choice.space_sharing,
+        heterogeneity_aware=not choice.heterogeneity_agnostic,
+        water_filling=choice.water_filling,
+        cost_per_hour=COST_PER_HOUR,
+        guests=guests,
+    )
+
+
+def _settings(choice: Choice) -> Iterator[SettingChanged]:
+    """Of placement, then of admission; those that are not chosen keep their defaults."""
+    for name in SETTINGS:
+        if (value := getattr(choice, name)) is not None:
+            yield SettingChanged(service="placement", name=name, value=value, requested_by=OPERATOR)
+    if above := choice.trial_above_gpus:
+        yield SettingChanged(service="admission", name="trial_above_gpus", value=float(above), requested_by=OPERATOR)
 
 
 def _profiled(choice: Choice) -> Callable[[], bool]:
@@ -195,9 +190,7 @@ def run(
 def _shares(tenants: str, choice: Choice) -> list[Planned]:
     """The tenants of the run, as they are from its beginning."""
     total_gpus = _cluster(choice).shared_gpus
-    found = read_tenants(
-        tenants, gpus_per_server=choice.gpus_per_server, total_gpus=total_gpus, requested_by="simulate"
-    )
+    found = read_tenants(tenants, gpus_per_server=choice.gpus_per_server, total_gpus=total_gpus, requested_by=OPERATOR)
     return [Planned(0.0, tenant) for tenant in found]
 
 

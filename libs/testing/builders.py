@@ -22,8 +22,8 @@ from libs.contracts.gateway import (
     TenantConfigured,
 )
 from libs.contracts.jobs import ElasticRange, GpuRequest, JobSpec, SimulatedWork
-from libs.contracts.placement import LaunchTask
-from libs.contracts.reasons import Number
+from libs.contracts.placement import LaunchTask, StopTask
+from libs.contracts.reasons import Number, Reason
 from libs.inspect.logs import Log, simulated
 from libs.kernel.ids import request_id
 from libs.kernel.service import Service
@@ -134,6 +134,11 @@ def launch(job_id: str, *command: str, gpus: int = 1, **changes: Any) -> LaunchT
         time_limit_s=None,
     )
     return msgspec.structs.replace(order, **changes)
+
+
+def stop(job_id: str, grace_s: float = 5.0) -> StopTask:
+    """An order to end what `launch` has begun; `grace_s`: how long the processes may take until they are killed."""
+    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=grace_s, reason=Reason(code="Test", message=""))
 
 
 class Scenario:

@@ -28,6 +28,7 @@ from services.projection.adapters.store import Found, Store
 from services.projection.core import Rows, apply, prefetch
 from services.projection.core.rows import key_of
 from services.projection.tables import LIVE, NAMES, Generation, schema_of
+from tests.unit.projection.stored import stored, tables_of
 from tests.unit.projection.story import Story, exited
 from tests.unit.projection.sweep_story import promoted, pruned, report, sweep_arrived, trial
 
@@ -57,10 +58,6 @@ def store(empty: Store) -> Store:
 def beside(store: Store, cell: str = "lab", digest: str = "of another version") -> Store:
     """The database as a projection of another version or cell has it."""
     return Store(store.engine.url.render_as_string(hide_password=False), cell, digest)
-
-
-def tables_of(store: Store) -> set[str]:
-    return set(sa.inspect(store.engine).get_table_names())
 
 
 def whole_story() -> Story:
@@ -128,12 +125,6 @@ def keep(model: ReadModel, story: Story, sizes: random.Random | None = None) -> 
         for record in batch:
             apply(rows, record)
         model.save(rows, before, Checkpoint(batch[-1].offset + 1, story.records[0].envelope.id, model.digest), 1.0)
-
-
-def stored(store: Store, row_type: type[Row]) -> list[Row]:
-    with store.engine.connect() as connection:
-        keys = [tuple(row) for row in connection.execute(sa.select(*LIVE.of[row_type].primary_key.columns))]
-    return sorted(store.live.load(row_type, keys), key=key_of)
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])

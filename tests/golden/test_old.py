@@ -27,7 +27,7 @@ from libs.bus.port import Partition, TopicLayout
 from libs.contracts.agent import JobStarted
 from libs.contracts.base import Topic
 from libs.contracts.placement import JobPlaced
-from libs.contracts.read_models import ROW_TYPES, JobState, Row
+from libs.contracts.read_models import ROW_TYPES, JobState
 from libs.inspect.conservation import Conservation, conservation
 from libs.inspect.differences import Kind
 from libs.inspect.jobs import jobs_of
@@ -47,6 +47,7 @@ from services.projection.core.rows import key_of
 from services.projection.tables import LIVE
 from services.roster import NAMES, SERVICES, service
 from tests.golden import keep
+from tests.unit.projection.stored import stored, tables_of
 
 CELL = "golden"
 CONTROL = Partition(Topic.CONTROL, 0)
@@ -213,7 +214,7 @@ async def test_read_models_get_the_tables_of_today_and_the_rows_of_a_fresh_fold(
         assert (before.digest == "") == sa.inspect(store.engine).has_table("alembic_version")
         assert await Projection(bus, store, asyncio.Event()).catch_up() == end
         assert store.live.checkpoint().digest == store.digest
-        assert set(sa.inspect(store.engine).get_table_names()) == set(LIVE.metadata.tables)
+        assert tables_of(store) == set(LIVE.metadata.tables)
         in_file = sa.MetaData()
         in_file.reflect(store.engine)
         assert sorted(columns_of(in_file)) == sorted(columns_of(LIVE.metadata))
@@ -230,13 +231,6 @@ def columns_of(metadata: sa.MetaData) -> Iterator[tuple[str, str, str, bool, boo
             yield table.name, column.name, kind, bool(column.nullable), column.primary_key
         for index in table.indexes:
             yield table.name, "index", ", ".join(each.name for each in index.columns), False, False
-
-
-def stored(store: Store, row_type: type[Row]) -> list[Row]:
-    """All rows of a table, by primary key."""
-    with store.engine.connect() as connection:
-        keys = [tuple(row) for row in connection.execute(sa.select(*LIVE.of[row_type].primary_key.columns))]
-    return sorted(store.live.load(row_type, keys), key=key_of)
 
 
 @pytest.fixture

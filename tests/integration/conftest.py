@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch_agent.probes.scaling import SOURCE, compiled
 
 from services.projection.adapters.store import Store
 from tests.integration.example_scripts import SCRIPTS, losses_of
@@ -19,6 +20,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     subprocess.run(losses_of(folder, *SCRIPTS), env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The allocator that limits the memory of virtual GPUs, compiled."""
+    return compiled(SOURCE, tmp_path_factory.mktemp("lib"), os.environ["PATH"])
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -31,9 +31,8 @@ from libs.contracts.agent import (
     NodeLeft,
 )
 from libs.contracts.base import Event, Topic
-from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
-from libs.contracts.reasons import Reason
-from libs.testing.builders import launch
+from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, has_state
 from tests.integration.example_scripts import EXAMPLES
@@ -46,10 +45,6 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
         assert (joined.incarnation, len(joined.gpus), joined.virtual) == (1, 4, True)
         yield case
     assert nothing_left_of(tmp_path) == []
-
-
-def stop(job_id: str, grace_s: float = 5.0) -> StopTask:
-    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=grace_s, reason=Reason(code="Test", message=""))
 
 
 async def test_ranks_get_the_environment_of_torchrun_and_their_output_is_logged(agent: AgentCase):

@@ -9,15 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_agent.probes.scaling import SOURCE, compiled
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 CASES = Path(__file__).with_name("allocator_cases.py")
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(SOURCE, tmp_path_factory.mktemp("lib"), os.environ["PATH"])
 
 
 def run(library: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:

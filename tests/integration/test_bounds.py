@@ -12,9 +12,7 @@ import psutil
 import pytest
 
 from libs.contracts.agent import JobExited, JobStarted, NodeJoined
-from libs.contracts.placement import StopTask
-from libs.contracts.reasons import Reason
-from libs.testing.builders import launch
+from libs.testing.builders import launch, stop
 from tests.integration.agent_case import AgentCase
 
 SAID = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], flush=True)\n"
@@ -31,10 +29,6 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
         assert (joined.cpus, joined.bounds_by) == (len(ALL), "affinity")
         assert joined.memory_bytes > 2**28
         yield case
-
-
-def stop(job_id: str) -> StopTask:
-    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=0.0, reason=Reason(code="Test", message=""))
 
 
 async def said(agent: AgentCase, job_id: str, rank: int = 0) -> str:
@@ -67,10 +61,10 @@ async def test_a_task_has_the_cpus_that_it_asked_for_and_others_share_the_rest(a
     await agent.fact(JobStarted)
     assert await said(agent, "late") == f"{ALL[1:]} 1"  # the agent that was started anew knows what is taken
     assert sorted(os.sched_getaffinity(own.pid)) == ALL[:1]
-    await agent.order(stop("own"))
+    await agent.order(stop("own", grace_s=0.0))
     await agent.fact(JobExited)
     await pinned_to(free.pid, ALL)
-    await agent.order(stop("free"), stop("late"))
+    await agent.order(stop("free", grace_s=0.0), stop("late", grace_s=0.0))
     await agent.fact(JobExited, JobExited)
 
 

@@ -11,17 +11,15 @@ from libs.bus import codec
 from libs.bus.port import Bus
 from libs.contracts.agent import RankSample, TaskSampled
 from libs.contracts.base import Event, Topic
-from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import JobProfiled, JobRecovered, JobStalled, LossDiverged, WindowClosed
 from libs.contracts.placement import JobPlaced
-from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import ManualClock
 from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
 from libs.testing.faults import Crash, Faults, FaultyBus, crashing_bus, unknown
-from libs.testing.introspection import minibatches
+from libs.testing.introspection import minibatches, placed
 from libs.testing.shells import messages
 from libs.testing.thorough import sample as pick
 from services.introspection.adapters.embedded_windows import SESSION, EmbeddedWindows
@@ -116,11 +114,6 @@ async def test_no_crash_loses_or_alters_a_window():
     for moment in pick(range(len(faults.moments)), by_default=40):
         found, _ = await windows_with(moment)
         assert found == undisturbed, f"crash at moment {moment} ({faults.moments[moment]})"
-
-
-def placed(job_id: str) -> JobPlaced:
-    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
-    return JobPlaced(job_id=job_id, attempt=1, gang=gang, reason=Reason(code="Test", message="test"))
 
 
 async def profiles_with(windows: Windows, crash_at: int | None, doubt: str = "") -> tuple[list[JobProfiled], Faults]:

@@ -14,11 +14,9 @@ from libs.bus.connect import connect
 from libs.bus.port import BusUnavailable, Outgoing, TopicLayout
 from libs.contracts.agent import NodeHeartbeat, NodeLeft
 from libs.contracts.base import Event, Topic
-from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.introspection import JobProfiled, NodeLost, WindowClosed
-from libs.contracts.placement import JobPlaced, JobSucceeded
-from libs.contracts.reasons import Reason
+from libs.contracts.placement import JobSucceeded
 from libs.kernel.ids import request_id
 from libs.runtime.clock import WallClock
 from libs.runtime.listener import Listener
@@ -26,7 +24,7 @@ from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
 from libs.testing.core_case import node
 from libs.testing.faults import Faults, FaultyBus
-from libs.testing.introspection import minibatches
+from libs.testing.introspection import minibatches, placed
 from libs.testing.processes import Processes
 from libs.testing.shells import messages
 from services.introspection.adapters.ingest import Ingest
@@ -91,11 +89,6 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
     yield Cell(bus, snapshots)
     snapshots.close()
     await bus.close()
-
-
-def placed(job_id: str) -> JobPlaced:
-    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
-    return JobPlaced(job_id=job_id, attempt=1, gang=gang, reason=Reason(code="Test", message="test"))
 
 
 async def test_a_node_that_falls_silent_is_lost_once_and_over_restarts(cell: Cell):

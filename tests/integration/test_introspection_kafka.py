@@ -15,15 +15,11 @@ from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Outgoing, TopicLayout
 from libs.contracts.base import Event, Topic
-from libs.contracts.cluster import TaskPlacement
-from libs.contracts.envelope import Envelope, whole_microseconds
+from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import JobProfiled
-from libs.contracts.placement import JobPlaced
-from libs.contracts.reasons import Reason
-from libs.kernel.ids import request_id
 from libs.runtime.clock import WallClock
 from libs.testing.core_case import node
-from libs.testing.introspection import minibatches
+from libs.testing.introspection import give, minibatches, placed
 from libs.testing.processes import Processes
 from libs.testing.shells import messages
 from services.introspection.adapters.embedded_windows import EmbeddedWindows
@@ -56,14 +52,6 @@ async def memory(cell: str) -> AsyncIterator[Bus]:
     await bus.create_topics(TopicLayout())
     yield bus
     await bus.close()
-
-
-async def give(bus: Bus, *facts: tuple[float, Event]) -> None:
-    envelopes = [
-        Envelope(id=request_id("test", f"{time_s}/{event.subject}"), source="test", time_s=time_s, event=event)
-        for time_s, event in facts
-    ]
-    await bus.append([codec.outgoing(envelope) for envelope in envelopes])
 
 
 def seconds(first: int, last: int) -> list[tuple[float, Event]]:
@@ -209,9 +197,7 @@ async def test_the_process_measures_a_running_job(
         "SANJAYA_WINDOW_GRACE_S": "0.2",
         "SANJAYA_PROFILE_INTERVAL_S": "1",
     }
-    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
-    placed = JobPlaced(job_id="j", attempt=1, gang=gang, reason=Reason(code="Test", message="test"))
-    await give(kafka, (0.0, node("n1", 1)), (0.0, placed))
+    await give(kafka, (0.0, node("n1", 1)), (0.0, placed("j")))
     process = await processes.start("services.introspection", **environment)
     said = asyncio.create_task(process.communicate())
     profiles: list[JobProfiled] = []

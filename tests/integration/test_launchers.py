@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import os
 import sys
-import tarfile
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,14 +23,14 @@ from libs.contracts.agent import (
     NodeErrorsLogged,
     NodeJoined,
 )
-from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
-from libs.contracts.reasons import Reason
+from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.kernel import ids
 from libs.kernel.launchers import PER_GPU, PER_NODE
 from libs.testing import quick_torch
-from libs.testing.builders import launch
+from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, has_state
+from tests.unit.torch_agent.test_broken_code import nested
 
 SCRIPT = str(Path(__file__).with_name("launched_script.py"))
 STEPS = 6
@@ -206,13 +204,9 @@ async def test_ranks_of_a_launcher_are_parked_and_go_on(agent: AgentCase, starte
     before = {reading.rank: reading.minibatches_total for reading in pages(agent.task_folder("a") / "pages")}
     while any(r.minibatches_total <= before[r.rank] for r in pages(agent.task_folder("a") / "pages")):
         await agent.pause()
-    await agent.order(stop("a"))
+    await agent.order(stop("a", grace_s=30.0))
     assert (await agent.fact(JobExited)).outcome == "stopped"
     assert not any(lives(pid) for pid in ranks)
-
-
-def stop(job_id: str, grace_s: float = 30.0) -> StopTask:
-    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=grace_s, reason=Reason(code="Test", message=""))
 
 
 async def test_a_kill_reaches_ranks_in_process_groups_of_their_own(agent: AgentCase):
@@ -254,7 +248,7 @@ async def test_ranks_of_a_batch_script_are_told_once_to_leave_and_have_the_time_
     output = agent.task_folder("a") / "rank-0.out"
     while output.read_text().count("there") < 2:
         await agent.pause()
-    await agent.order(stop("a"))
+    await agent.order(stop("a", grace_s=30.0))
     assert (await agent.fact(JobExited)).outcome == "stopped"
     assert sorted(output.read_text().splitlines()) == ["saved 0", "saved 1", "there", "there"]
 
@@ -267,18 +261,8 @@ async def test_ranks_that_never_meet_are_said(agent: AgentCase):
     await agent.fact(JobExited)
 
 
-def nested_archive(depth: int) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as tar:
-        for number in range(1, depth + 1):
-            info = tarfile.TarInfo("/".join(["d"] * number))
-            info.type = tarfile.DIRTYPE
-            tar.addfile(info)
-    return content.getvalue()
-
-
 async def test_an_archive_of_nested_folders_ends_its_attempt_and_not_the_agent(agent: AgentCase):
-    archive = nested_archive(2000)
+    archive = nested(2000)
     code_id = ids.code_id(hashlib.sha256(archive).digest())
     cache = agent.folder / "n1" / "code"
     cache.mkdir(parents=True, exist_ok=True)

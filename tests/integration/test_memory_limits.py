@@ -19,7 +19,6 @@ from torch_agent.harness.allowance import Allowance
 from torch_agent.harness.control import allow, create_control
 from torch_agent.harness.page import Memory, PageReading
 from torch_agent.pages import pages
-from torch_agent.probes.scaling import SOURCE, compiled
 
 from libs.testing.thorough import often
 from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, losses_in
@@ -94,11 +93,6 @@ class Training:
         found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found is not None
         return int(found.group(1)) * 1024
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(SOURCE, tmp_path_factory.mktemp("lib"), os.environ["PATH"])
 
 
 def command(folder: Path, script: Path, *arguments: str) -> list[str]:

@@ -20,19 +20,16 @@ from libs.bus.memory import MemoryBus
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, Partition, Position, TopicLayout
 from libs.contracts.base import Event, Topic
-from libs.contracts.cluster import TaskPlacement
 from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER as GATEWAY
 from libs.contracts.introspection import JobProfiled, WindowClosed
-from libs.contracts.placement import JobPlaced
-from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import ManualClock, WallClock
 from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
 from libs.testing.core_case import arrival
 from libs.testing.forgetful import ForgetfulBus
-from libs.testing.introspection import minibatches
+from libs.testing.introspection import give, minibatches, placed
 from libs.testing.shells import messages
 from services.gateway.adapters.disks import Disks
 from services.gateway.adapters.intake import Intake
@@ -57,14 +54,6 @@ async def forgetful() -> ForgetfulBus:
     return bus
 
 
-async def give(bus: Bus, *facts: tuple[float, Event]) -> None:
-    envelopes = [
-        Envelope(id=request_id("test", f"{time_s}/{event.subject}"), source="test", time_s=time_s, event=event)
-        for time_s, event in facts
-    ]
-    await bus.append([codec.outgoing(envelope) for envelope in envelopes])
-
-
 @asynccontextmanager
 async def at_work(run: Run) -> AsyncIterator[Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]]:
     """Runs a shell; what it gives waits until a condition holds."""
@@ -85,11 +74,6 @@ async def at_work(run: Run) -> AsyncIterator[Callable[[Callable[[], Awaitable[bo
 async def events(bus: Bus, topic: Topic, cls: type[Event]) -> list[Any]:
     found = [codec.record(message).envelope.event for message in await messages(bus, topic)]
     return [event for event in found if isinstance(event, cls)]
-
-
-def placed(job_id: str) -> JobPlaced:
-    gang = [TaskPlacement(node_id="n1", gpu_indices=[0], first_rank=0)]
-    return JobPlaced(job_id=job_id, attempt=1, gang=gang, reason=Reason(code="Test", message="test"))
 
 
 def window(number: int) -> WindowClosed:

@@ -30,6 +30,7 @@ from services.projection.core import Rows, apply
 from services.projection.core.rows import key_of
 from services.projection.tables import LIVE, NAMES
 from tests.integration.gateway_cell import CONTROL, eventually, memory_bus
+from tests.unit.projection.stored import stored
 from tests.unit.projection.story import Story
 
 pytest_plugins = ["libs.testing.postgres"]
@@ -40,12 +41,6 @@ async def told(story: Story, bus: Bus | None = None) -> Bus:
     bus = bus or await memory_bus()
     await bus.append([codec.outgoing(record.envelope) for record in story.records])
     return bus
-
-
-def stored(store: Store, row_type: type[Row]) -> list[Row]:
-    with store.engine.connect() as connection:
-        keys = [tuple(row) for row in connection.execute(sa.select(*LIVE.of[row_type].primary_key.columns))]
-    return sorted(store.live.load(row_type, keys), key=key_of)
 
 
 def position(store: Store) -> int:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Fenced, Message, Outgoing, Partition, Reader, TopicLayout
-from libs.contracts.read_models import ROW_TYPES, JobRow, Row
+from libs.contracts.read_models import ROW_TYPES, JobRow
 from libs.contracts.wire import Undecodable
 from libs.runtime import exits
 from libs.testing.faults import Faults, FaultyBus
@@ -31,9 +31,10 @@ from services.projection.adapters.follow import Projection
 from services.projection.adapters.store import Found, Store
 from services.projection.core import Rows, apply
 from services.projection.core.rows import key_of
-from services.projection.tables import BUILDING, LIVE, NAMES
+from services.projection.tables import BUILDING, NAMES
 from tests.e2e.second_tree import Replacement, environment, second_tree
 from tests.integration.gateway_cell import CONTROL, direct, eventually, memory_bus, settings
+from tests.unit.projection.stored import stored, tables_of
 from tests.unit.projection.story import Story
 
 PATIENCE_S = 250.0
@@ -74,12 +75,6 @@ async def catch_up(bus: Bus, store: Store, **options: bool) -> int:
     return await Projection(bus, store, asyncio.Event(), batch=50).catch_up(**options)
 
 
-def stored(store: Store, row_type: type[Row]) -> list[Row]:
-    with store.engine.connect() as connection:
-        keys = [tuple(row) for row in connection.execute(sa.select(*LIVE.of[row_type].primary_key.columns))]
-    return sorted(store.live.load(row_type, keys), key=key_of)
-
-
 async def assert_is_whole(store: Store, bus: Bus) -> None:
     """The live rows are those of a fold of the whole log, and beside them are the gateway's own tables at most."""
     rows = Rows()
@@ -92,10 +87,6 @@ async def assert_is_whole(store: Store, bus: Bus) -> None:
     for row_type in ROW_TYPES:
         assert stored(store, row_type) == sorted(rows.all(row_type), key=key_of), row_type.__name__
     assert tables_of(store) - {"gateway_index", "gateway_keys"} == set(NAMES)
-
-
-def tables_of(store: Store) -> set[str]:
-    return set(sa.inspect(store.engine).get_table_names())
 
 
 class Gate(FaultyBus):

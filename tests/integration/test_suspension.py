@@ -18,9 +18,8 @@ from torch_agent.pages import minibatches_done, pages
 from torch_agent.processes import lives
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
-from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
-from libs.contracts.reasons import Reason
-from libs.testing.builders import launch
+from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
 from tests.integration.agent_case import AgentCase, has_state
 from tests.integration.example_scripts import EXAMPLES, LOSSES, SCRIPTS, STEPS, losses_in, losses_of
@@ -191,17 +190,11 @@ async def test_a_task_that_is_stopped_while_it_stands_still_leaves_the_gpu_to_th
     turn = current_turn(folder)
     await agent.order(launch("b", "sleep", "600"))
     assert (await agent.fact(JobStarted)).job_id == "b"
-    await agent.order(stop("a"))
+    await agent.order(stop("a", grace_s=60.0))
     exited = await agent.fact(JobExited)
     assert (exited.job_id, exited.outcome, exited.exit_code) == ("a", "stopped", 143)
     assert not lives(pid)
     assert [page.acknowledged.turn for page in pages(folder)] == [turn]  # its memory did not come back
     assert len(losses_in(tmp_path, "stopped.py")) == 3 and not (tmp_path / "saved").exists()
-    await agent.order(stop("b"))
+    await agent.order(stop("b", grace_s=60.0))
     assert (await agent.fact(JobExited)).job_id == "b"
-
-
-def stop(job_id: str) -> StopTask:
-    """With a grace that is not used up."""
-    reason = Reason(code="Test", message="said by the test")
-    return StopTask(node_id="n1", job_id=job_id, attempt=1, grace_s=60.0, reason=reason)

@@ -200,14 +200,17 @@ def attempts_of(connection: sa.Connection, job_id: str) -> list[AttemptRow]:
 
 def profiles_of(connection: sa.Connection, job_id: str, limit: int) -> list[ProfileRow]:
     """The newest points of the job's curves, oldest first."""
-    query = sa.select(profiles).where(profiles.c.job_id == job_id).order_by(profiles.c.log_offset.desc()).limit(limit)
-    return rows_of(ProfileRow, connection.execute(query))[::-1]
+    return rows_of(ProfileRow, connection.execute(_newest(profiles, job_id, limit)))[::-1]
 
 
 def reports_of(connection: sa.Connection, job_id: str, limit: int) -> list[ReportRow]:
     """The newest numbers that the job's script has reported, oldest first."""
-    query = sa.select(reports).where(reports.c.job_id == job_id).order_by(reports.c.log_offset.desc()).limit(limit)
-    return rows_of(ReportRow, connection.execute(query))[::-1]
+    return rows_of(ReportRow, connection.execute(_newest(reports, job_id, limit)))[::-1]
+
+
+def _newest(table: sa.TableClause, job_id: str, limit: int) -> sa.Select[Any]:
+    """So many rows of the job, the last on the log first."""
+    return sa.select(table).where(table.c.job_id == job_id).order_by(table.c.log_offset.desc()).limit(limit)
 
 
 def events_of(connection: sa.Connection, job_id: str, *, measurements: bool = False) -> list[EventRow]:

@@ -67,8 +67,8 @@ def admitted(rows: Rows, event: JobAdmitted, at: At) -> None:
         keep(rows, job, at)
 
 
-@on(JobHeldBack)
-def held_back(rows: Rows, event: JobHeldBack, at: At) -> None:
+@on(JobHeldBack, QuotaDeferred)
+def held_back(rows: Rows, event: JobHeldBack | QuotaDeferred, at: At) -> None:
     job = live_job(rows, event.job_id)
     if job is not None and take(rows, job, event, at) and not job.cancel_requested:
         explain(job, event.reason, at)
@@ -104,13 +104,6 @@ def granted_an_opportunity(rows: Rows, event: OpportunityGranted, at: At) -> Non
                 "it may run beside guaranteed jobs; placement looks at it next",
                 at,
             )
-
-
-@on(QuotaDeferred)
-def deferred(rows: Rows, event: QuotaDeferred, at: At) -> None:
-    job = live_job(rows, event.job_id)
-    if job is not None and take(rows, job, event, at) and not job.cancel_requested:
-        explain(job, event.reason, at)
 
 
 @on(JobQueued)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, mon
         ([*JOIN, "--interference-target", "0.6"], "--interference-target 0.6: expected more than 0, and 0.5 at most"),
         ([*JOIN, "--interference-target", "1%"], "argument --interference-target: invalid float value: '1%'"),
         ([*JOIN, "--token-file", "/no/such/file"], "--token-file /no/such/file: No such file or directory"),
+        ([*JOIN, "--token-file", sys.executable], f"--token-file {sys.executable}: what it holds is no text; expected"),
         (
             [*JOIN, "--part-of-machine", "2", "--part", "3"],
             "--part 3: expected 1 to 2, the number of --part-of-machine",

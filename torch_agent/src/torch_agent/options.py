@@ -174,14 +174,15 @@ def _bus(found: argparse.Namespace) -> str:
 
 
 def _token(found: argparse.Namespace) -> str:
+    if found.token:
+        return str(found.token).strip()
+    if not found.token_file:
+        return os.environ.get("SANJAYA_TOKEN", "").strip()
     try:
-        token: str = found.token or (
-            found.token_file.read_text() if found.token_file else os.environ.get("SANJAYA_TOKEN", "")
-        )
-    except OSError as error:
-        expected = "expected a file that holds the token"
-        raise ValueError(f"--token-file {found.token_file}: {error.strerror}; {expected}") from error
-    return token.strip()
+        return str(found.token_file.read_text()).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "what it holds is no text"
+        raise ValueError(f"--token-file {found.token_file}: {what}; expected a file that holds the token") from error
 
 
 def _mistakes_in_amounts(found: argparse.Namespace) -> Iterator[str]:
