@@ -31,7 +31,7 @@ from torch_agent.probes.scaling import SOURCE, compiled
 
 from tests.bench.report import Report
 
-BLOCKS, WARM, MOVES = 14, 4, 5
+BLOCKS, WARM, MOVES = 14, 4, 9
 DEVICE_BYTES = 4 << 30
 LEAST_GB_S = 4.0
 MOST_RATIO = 1.03
