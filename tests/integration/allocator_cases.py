@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import threading
 import numpy
 
 MB = 1 << 20
+HUGE_PAGE = 2 * MB
 UNLIMITED = 2**64 - 1
 DEVICE = 256 * MB
 libc = ctypes.CDLL(None)
@@ -125,20 +127,151 @@ def moved_bytes_are_the_same_limited() -> None:
     assert boundary(0).device == 0, "what is free does not stay cached"
 
 
+class Large:
+    """A block of random bytes, larger than a huge page."""
+
+    def __init__(self, size: int) -> None:
+        self.at, self.kept = block(size), os.urandom(size)
+        ctypes.memmove(self.at, self.kept, size)
+
+    def is_the_same(self) -> bool:
+        return ctypes.string_at(self.at, len(self.kept)) == self.kept
+
+
+def in_file() -> int:
+    """Bytes of memory that the file of what lies on the host has."""
+    for name in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{name}"
+        if os.path.exists(path) and os.readlink(path).startswith("/memfd:sanjaya-host"):
+            return os.stat(path).st_blocks * 512
+    return 0
+
+
+def private() -> int:
+    """Bytes of memory of its own that the process has."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon:")) * 1024
+
+
+def large_blocks_move_limited() -> None:
+    begin()
+    sizes = (HUGE_PAGE, HUGE_PAGE + 16384, 5 * MB + 70_000, 16 * MB, 4 * MB - 16384, 7 * MB, MB)
+    held = [Large(size) for size in sizes]
+    whole = boundary().device
+    for _ in range(3):
+        before = private()
+        found = boundary(0)
+        assert (found.device, found.host, in_file()) == (0, whole, whole)
+        assert before - private() > 0.9 * whole, "what has left the device has left the process"
+        assert all(each.is_the_same() for each in held)
+        found = boundary(whole // 2)
+        assert found.device <= whole // 2 and in_file() == found.host == whole - found.device
+        boundary(0)
+        before = private()
+        found = boundary()
+        assert (found.device, found.host, in_file()) == (whole, 0, 0), "nothing of the host is kept"
+        assert private() - before > 0.9 * whole
+        assert all(each.is_the_same() for each in held)
+    boundary(0)
+    for each in held:
+        libc.free(each.at)
+    assert boundary(0).host == in_file() == 0
+
+
+def large_blocks_move_without_huge_pages_limited() -> None:
+    assert libc.prctl(41, 1, 0, 0, 0) == 0, "PR_SET_THP_DISABLE"
+    large_blocks_move_limited()
+
+
+def what_does_not_fit_onto_the_host_stays_whole_limited() -> None:
+    """The file ends before a block, at a page of it, and in its last page, which is no huge one."""
+    begin()
+    size = 8 * MB + MB // 2
+    first, second = Large(MB), Large(size)
+    whole = boundary().device
+    boundary(0), boundary()  # there is a file
+    base = second.at - HUGE_PAGE
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for part in (0, 3 * MB, 8 * MB + MB // 4):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (second.at - base + part, most))
+        found = boundary(0)
+        assert (found.device, found.host, in_file()) == (size, MB, MB)
+        assert first.is_the_same() and second.is_the_same()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        assert boundary().device == whole
+    assert boundary(0).host == whole and second.is_the_same()
+
+
+def what_another_thread_reads_while_it_moves_is_right_limited() -> None:
+    begin()
+    held = Large(12 * MB)
+    boundary()
+    reads: list[bool] = []
+    ends = threading.Event()
+
+    def reader() -> None:
+        while not ends.is_set():
+            reads.append(held.is_the_same())
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    while len(reads) < 60:
+        boundary(0), boundary()
+    ends.set()
+    thread.join()
+    assert all(reads)
+
+
 def a_fork_has_its_own_limited() -> None:
     begin()
-    held = [filled(MB, number) for number in range(20)]
+    sizes = [5 * MB if number % 4 == 0 else MB for number in range(20)]
+    held = [filled(size, number) for number, size in enumerate(sizes)]
     boundary(), boundary(2 * MB)
     child = os.fork()
     if child == 0:
-        same = all(holds(at, MB, number) for number, at in enumerate(held))
-        for at in held:
-            ctypes.memset(at, 99, MB)
+        same = all(holds(at, size, number) for number, (at, size) in enumerate(zip(held, sizes, strict=True)))
+        for at, size in zip(held, sizes, strict=True):
+            ctypes.memset(at, 99, size)
         more = filled(MB, 5)
         os._exit(0 if same and holds(more, MB, 5) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert all(holds(at, MB, number) for number, at in enumerate(held)), "a child writes to its own"
+    same = all(holds(at, size, number) for number, (at, size) in enumerate(zip(held, sizes, strict=True)))
+    assert same, "a child writes to its own"
     assert boundary(2 * MB).device <= 3 * MB, "and the parent keeps to its limit again"
+
+
+def what_another_thread_writes_at_a_fork_is_kept_limited() -> None:
+    """It writes to blocks one after another, as they become private one after another."""
+    begin()
+    size = 24 * HUGE_PAGE
+    held = [filled(HUGE_PAGE, 0) for _ in range(24)]
+    assert held == list(range(held[0], held[0] + size, HUGE_PAGE))
+    boundary()
+    turn_begins, turn_ends = threading.Barrier(2), threading.Barrier(2)
+    wrong: list[int] = []
+
+    def writer() -> None:
+        for turn in range(1, 21):
+            turn_begins.wait()
+            ctypes.memset(held[0], turn, size)
+            if not holds(held[0], size, turn):
+                wrong.append(turn)
+            turn_ends.wait()
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    for turn in range(1, 21):
+        assert boundary(0).host == size
+        turn_begins.wait()
+        while not holds(held[0], 1, turn):
+            pass  # it is about to write
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        turn_ends.wait()
+    thread.join()
+    assert not wrong, wrong
 
 
 def children_that_are_other_programs_limited() -> None:
@@ -180,15 +313,15 @@ def threads_limited() -> None:
     threads = [threading.Thread(target=allocates, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    own = [filled(MB, 50 + number) for number in range(10)]
+    own = [filled(3 * MB, 50 + number) for number in range(10)]
     for turn in range(turns):
         turn_begins.wait()
         boundary((UNLIMITED, 4 * MB, 0, 20 * MB)[turn % 4])
-        wrong += [f"block {number}" for number, at in enumerate(own) if not holds(at, MB, 50 + number)]
+        wrong += [f"block {number}" for number, at in enumerate(own) if not holds(at, 3 * MB, 50 + number)]
     for thread in threads:
         thread.join()
     assert not wrong, wrong[:5]
-    assert boundary(0).host >= 10 * MB
+    assert boundary(0).host >= 30 * MB
 
 
 def what_another_thread_has_made_moves_when_it_is_settled() -> None:

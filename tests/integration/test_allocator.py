@@ -26,7 +26,12 @@ def run(library: Path, *command: str, **environment: str) -> subprocess.Complete
         "every_way_to_allocate_limited",
         "more_than_the_range_is_libcs",
         "moved_bytes_are_the_same_limited",
+        "large_blocks_move_limited",
+        "large_blocks_move_without_huge_pages_limited",
+        "what_does_not_fit_onto_the_host_stays_whole_limited",
+        "what_another_thread_reads_while_it_moves_is_right_limited",
         "a_fork_has_its_own_limited",
+        "what_another_thread_writes_at_a_fork_is_kept_limited",
         "children_that_are_other_programs_limited",
         "threads_limited",
         "what_another_thread_has_made_moves_when_it_is_settled",
@@ -54,6 +59,19 @@ def test_programs_without_torch_write_what_they_write_without_it(library: Path, 
     preloaded = run(library, *PROGRAMS[program])
     plain = subprocess.run(PROGRAMS[program], capture_output=True, text=True, check=True)
     assert (preloaded.returncode, preloaded.stdout, preloaded.stderr) == (0, plain.stdout, plain.stderr)
+
+
+def test_a_library_that_allocates_before_it_has_begun_gets_memory(library: Path, tmp_path: Path):
+    source, early = tmp_path / "early.c", tmp_path / "early.so"
+    source.write_text(
+        "#include <malloc.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+        "__attribute__((constructor)) static void early(void) {\n"
+        "  void *p, *q = malloc(10); size_t usable = malloc_usable_size(q);\n"
+        '  printf("%d %d %d\\n", posix_memalign(&p, 64, 100000), usable >= 10, !!realloc(q, 100)); }\n'
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", early, source], check=True)
+    done = run(library, "/bin/true", LD_PRELOAD=f"{library}:{early}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 1\n", "")
 
 
 def test_what_a_user_preloads_still_gets_all_that_is_not_a_gpus(library: Path, tmp_path: Path):
