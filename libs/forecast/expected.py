@@ -23,6 +23,8 @@ from libs.kernel.present import Present
 
 FORWARD, POOL = "forward_run", "pool"
 MOST_STEPS, FEWEST_STEPS = 2_000, 50
+MOST_STEPS_BY_TURNS = 8_000
+"""Under rounds and time slices, where most steps are turns, and few of them cost as much as a queue pass."""
 MOST_LOOKS, MOST_LOOKS_BY_TURNS = 120_000, 480_000
 """Steps, times the jobs that have not ended: a step may look at all that wait; under rounds and time slices few do.
 It is the same number on any machine, and takes about a tenth of a second."""
@@ -65,7 +67,7 @@ def expected_start(
 def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
     steps = _steps(now) if most is None else most
-    lengths, turns = Lengths(now), Turns(branch, now)
+    lengths, turns = Lengths(now), Turns(branch, now, steps)
     nodes, coming, taken = Nodes(branch, now, lengths), Coming(branch.arrived, begin_s), 0
     ends = False
     while job_id not in branch.started and not ends and taken < steps and not is_over():
@@ -95,8 +97,8 @@ def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[],
 
 
 def _steps(now: Present) -> int:
-    looks = MOST_LOOKS_BY_TURNS if now.turn_s else MOST_LOOKS
-    return max(FEWEST_STEPS, min(MOST_STEPS, looks // max(1, len(now.jobs))))
+    most, looks = (MOST_STEPS_BY_TURNS, MOST_LOOKS_BY_TURNS) if now.turn_s else (MOST_STEPS, MOST_LOOKS)
+    return max(FEWEST_STEPS, min(most, looks // max(1, len(now.jobs))))
 
 
 def _next_s(branch: Branch, nodes: Nodes) -> float:

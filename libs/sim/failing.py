@@ -88,7 +88,7 @@ def shows_in_trial(doom: Doom, trial: Attempt) -> bool:
     is what would come early for the gang: none fails later than its work ends. What does not compile or cannot be
     imported is found in any case.
     """
-    reason, category = _cause_of(doom.exit_code, doom.signal, doom.stderr_tail)
+    reason, category = cause_of(doom)
     if reason in FOUND_BEFORE:
         return True
     whole_s = trial.job.total / trial.rate_alone if trial.rate_alone > 0 else 0.0
@@ -96,10 +96,14 @@ def shows_in_trial(doom: Doom, trial: Attempt) -> bool:
     return after_s < EARLY_S and (category == "user" or reason in OF_ANY_WIDTH)
 
 
+def cause_of(doom: Doom) -> tuple[str, str]:
+    """The reason of a failure and its category, as failure analysis finds them; both are empty where none is known."""
+    return _cause_of(doom.exit_code, doom.signal, doom.stderr_tail)
+
+
 @cache
 def _cause_of(exit_code: int | None, signal: int | None, stderr_tail: str) -> tuple[str, str]:
-    """The reason of such a failure, and its category: that of a program that ends without a word is `user`, as failure
-    analysis has it. Both are empty where nothing is known."""
+    """The category of a program that ends without a word is `user`, as failure analysis has it."""
     classifier = Classifier(package_rules())
     classifier.feed(stderr_tail)
     verdict = classifier.verdict(Ended(exit_code=exit_code, signal=signal))
