@@ -153,11 +153,12 @@ class Machine(Generic[S]):
 
         An impossible input changes nothing; `tell` hears of it, and of decisions that were refused.
         """
-        if self._is_impossible(state, envelope, tell):
+        if self._judge is not None and self._is_impossible(state, envelope, tell):
             return []
         event = envelope.event
-        changed = self.evolve(state, event, now_s)
-        decide = self._decides.get(type(event))
+        cls = type(event)
+        evolve, decide = self._evolves.get(cls), self._decides.get(cls)
+        changed = evolve(state, event, now_s) if evolve is not None else None
         if decide is None:
             return []
         turn = Turn(state, self.evolve, now_s, envelope.id, self._heard, changed)

@@ -170,6 +170,8 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
 
     def book(self, now_s: float) -> None:
         """Add the time since the last change to what it was spent on."""
+        if self.holding is None and self.wait.behind is None and now_s == self.since_s:
+            return  # with another change of the same moment
         if self.holding is not None:
             # Events of different services may stand on the log a little out of the order of time: what was counted too
             # much by the later time is taken back, so that a stretch counts from its placement to its release.
@@ -193,7 +195,8 @@ class Books(msgspec.Struct, kw_only=True, dict=True):
         self.waited_s, self.over_s = waited_s, over_s
 
     def _over_s(self, now_s: float) -> float:
-        return self.queues.shares.over_s(self.tenant, self.gpus, now_s) if self.queues is not None else 0.0
+        queues = self.queues
+        return queues.shares.over_s(self.tenant, self.gpus, now_s) if queues is not None else 0.0
 
     def _waits_with(self, waited_s: Mapping[str, float]) -> dict[str, float]:
         found, gained = dict(self.waits_s), dict[str, float]()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Container, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from libs.contracts.base import Event, Topic
@@ -13,7 +13,7 @@ from libs.contracts.envelope import Envelope, Record
 from libs.contracts.runtime import TimerFired
 from libs.inspect.refusing import refusing
 from libs.kernel.ids import derived_id
-from libs.kernel.replica import Replica
+from libs.kernel.replica import REMEMBERED_INPUTS, Replica
 from libs.kernel.service import Service
 from libs.sim.log import Log
 
@@ -28,11 +28,11 @@ class _Timers:
         self._replicas = replicas
         self._wanted: dict[str, float] = {}
         self._fired = dict.fromkeys(replicas, 0)
-        self._changed: dict[str, None] = dict.fromkeys(replicas)
+        self._changed: dict[str, object] = dict.fromkeys(replicas)
         self._earliest: tuple[float, str] | None = None
 
-    def changed(self, name: str) -> None:
-        self._changed[name] = None
+    def changed(self, services: Mapping[str, object]) -> None:
+        self._changed.update(services)
 
     def earliest(self, unread: Container[str]) -> tuple[float, str] | None:
         """The first wanted time, and the service that wants it. One with an `unread` timer gets no other before."""
@@ -51,7 +51,7 @@ class _Timers:
     def fire(self, name: str, due_s: float, now_s: float) -> Envelope:
         """The timer's envelope, with the same id as a live shell would give it."""
         number, self._fired[name] = self._fired[name], self._fired[name] + 1
-        self.changed(name)
+        self.changed({name: None})
         return Envelope(
             id=derived_id(f"{TIMER_SOURCE}/{name}", repr(due_s), number),
             source=TIMER_SOURCE,
@@ -97,21 +97,32 @@ class Dispatcher(ABC):
         """Go on with another replica of a service, e.g. one restored from a snapshot."""
         replica.on_impossible = self._refuse
         self.replicas[name] = replica
-        self._timers.changed(name)
+        self._timers.changed({name: None})
 
-    def _took(self, name: str, envelope: Envelope) -> None:
-        self._timers.changed(name)
-        if self._unread_timers.get(name) == envelope.id:
+    def _taken_by(self, services: Mapping[str, object], envelope: Envelope) -> None:
+        """These services, by name, have taken the record."""
+        self._timers.changed(services)
+        event = envelope.event
+        if type(event) is TimerFired and event.service in services:
+            self._has_read_timer(event.service, envelope.id)
+
+    def _has_read_timer(self, name: str, event_id: str) -> None:
+        if self._unread_timers.get(name) == event_id:
             del self._unread_timers[name]
 
 
 class InOrder(Dispatcher):
-    """Every service is up to date before time goes on. Services take turns in the order of the roster."""
+    """Every service is up to date before time goes on. Services take turns in the order of the roster.
+
+    All read each record at once. So one memory of ids drops what is appended twice, not one of each service.
+    """
 
     def __init__(self, services: Sequence[Service[Any]], log: Log) -> None:
         super().__init__(services, log)
         self._queue: deque[tuple[int, Envelope]] = deque()
-        self._readers: dict[type[Event], list[str]] = {}
+        self._readers: dict[type[Event], dict[str, None]] = {}
+        self._recent: OrderedDict[str, None] = OrderedDict()
+        """Ids of the latest records."""
 
     @property
     def behind(self) -> bool:
@@ -119,27 +130,36 @@ class InOrder(Dispatcher):
 
     def append(self, envelope: Envelope) -> None:
         offset = self._log.end
-        if self._log.append(envelope):
+        if self._log.append(envelope) and self._is_new(envelope.id):
             self._queue.append((offset, envelope))
+
+    def _is_new(self, event_id: str) -> bool:
+        if event_id in self._recent:
+            return False
+        self._recent[event_id] = None
+        if len(self._recent) > REMEMBERED_INPUTS:
+            self._recent.popitem(last=False)
+        return True
 
     def settle(self) -> None:
         while self._queue:
             offset, envelope = self._queue.popleft()
-            for name in self._readers_of(envelope.event):
+            readers = self._readers_of(envelope.event)
+            for name in readers:
                 replica = self.replicas[name]
                 replica.next_offset = offset + 1
-                for output in replica.handle(envelope):
+                for output in replica.handle_new(envelope):
                     self.append(output)
-                self._took(name, envelope)
+            self._taken_by(readers, envelope)
 
-    def _readers_of(self, event: Event) -> list[str]:
+    def _readers_of(self, event: Event) -> dict[str, None]:
         if type(event) is TimerFired:
-            return [event.service]
+            return {event.service: None}
         cls = type(event)
-        names = self._readers.get(cls)
-        if names is None:
-            names = self._readers[cls] = readers_of(self.replicas, cls)
-        return names
+        readers = self._readers.get(cls)
+        if readers is None:
+            readers = self._readers[cls] = dict.fromkeys(readers_of(self.replicas, cls))
+        return readers
 
 
 class Interleaved(Dispatcher):
@@ -175,7 +195,7 @@ class Interleaved(Dispatcher):
         record = self._inboxes[name].popleft()
         for output in self.replicas[name].step(record):
             self.append(output)
-        self._took(name, record.envelope)
+        self._taken_by({name: None}, record.envelope)
 
 
 def readers_of(replicas: dict[str, Replica[Any]], cls: type[Event]) -> list[str]:

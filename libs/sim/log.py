@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, Record
 
+CONTROL = Topic.CONTROL
+"""Compared with the topic of every event: Python 3.11 looks long for a member of an enum."""
+
 
 class Log:
     """What was appended, in order. Times of appending are those of the virtual clock."""
@@ -21,7 +24,7 @@ class Log:
 
     def append(self, envelope: Envelope) -> bool:
         """Append to the topic of the event; whether that is the control topic."""
-        if envelope.event.topic is not Topic.CONTROL:
+        if envelope.event.topic is not CONTROL:
             if self._keep:
                 self.orders.append(envelope)
             self._on_order(envelope.event)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class PairClass:
+class PairClass(NamedTuple):
     """All pairs of a member of class `a` with a member of class `b`."""
 
     a: int
@@ -328,8 +327,9 @@ def _kind_classes(problem: Problem, members: list[list[int]], rates: Floats) -> 
         alone = np.stack([alone[a], alone[b]], axis=2)
         together = np.divide(together, alone, out=np.zeros_like(together), where=alone > 0)
     helps = can_help_where(together[..., 0], together[..., 1], rates[a], rates[b])
-    rates_a, rates_b = np.where(helps, together[..., 0], 0.0), np.where(helps, together[..., 1], 0.0)
-    return [PairClass(known[k][0], known[k][1], rates_a[k], rates_b[k]) for k in np.flatnonzero(helps.any(axis=1))]
+    useful = helps.any(axis=1)
+    rates_a, rates_b = np.where(helps, together[..., 0], 0.0)[useful], np.where(helps, together[..., 1], 0.0)[useful]
+    return list(map(PairClass, a[useful].tolist(), b[useful].tolist(), rates_a, rates_b))
 
 
 def _kinds_of_classes(problem: Problem, members: list[list[int]]) -> list[tuple[int, int, KindPair]]:

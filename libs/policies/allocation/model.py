@@ -45,6 +45,10 @@ class Model:
     def _build_pairs(self) -> None:
         pairs = self.classes.pairs
         types = len(self.classes.types)
+        if not pairs:
+            self.pair_index = self.pair_type = self.pair_a = self.pair_b = np.zeros(0, dtype=np.int64)
+            self.pair_rate_a = self.pair_rate_b = np.zeros(0)
+            return
         rates_a = np.array([pair.rates_a for pair in pairs]).reshape(len(pairs), types)
         rates_b = np.array([pair.rates_b for pair in pairs]).reshape(len(pairs), types)
         self.pair_index, self.pair_type = (rates_a > 0).nonzero()
@@ -59,18 +63,17 @@ class Model:
         A pair within one class is one term: both members' rates, and time of both.
         """
         classes = self.classes
-        owner, column = [self.alone_class], [np.arange(self.alone)]
-        rate, members = [classes.rates[self.alone_class, self.alone_type]], [np.ones(self.alone)]
+        self._owner, self._column = self.alone_class, np.arange(self.alone)
+        self._rate, self._members = classes.rates[self.alone_class, self.alone_type], np.ones(self.alone)
         if self.paired:
             two = self.pair_a != self.pair_b
             pair_columns = np.arange(self.alone, self.first_extra)
             rate_a, rate_b = self.pair_rate_a, self.pair_rate_b
-            owner += [self.pair_a, self.pair_b[two]]
-            column += [pair_columns, pair_columns[two]]
-            rate += [np.where(two, rate_a, rate_a + rate_b), rate_b[two]]
-            members += [np.where(two, 1.0, 2.0), np.ones(np.count_nonzero(two))]
-        self._owner, self._column = np.concatenate(owner), np.concatenate(column)
-        self._rate, self._members = np.concatenate(rate), np.concatenate(members)
+            self._owner = np.concatenate([self._owner, self.pair_a, self.pair_b[two]])
+            self._column = np.concatenate([self._column, pair_columns, pair_columns[two]])
+            self._rate = np.concatenate([self._rate, np.where(two, rate_a, rate_a + rate_b), rate_b[two]])
+            ones = np.ones(np.count_nonzero(two))
+            self._members = np.concatenate([self._members, np.where(two, 1.0, 2.0), ones])
         first = self.rows.reserve([-INFINITY] * len(classes.count), classes.count.tolist())
         self.rows.add_block(first + self._owner, self._column, self._members)
 

@@ -324,7 +324,8 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def stays(self) -> bool:
         """Whether it holds GPUs and nothing is taking it off them."""
-        return self.lasts and not self.suspended
+        # As `lasts`, in one: asked of every job in every round.
+        return self.phase is ACTIVE and not (self.stopping or self.suspended) and self.leaving is None
 
     @property
     def wants_quota(self) -> bool:

@@ -166,6 +166,11 @@ class _OfType:
         self.by_free.remove(server, len(indices))
 
 
+def _parts(node: Node) -> Parts:
+    types = dict.fromkeys([gpu.gpu_type for gpu in node.gpus])
+    return {gpu_type: (node.free(gpu_type), node.capacity(gpu_type)) for gpu_type in types}
+
+
 class Index:
     """What is free where on the usable servers, kept up to date server by server.
 
@@ -192,20 +197,21 @@ class Index:
 
     def _look_at(self, node_id: str) -> None:
         node, server = self.nodes.get(node_id), entry(node_id)
-        before = self.usable.pop(node_id, None)
+        before, after = self.usable.get(node_id), _parts(node) if node is not None and node.usable else None
+        if before != after:
+            if before is not None:
+                del self.usable[node_id]
+                del self.in_order[bisect_left(self.in_order, server)]
+                for gpu_type, part in before.items():
+                    self.types[gpu_type].remove(server, *part)
+            if after is not None:
+                self.usable[node_id] = after
+                insort(self.in_order, server)
+                for gpu_type, part in after.items():
+                    self.types.setdefault(gpu_type, _OfType()).add(server, *part)
         self.shared.pop(node_id, None)
-        if before is not None:
-            del self.in_order[bisect_left(self.in_order, server)]
-            for gpu_type, part in before.items():
-                self.types[gpu_type].remove(server, *part)
-        if node is not None and node.usable:
-            types = dict.fromkeys(gpu.gpu_type for gpu in node.gpus)
-            parts = self.usable[node_id] = {t: (node.free(t), node.capacity(t)) for t in types}
-            insort(self.in_order, server)
-            for gpu_type, part in parts.items():
-                self.types.setdefault(gpu_type, _OfType()).add(server, *part)
-            if any(gpu.guests for gpu in node.gpus):
-                self.shared[node_id] = None
+        if after is not None and node is not None and any(gpu.guests for gpu in node.gpus):
+            self.shared[node_id] = None
 
     def without(self, closed: Iterable[str]) -> Servers:
         """The usable servers but for these, as long as none changes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from services.placement.core.cell import Cell
-from services.placement.core.jobs import Job, Phase
+from services.placement.core.jobs import ACTIVE, Job
 
 
 def active(cell: Cell, job_id: str, attempt: int) -> Job | None:
     """The job, if this very attempt holds GPUs; None for everything that is over."""
     job = cell.jobs.get(job_id)
-    return job if job is not None and job.phase is Phase.ACTIVE and job.attempt == attempt else None
+    return job if job is not None and job.phase is ACTIVE and job.attempt == attempt else None
 
 
 def expects(cell: Cell, node_id: str, job_id: str, attempt: int) -> bool:

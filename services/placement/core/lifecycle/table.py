@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from libs.contracts.base import Event
 from libs.contracts.placement import OWNER
@@ -14,8 +15,7 @@ from services.placement.core.cell import Cell
 machine: Machine[Cell] = Machine(OWNER)
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """Something has changed that decides where jobs may be: the mechanism in force is to look at the cluster."""
 
     gpus_kept: bool = False

@@ -13,7 +13,14 @@ def together(cell: Cell, a: Job, b: Job, gpu_types: list[str]) -> dict[str, tupl
     What operators measured comes first. Else each is taken to keep the part of its own speed that it was seen to
     keep, or that the configuration which it is like keeps.
     """
-    mine, other = configuration_of(a), configuration_of(b)
+    return of_configurations(cell, (configuration_of(a), a), (configuration_of(b), b), gpu_types)
+
+
+def of_configurations(
+    cell: Cell, first: tuple[str, Job], second: tuple[str, Job], gpu_types: list[str]
+) -> dict[str, tuple[float, float]]:
+    """`together` of two configurations, each with a job that has it."""
+    (mine, a), (other, b) = first, second
     known = cell.known.pairs.get(mine, {}).get(other, {})
     if known and is_reference(cell, mine) and is_reference(cell, other):
         return known

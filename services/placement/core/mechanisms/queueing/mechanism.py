@@ -104,7 +104,7 @@ class QueueingMechanism(Mechanism):
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Reserved GPUs, which nothing else would release."""
-        for reservation in in_order(cell):
+        for reservation in in_order(cell) if cell.reservations else ():
             reason = Reason(code="PolicyChanged", message=f"{cell.policy} reserves nothing")
             yield from released(cell, reservation.job_id, reason)
 

@@ -33,20 +33,22 @@ def claims(cell: Cell, rounds: Rounds, jobs: list[Job], present: Present) -> lis
     for share, credit in zip(rounds.shares, rounds.credit.values(), strict=True):
         row, time = share.jobs, share.time
         first = competing.get(row[0])
-        last = first if len(row) == 1 else competing.get(row[-1])
-        if first is None or last is None:
+        if first is None:
             continue
-        both_stay = row[0] in staying and row[-1] in staying and first.gpu_type == last.gpu_type
-        lag_s = _lag_s(rounds, share, first, round_s)
-        if last is not first:
+        lag_s, stays = _lag_s(rounds, share, first, round_s), row[0] in staying
+        if len(row) > 1:
+            last = competing.get(row[-1])
+            if last is None:
+                continue
             lag_s = min(lag_s, _lag_s(rounds, share, last, round_s))
+            stays = stays and row[-1] in staying and first.gpu_type == last.gpu_type
         coming_s = round_s * crowded.get(row[0], 1.0) if crowded else round_s
         spec, pinned = first.spec, row[0] in present.pinned
         width = spec.gpus.count
         possible = open_to_pinned(cell, first, list(time)) if pinned else time
         for gpu_type, fraction in time.items():
             priority = (credit[gpu_type] + fraction * coming_s) / lag_s
-            if both_stay and gpu_type == first.gpu_type:
+            if stays and gpu_type == first.gpu_type:
                 priority += 1.0
             if priority <= 0 or gpu_type not in possible:
                 continue

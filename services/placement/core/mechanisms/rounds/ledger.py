@@ -8,7 +8,7 @@ as one number per row and GPU type, in seconds: the credit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from libs.contracts.placement import Share
 from services.placement.core.cell import Cell
@@ -50,26 +50,26 @@ def book(cell: Cell, memory: Memory, now_s: float) -> None:
         due_s = passed_s * crowded.get(share.jobs[0], 1.0) if crowded else passed_s
         for gpu_type, fraction in share.time.items():
             credit[gpu_type] += fraction * due_s
-    for job in _active(cell):
-        pay(cell, rounds, job, now_s)
+    pay(cell, rounds, _active(cell), now_s)
 
 
 def _active(cell: Cell) -> list[Job]:
     return [job for job in cell.without_guests() if job.phase is ACTIVE]
 
 
-def pay(cell: Cell, rounds: Rounds, job: Job, now_s: float) -> None:
-    """Charge what the job has received to its row's credit, unless no share claims its GPUs."""
-    received_s = charge(job, now_s)
-    if received_s <= 0 or job.job_id in rounds.beyond:
-        return
-    partner = cell.book.paired(job.job_id) if cell.book.companions else None
-    if partner is None:
-        credit, part_s = rounds.credit.get(job.job_id), received_s
-    else:
-        credit, part_s = rounds.credit.get(row_key([job.job_id, partner])), received_s / 2
-    if credit is not None and job.gpu_type in credit:
-        credit[job.gpu_type] -= part_s
+def pay(cell: Cell, rounds: Rounds, jobs: Iterable[Job], now_s: float) -> None:
+    """Charge what each job has received to its row's credit, unless no share claims its GPUs."""
+    credits, beyond, paired = rounds.credit, rounds.beyond, bool(cell.book.companions)
+    for job in jobs:
+        part_s = charge(job, now_s)
+        if part_s <= 0 or job.job_id in beyond:
+            continue
+        row = job.job_id
+        if paired and (partner := cell.book.paired(row)) is not None:
+            row, part_s = row_key([row, partner]), part_s / 2
+        credit = credits.get(row)
+        if credit is not None and job.gpu_type in credit:
+            credit[job.gpu_type] -= part_s
 
 
 def keep_credit(memory: Memory, rounds: Rounds, shares: list[Share]) -> None:

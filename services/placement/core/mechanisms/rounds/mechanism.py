@@ -77,7 +77,7 @@ class RoundsMechanism(Mechanism):
     def moving(self, cell: Cell, job: Job, now_s: float) -> None:
         rounds = of(cell).current
         if rounds is not None:
-            pay(cell, rounds, job, now_s)
+            pay(cell, rounds, [job], now_s)
 
     def suspending(self, cell: Cell, job: Job, now_s: float) -> None:
         _leaves(cell, of(cell).current, job, now_s)
@@ -119,7 +119,7 @@ def _leaves(cell: Cell, rounds: Rounds | None, job: Job, now_s: float) -> None:
     if rounds is None:
         return
     if job.phase is ACTIVE:
-        pay(cell, rounds, job, now_s)
+        pay(cell, rounds, [job], now_s)
     if job.job_id not in rounds.plan:
         rounds.beyond.pop(job.job_id, None)
 

@@ -88,10 +88,10 @@ class Board:
             before: list[tuple[bool, ByFree, int]] = []
             if self._by_free:
                 before = [(kind, by_free, self._free(node_id, pins=kind)) for kind, by_free in self._by_free.items()]
-            left = [index for index in self.left[node_id] if index not in given]
-            if left:
-                self.left[node_id] = left
-            else:
+            left = self.left[node_id]
+            for index in given:
+                left.remove(index)
+            if not left:
                 del self.left[node_id]
             if pins:
                 self._hosts[node_id] -= len(given)
@@ -126,6 +126,8 @@ class Board:
     def suits(self, gang: list[TaskPlacement], assignment: Assignment) -> bool:
         """Whether the gang's servers, which suit one of the row's jobs, have the features that the others need of them,
         and enough CPUs and memory for all of them."""
+        if self.ledger is None and len(assignment.jobs) == 1:
+            return True
         needs = self.needs(assignment) if len(assignment.jobs) > 1 else ()
         if needs and not all(has(self._cell.nodes[task.node_id], needs) for task in gang):
             return False
@@ -156,12 +158,13 @@ class Board:
 
 def assign(cell: Cell, chosen: Sequence[Assignment], present: Present, gpus: Offered, hosts: HostRooms) -> Places:
     """Places for the chosen rows."""
-    places = Places()
-    asked = any(cell.jobs[job_id].spec.is_host_bound for assignment in chosen for job_id in assignment.jobs)
-    ledger = Ledger(cell, _by_server(gpus)) if asked else None
+    places, asked = Places(), False
     by_type: dict[str, list[Assignment]] = {}
     for assignment in chosen:
         by_type.setdefault(assignment.gpu_type, []).append(assignment)
+        for job_id in assignment.jobs:
+            asked = asked or cell.jobs[job_id].spec.is_host_bound
+    ledger = Ledger(cell, _by_server(gpus)) if asked else None
     for gpu_type in sorted(by_type):
         assignments = by_type[gpu_type]
         offered: Mapping[str, Sequence[int]] = gpus.get(gpu_type, {})
@@ -193,6 +196,8 @@ def _by_server(gpus: Offered) -> dict[str, list[int]]:
 
 def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
     """In the order in which they choose their places."""
+    if len(assignments) < 2:
+        return assignments
     return sorted(sorted(assignments, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
 
 
@@ -227,8 +232,11 @@ def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: 
         stayer = _staying_job(assignment, present, board)
         if stayer is None:
             others.append(assignment)
-        elif len(stayer.gang) > board.ideal_nodes(assignment.width):
+        elif len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
+        elif len(assignment.jobs) == 1 and not assignment.needs:  # mostly
+            board.take(assignment.jobs, stayer.gang)
+            places.renewed.append(stayer.job_id)
         else:
             _assign_row(places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):

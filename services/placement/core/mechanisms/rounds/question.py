@@ -13,7 +13,7 @@ from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.suspending.returning import is_pinned
 from services.placement.core.mechanisms.rounds.pinning import gives_way, open_rates, open_types
-from services.placement.core.sharing.pairs import together
+from services.placement.core.sharing.pairs import of_configurations
 from services.placement.core.sharing.rates import configuration_of, rates
 
 Offered = dict[str, dict[str, list[int]]]
@@ -27,8 +27,11 @@ AHEAD_ROUNDS, AHEAD_RATIO = 2.0, 0.05
 def competitors(cell: Cell) -> list[Job]:
     """Jobs that wait for GPUs or hold some, in order of arrival; without those that are cancelled, paused or wait for
     quota where they stand."""
-    jobs = [job for job in cell.without_guests() if job.phase in COMPETING]
-    return [job for job in jobs if not (job.held or job.cancellation or job.awaits_quota)]
+    return [
+        job
+        for job in cell.without_guests()
+        if job.phase in COMPETING and not (job.held or job.cancellation or (job.returns_to_quota and job.awaits_quota))
+    ]
 
 
 def offered(cell: Cell) -> Offered:
@@ -149,13 +152,13 @@ def _kind_pairs(cell: Cell, jobs: list[Job], types: list[str]) -> list[KindPair]
     for job in jobs:
         if job.spec.model and job.spec.restartable:
             kinds.setdefault(configuration_of(job), job)
-    found = []
-    for number, (a, job_a) in enumerate(kinds.items()):
-        for b, job_b in list(kinds.items())[number:]:
-            if job_a.spec.gpus.count == job_b.spec.gpus.count:
-                known = together(cell, job_a, job_b, types)
+    found, listed = [], list(kinds.items())
+    for number, first in enumerate(listed):
+        for second in listed[number:]:
+            if first[1].spec.gpus.count == second[1].spec.gpus.count:
+                known = of_configurations(cell, first, second, types)
                 if known:
-                    found.append(KindPair(kinds=(a, b), throughputs=known))
+                    found.append(KindPair(kinds=(first[0], second[0]), throughputs=known))
     return found
 
 

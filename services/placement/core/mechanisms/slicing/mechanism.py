@@ -84,12 +84,13 @@ class SlicingMechanism(Mechanism):
 
     def wind_down(self, cell: Cell, in_force: Mechanism, moment: Moment) -> Plan:
         """Part packs, which would last for ever; let suspended jobs go on where no other mechanism does."""
-        packed = [cell.jobs[host] for host, _ in cell.book.packs()]
-        yield from all_parted(cell)
-        # Of two that are parted one gives way at once: no other mechanism looks for jobs that share GPUs unasked.
-        for domain in [domain_of(cell, job) for job in packed if job.lasts]:
-            if crowded(cell, domain):
-                yield from _rearranged(cell, domain, [], moment.now_s, anew=False)
+        if cell.book.companions:
+            packed = [cell.jobs[host] for host, _ in cell.book.packs()]
+            yield from all_parted(cell)
+            # Of two that are parted one gives way at once: no other mechanism looks for jobs that share GPUs unasked.
+            for domain in [domain_of(cell, job) for job in packed if job.lasts]:
+                if crowded(cell, domain):
+                    yield from _rearranged(cell, domain, [], moment.now_s, anew=False)
         if cell.slices and not in_force.brings_back:
             yield from _gone_on_where_possible(cell, moment.now_s)
 

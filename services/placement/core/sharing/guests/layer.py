@@ -35,7 +35,9 @@ SHOWN = 5
 
 
 def step(cell: Cell, now_s: float) -> Plan:
-    """What is decided about guests now."""
+    """What is decided about guests now; mostly there are none, and none waits for a seat."""
+    if not (cell.guests or cell.guest_queue or cell.offers):
+        return
     # 1. Guests that were to have left for an owner, and have not.
     yield from too_slow(cell, now_s)
     # 2. Offers that the mechanism's step has overtaken.
@@ -48,7 +50,7 @@ def step(cell: Cell, now_s: float) -> Plan:
 
 def moments(cell: Cell) -> Iterator[float]:
     """When the passing of time alone may change what the layer decides."""
-    limit_s = next_limit_s(cell)
+    limit_s = next_limit_s(cell) if cell.still else None
     if limit_s is not None:
         yield limit_s
 
