@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch
-from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS_BY_TURNS, expected_start
+from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS_BY_TURNS, TIMES_FOR_MANY_STEPS, expected_start
 from libs.forecast.turns import FEWEST_TURNS, LONGEST_S, STEPS_OF_A_TURN, Turns, before_longer
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, Spec
@@ -69,6 +69,18 @@ def test_turns_do_not_become_longer_than_it_matters():
 def test_the_more_steps_a_run_may_have_the_longer_turns_stay_short():
     assert before_longer(50) == before_longer(FEWEST_TURNS * STEPS_OF_A_TURN) == FEWEST_TURNS
     assert before_longer(4 * FEWEST_TURNS * STEPS_OF_A_TURN) == 4 * FEWEST_TURNS
+
+
+@pytest.mark.parametrize(("policy", "times"), [("gandiva", TIMES_FOR_MANY_STEPS), ("backfill", 1.0)])
+def test_a_run_that_may_have_many_steps_has_more_time(policy: str, times: float):
+    simulation, asked = crowded(policy), list[float]()
+
+    def is_over(times: float) -> bool:
+        asked.append(times)
+        return True
+
+    expected = expected_start(Branch(simulation.replicas, simulation.now_s), "job-2", is_over=is_over)
+    assert (expected.steps, asked) == (0, [times])
 
 
 def test_the_more_jobs_there_are_the_fewer_steps_are_played():
