@@ -65,7 +65,7 @@ def forecast(
         found = options(spare, job_id, is_over=lambda: is_over(FOR_OPTIONS))
         branch = spare()
         now_s = branch.now_s
-        expected = expected_start(branch, job_id, is_over=lambda times: is_over(times * FOR_STEPS))
+        expected = expected_start(branch, job_id, is_over=lambda: is_over(FOR_STEPS))
     track = track or Track()
     errors = track.errors_by(expected.basis)
     if expected.at_s is not None:
@@ -106,7 +106,7 @@ def forecast_of_new(
     with without_collection():
         branch = branched()
         branch.feed(OWNER, JobArrived(job_id=NEW_JOB, spec=spec, submitted_by=spec.user or ASKED_BY))
-        expected = expected_start(branch, NEW_JOB, is_over=lambda times: is_over(times * FOR_STEPS))
+        expected = expected_start(branch, NEW_JOB, is_over=lambda: is_over(FOR_STEPS))
     return NewForecast(expected=expected, errors=(track or Track()).errors_by(expected.basis))
 
 

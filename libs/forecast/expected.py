@@ -23,11 +23,6 @@ from libs.kernel.present import Present
 
 FORWARD, POOL = "forward_run", "pool"
 MOST_STEPS, FEWEST_STEPS = 2_000, 50
-MOST_STEPS_BY_TURNS = 8_000
-"""Under rounds and time slices, where most steps are turns, and few of them cost as much as a queue pass."""
-TIMES_FOR_MANY_STEPS = 2.5
-"""So many times the usual time a run has that may have more than 2,000 steps: its turns stay short for longer, and an
-estimate of what is left behind them would be further off than one behind longer turns."""
 MOST_LOOKS, MOST_LOOKS_BY_TURNS = 120_000, 480_000
 """Steps, times the jobs that have not ended: a step may look at all that wait; under rounds and time slices few do.
 It is the same number on any machine, and takes about a tenth of a second."""
@@ -52,15 +47,14 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def expected_start(
-    branch: Branch, job_id: str, steps: int | None = None, is_over: Callable[[float], bool] = endless
+    branch: Branch, job_id: str, steps: int | None = None, is_over: Callable[[], bool] = endless
 ) -> Expectation:
     """When the job starts on the branch.
 
     Args:
         branch: of the present; it is used up.
         steps: so many are played before the rest is estimated; None: as many as the number of jobs admits.
-        is_over: whether so many times the usual time has passed. It is asked before each step, as the last resort; when
-            it has, the rest is estimated, too.
+        is_over: asked before each step, as the last resort; when it is, the rest is estimated, too.
     """
     with without_collection():
         expected = _played(branch, job_id, steps, is_over)
@@ -68,13 +62,13 @@ def expected_start(
     return expected
 
 
-def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[float], bool]) -> Expectation:
+def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[], bool]) -> Expectation:
     begin_s, now = branch.now_s, branch.present("")
     steps = _steps(now) if most is None else most
-    lengths, turns = Lengths(now), Turns(branch, now, steps)
+    lengths, turns = Lengths(now), Turns(branch, now)
     nodes, coming, taken = Nodes(branch, now, lengths), Coming(branch.arrived, begin_s), 0
-    ends, times = False, TIMES_FOR_MANY_STEPS if steps > MOST_STEPS else 1.0
-    while job_id not in branch.started and not ends and taken < steps and not is_over(times):
+    ends = False
+    while job_id not in branch.started and not ends and taken < steps and not is_over():
         if (arrival := coming.next_before(_next_s(branch, nodes))) is not None:
             lengths.expect(arrival.event.job_id, arrival.event.spec)
             branch.advance_to(arrival.time_s)
@@ -101,8 +95,8 @@ def _played(branch: Branch, job_id: str, most: int | None, is_over: Callable[[fl
 
 
 def _steps(now: Present) -> int:
-    most, looks = (MOST_STEPS_BY_TURNS, MOST_LOOKS_BY_TURNS) if now.turn_s else (MOST_STEPS, MOST_LOOKS)
-    return max(FEWEST_STEPS, min(most, looks // max(1, len(now.jobs))))
+    looks = MOST_LOOKS_BY_TURNS if now.turn_s else MOST_LOOKS
+    return max(FEWEST_STEPS, min(MOST_STEPS, looks // max(1, len(now.jobs))))
 
 
 def _next_s(branch: Branch, nodes: Nodes) -> float:

@@ -2,8 +2,7 @@
 
 Under rounds and time slices nearly all steps of a run are turns. Of a start that is hours away it does not matter
 within which minute it is, so a turn may last a part of the time that was run through: to a start that is twice as far
-it takes some more steps, not twice as many. How small a part that is depends on how many steps the run may have: where
-there are few jobs it may have many, and turns stay short for longer.
+it takes some more steps, not twice as many.
 """
 
 from __future__ import annotations
@@ -13,19 +12,10 @@ from libs.contracts.placement import OWNER as PLACEMENT
 from libs.forecast.branch import SOURCE, Branch
 from libs.kernel.present import Present
 
-FEWEST_TURNS = 16
-"""A turn becomes twice as long once so many, or more of them, fit into the time that was run through: it is at most an
-eighth of it."""
-STEPS_OF_A_TURN = 125
-"""A run has so many steps for each of these turns: with 80 jobs on eight servers, which take turns on each of them, a
-start some hours away then takes about half of the steps."""
+TURNS_BEFORE_LONGER = 16
+"""A turn becomes twice as long once so many fit into the time that was run through: it is at most an eighth of it."""
 LONGEST_S = 6 * 3600.0
 """They do not become longer: a run in which nothing happens is not to come to the end of time."""
-
-
-def before_longer(steps: int) -> int:
-    """How many turns of one length fit into the time run through before turns become twice as long."""
-    return max(FEWEST_TURNS, steps // STEPS_OF_A_TURN)
 
 
 class Turns:
@@ -34,20 +24,18 @@ class Turns:
     Args:
         branch: at its begin.
         now: what the cores know then.
-        steps: that the run has at most.
     """
 
-    def __init__(self, branch: Branch, now: Present, steps: int) -> None:
+    def __init__(self, branch: Branch, now: Present) -> None:
         self._branch, self._begin_s = branch, branch.now_s
         self._setting, self._turn_s = now.turn_setting, now.turn_s
-        self._before_longer = before_longer(steps)
 
     def lengthen(self) -> None:
         """After each step: where the run has come far enough, turns last twice as long from now on."""
         longer_s = 2 * self._turn_s
         if not self._setting or longer_s > LONGEST_S:
             return
-        if self._branch.now_s - self._begin_s < self._before_longer * self._turn_s:
+        if self._branch.now_s - self._begin_s < TURNS_BEFORE_LONGER * self._turn_s:
             return
         self._turn_s = longer_s
         longer = SettingChanged(service=PLACEMENT, name=self._setting, value=self._turn_s, requested_by=SOURCE)

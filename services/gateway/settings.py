@@ -55,8 +55,7 @@ class GatewaySettings(Settings):
     """How often it is checked that every job and every GPU is accounted for."""
     foresee_s: float = Field(default=0.15, gt=0)
     """CPU time after which it is not looked any further for what would start a waiting job, and when it is expected
-    to: the last resort, as the number of decisions is limited anyway. Under rounds and time slices, where there are few
-    jobs, the expected start has 2.5 times as long."""
+    to: the last resort, as the number of decisions is limited anyway."""
     asyncapi_file: Path = Path(__file__).parents[2] / "schemas" / "asyncapi.yaml"
     """Served at `/asyncapi.json`, when it exists."""
 

@@ -1,6 +1,6 @@
 """How long `why` takes to say what would start a job, and how far the starts that it expects are off.
 
-    python -m tests.bench.why [--policies backfill,philly] [--jobs 2000] [--questions 12] [--arrivals 400] [--cells 3]
+    python -m tests.bench.why [--policies backfill,philly] [--jobs 2000] [--questions 12] [--arrivals 400] [--cells 10]
 
 Answers are measured at a gateway that follows the log of a cell with so many waiting jobs, over HTTP without a socket:
 CPU time of this process, and the time on the clock, which is longer where the machine has other work (its load).
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--questions", type=int, default=12)
     parser.add_argument("--arrivals", type=int, default=400)
-    parser.add_argument("--cells", type=int, default=3)
+    parser.add_argument("--cells", type=int, default=10)
     arguments = parser.parse_args()
     report = Report("why", "What would start a job, and when it is expected to start")
     policies = arguments.policies.split(",")

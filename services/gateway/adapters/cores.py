@@ -282,8 +282,6 @@ class Cores:
 
     def _sample_of(self, branch: Branch, job_id: str) -> None:
         now_s, began_s = branch.now_s, time.thread_time()
-        expected = expected_start(
-            branch, job_id, is_over=lambda times: time.thread_time() - began_s > times * self._limit_s
-        )
+        expected = expected_start(branch, job_id, is_over=lambda: time.thread_time() - began_s > self._limit_s)
         if expected.at_s is not None:
             self._past.track.said(job_id, now_s, expected.at_s, expected.basis)

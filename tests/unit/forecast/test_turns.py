@@ -6,13 +6,13 @@ import pytest
 
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch
-from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS_BY_TURNS, TIMES_FOR_MANY_STEPS, expected_start
-from libs.forecast.turns import FEWEST_TURNS, LONGEST_S, STEPS_OF_A_TURN, Turns, before_longer
+from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS, expected_start
+from libs.forecast.turns import LONGEST_S, TURNS_BEFORE_LONGER, Turns
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
 
-HOURS = 200
+HOURS = 50
 
 
 def crowded(policy: str) -> Simulation:
@@ -28,11 +28,11 @@ def crowded(policy: str) -> Simulation:
 
 def test_a_start_far_away_takes_few_steps_and_is_as_exact_as_it_matters():
     simulation = crowded("gandiva")
-    assert HOURS * 3600.0 / 60.0 > MOST_STEPS_BY_TURNS, "with turns of one length the run would not come so far"
+    assert HOURS * 3600.0 / 60.0 > MOST_STEPS, "with turns of one length the run would not come so far"
     expected = expected_start(Branch(simulation.replicas, simulation.now_s), "job-2")
     assert expected.how == FORWARD
-    assert expected.steps < MOST_STEPS_BY_TURNS / 2
-    assert expected.in_s == pytest.approx(HOURS * 3600.0, rel=1.0 / before_longer(MOST_STEPS_BY_TURNS))
+    assert expected.steps < MOST_STEPS / 2
+    assert expected.in_s == pytest.approx(HOURS * 3600.0, rel=1.0 / TURNS_BEFORE_LONGER)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, s
     simulation = crowded(policy)
     branch = Branch(simulation.replicas, simulation.now_s)
     now = branch.present("")
-    turns = Turns(branch, now, steps=20 * STEPS_OF_A_TURN)
+    turns = Turns(branch, now)
     assert (now.turn_setting, now.turn_s) == (setting, now.settings.get(setting, 0.0))
     for times, doubled in (
-        (19, 1),
-        (20, 2),
-        (39, 2),
-        (40, 4),
+        (TURNS_BEFORE_LONGER - 1, 1),
+        (TURNS_BEFORE_LONGER, 2),
+        (2 * TURNS_BEFORE_LONGER - 1, 2),
+        (2 * TURNS_BEFORE_LONGER, 4),
     ):
         branch.advance_to(simulation.now_s + times * now.turn_s)
         turns.lengthen()
@@ -59,28 +59,11 @@ def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, s
 def test_turns_do_not_become_longer_than_it_matters():
     simulation = crowded("gandiva")
     branch = Branch(simulation.replicas, simulation.now_s)
-    turns = Turns(branch, branch.present(""), steps=50)
+    turns = Turns(branch, branch.present(""))
     branch.advance_to(1e12)
     for _ in range(100):
         turns.lengthen()
     assert LONGEST_S / 2 < branch.present("").turn_s <= LONGEST_S
-
-
-def test_the_more_steps_a_run_may_have_the_longer_turns_stay_short():
-    assert before_longer(50) == before_longer(FEWEST_TURNS * STEPS_OF_A_TURN) == FEWEST_TURNS
-    assert before_longer(4 * FEWEST_TURNS * STEPS_OF_A_TURN) == 4 * FEWEST_TURNS
-
-
-@pytest.mark.parametrize(("policy", "times"), [("gandiva", TIMES_FOR_MANY_STEPS), ("backfill", 1.0)])
-def test_a_run_that_may_have_many_steps_has_more_time(policy: str, times: float):
-    simulation, asked = crowded(policy), list[float]()
-
-    def is_over(times: float) -> bool:
-        asked.append(times)
-        return True
-
-    expected = expected_start(Branch(simulation.replicas, simulation.now_s), "job-2", is_over=is_over)
-    assert (expected.steps, asked) == (0, [times])
 
 
 def test_the_more_jobs_there_are_the_fewer_steps_are_played():
