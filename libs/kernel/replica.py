@@ -132,11 +132,8 @@ class Replica(Generic[S]):
 
     def handle(self, envelope: Envelope) -> list[Envelope]:
         """As `take`, for an envelope that is known to be an input of the service (`Machine.reads`)."""
-        return self.handle_new(envelope) if self._is_new(envelope) else []
-
-    def handle_new(self, envelope: Envelope) -> list[Envelope]:
-        """As `handle`, for one that is also known not to have been taken before; its id is not remembered here."""
-        self._note(envelope)
+        if not self._is_new(envelope):
+            return []
         outputs = self.service.machine.handle(self.state, envelope, self.now_s, self.on_impossible)
         # Most inputs make a service decide nothing.
         return [self._envelope(envelope, ordinal, event) for ordinal, event in enumerate(outputs)] if outputs else []
@@ -150,7 +147,6 @@ class Replica(Generic[S]):
         """
         if not self._is_new(envelope):
             return
-        self._note(envelope)
         recorded = (output.event for output in outputs)
         self.service.machine.refold(self.state, envelope, recorded, self.now_s, self.on_impossible)
         self.decided += len(outputs)
@@ -165,20 +161,17 @@ class Replica(Generic[S]):
         return cls in self._emitted or (cls in self._requested and envelope.source == self.service.name)
 
     def _is_new(self, envelope: Envelope) -> bool:
-        """Remember the id of an input; False when it was taken before."""
+        """Note an input, and the time that it brings; False when it was taken before."""
         if envelope.id in self._recent:
             return False
         self._recent[envelope.id] = None
         if len(self._recent) > REMEMBERED_INPUTS:
             self._recent.popitem(last=False)
-        return True
-
-    def _note(self, envelope: Envelope) -> None:
-        """The time that an input brings."""
         if envelope.time_s > self.now_s:
             self.now_s = envelope.time_s
         if type(envelope.event) is TimerFired:
             self.timers += 1
+        return True
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
         on_control = self._decidable.get(type(event))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
-from collections.abc import Container, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Sequence
 from typing import Any
 
 from libs.contracts.base import Event, Topic
@@ -13,7 +13,7 @@ from libs.contracts.envelope import Envelope, Record
 from libs.contracts.runtime import TimerFired
 from libs.inspect.refusing import refusing
 from libs.kernel.ids import derived_id
-from libs.kernel.replica import REMEMBERED_INPUTS, Replica
+from libs.kernel.replica import Replica
 from libs.kernel.service import Service
 from libs.sim.log import Log
 
@@ -28,11 +28,11 @@ class _Timers:
         self._replicas = replicas
         self._wanted: dict[str, float] = {}
         self._fired = dict.fromkeys(replicas, 0)
-        self._changed: dict[str, object] = dict.fromkeys(replicas)
+        self._changed: dict[str, None] = dict.fromkeys(replicas)
         self._earliest: tuple[float, str] | None = None
 
-    def changed(self, services: Mapping[str, object]) -> None:
-        self._changed.update(services)
+    def changed(self, name: str) -> None:
+        self._changed[name] = None
 
     def earliest(self, unread: Container[str]) -> tuple[float, str] | None:
         """The first wanted time, and the service that wants it. One with an `unread` timer gets no other before."""
@@ -51,7 +51,7 @@ class _Timers:
     def fire(self, name: str, due_s: float, now_s: float) -> Envelope:
         """The timer's envelope, with the same id as a live shell would give it."""
         number, self._fired[name] = self._fired[name], self._fired[name] + 1
-        self.changed({name: None})
+        self.changed(name)
         return Envelope(
             id=derived_id(f"{TIMER_SOURCE}/{name}", repr(due_s), number),
             source=TIMER_SOURCE,
@@ -97,32 +97,21 @@ class Dispatcher(ABC):
         """Go on with another replica of a service, e.g. one restored from a snapshot."""
         replica.on_impossible = self._refuse
         self.replicas[name] = replica
-        self._timers.changed({name: None})
+        self._timers.changed(name)
 
-    def _taken_by(self, services: Mapping[str, object], envelope: Envelope) -> None:
-        """These services, by name, have taken the record."""
-        self._timers.changed(services)
-        event = envelope.event
-        if type(event) is TimerFired and event.service in services:
-            self._has_read_timer(event.service, envelope.id)
-
-    def _has_read_timer(self, name: str, event_id: str) -> None:
-        if self._unread_timers.get(name) == event_id:
+    def _took(self, name: str, envelope: Envelope) -> None:
+        self._timers.changed(name)
+        if self._unread_timers.get(name) == envelope.id:
             del self._unread_timers[name]
 
 
 class InOrder(Dispatcher):
-    """Every service is up to date before time goes on. Services take turns in the order of the roster.
-
-    All read each record at once. So one memory of ids drops what is appended twice, not one of each service.
-    """
+    """Every service is up to date before time goes on. Services take turns in the order of the roster."""
 
     def __init__(self, services: Sequence[Service[Any]], log: Log) -> None:
         super().__init__(services, log)
         self._queue: deque[tuple[int, Envelope]] = deque()
-        self._readers: dict[type[Event], dict[str, None]] = {}
-        self._recent: OrderedDict[str, None] = OrderedDict()
-        """Ids of the latest records."""
+        self._readers: dict[type[Event], list[str]] = {}
 
     @property
     def behind(self) -> bool:
@@ -130,36 +119,27 @@ class InOrder(Dispatcher):
 
     def append(self, envelope: Envelope) -> None:
         offset = self._log.end
-        if self._log.append(envelope) and self._is_new(envelope.id):
+        if self._log.append(envelope):
             self._queue.append((offset, envelope))
-
-    def _is_new(self, event_id: str) -> bool:
-        if event_id in self._recent:
-            return False
-        self._recent[event_id] = None
-        if len(self._recent) > REMEMBERED_INPUTS:
-            self._recent.popitem(last=False)
-        return True
 
     def settle(self) -> None:
         while self._queue:
             offset, envelope = self._queue.popleft()
-            readers = self._readers_of(envelope.event)
-            for name in readers:
+            for name in self._readers_of(envelope.event):
                 replica = self.replicas[name]
                 replica.next_offset = offset + 1
-                for output in replica.handle_new(envelope):
+                for output in replica.handle(envelope):
                     self.append(output)
-            self._taken_by(readers, envelope)
+                self._took(name, envelope)
 
-    def _readers_of(self, event: Event) -> dict[str, None]:
+    def _readers_of(self, event: Event) -> list[str]:
         if type(event) is TimerFired:
-            return {event.service: None}
+            return [event.service]
         cls = type(event)
-        readers = self._readers.get(cls)
-        if readers is None:
-            readers = self._readers[cls] = dict.fromkeys(readers_of(self.replicas, cls))
-        return readers
+        names = self._readers.get(cls)
+        if names is None:
+            names = self._readers[cls] = readers_of(self.replicas, cls)
+        return names
 
 
 class Interleaved(Dispatcher):
@@ -195,7 +175,7 @@ class Interleaved(Dispatcher):
         record = self._inboxes[name].popleft()
         for output in self.replicas[name].step(record):
             self.append(output)
-        self._taken_by({name: None}, record.envelope)
+        self._took(name, record.envelope)
 
 
 def readers_of(replicas: dict[str, Replica[Any]], cls: type[Event]) -> list[str]:
