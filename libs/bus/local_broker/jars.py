@@ -14,6 +14,8 @@ from pathlib import Path
 from libs.bus.local_broker.errors import LocalBrokerError
 
 _POM = Path(__file__).with_name("pom.xml")
+FETCHING = "fetching"
+"""With this word a line begins, the last one as long as the broker is being downloaded."""
 
 
 def default_cache_dir() -> Path:
@@ -58,7 +60,7 @@ def _download(libs: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise LocalBrokerError("no mvn on the PATH: install Apache Maven, or set KAFKA_BOOTSTRAP_SERVERS to a broker")
-    print(f"fetching {libs.name} with Maven, about 45 MB, once", file=sys.stderr, flush=True)
+    print(f"{FETCHING} {libs.name} with Maven, about 45 MB, once", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=libs.parent, prefix=f"{libs.name}.") as scratch:
         _copy_dependencies(maven, Path(scratch, "libs")).rename(libs)
     print(f"fetched {libs}", file=sys.stderr, flush=True)

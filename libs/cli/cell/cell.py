@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Self, TextIO
 
 from libs.bus.connect import connect
+from libs.bus.local_broker.jars import FETCHING
 from libs.bus.local_broker.network import free_port
 from libs.bus.port import BusError, TopicLayout
 from libs.cli import own_cells
@@ -28,6 +29,8 @@ from libs.runtime.cell_key import ensure_key
 TEND_EVERY_S = 0.1
 AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0
 READY_WITHIN_S = 60.0
+FETCHED_WITHIN_S = 900.0
+"""The broker that comes with a cell, where it is fetched at its first start."""
 
 Say = Callable[[str], None]
 
@@ -228,7 +231,8 @@ class Cell:
             self._say(f"{name} ended with status {status}; it is started again")
 
     def _create_topics(self) -> None:
-        deadline = time.monotonic() + READY_WITHIN_S
+        began_s = time.monotonic()
+        deadline = began_s + READY_WITHIN_S
 
         async def create() -> None:
             bus = await connect(self.plan.bus, self.plan.cell)
@@ -242,9 +246,17 @@ class Cell:
                 asyncio.run(create())
                 return
             except BusError as error:
-                if time.monotonic() > deadline:
+                now_s = time.monotonic()
+                if self._fetches_broker() and now_s < began_s + FETCHED_WITHIN_S:
+                    deadline = now_s + READY_WITHIN_S
+                elif now_s > deadline:
                     raise CellError(f"the log cannot be used: {error}\n{self._last_words('broker')}") from error
                 time.sleep(TEND_EVERY_S)
+
+    def _fetches_broker(self) -> bool:
+        """Whether the broker is being downloaded, which says nothing of how long it takes to start."""
+        broker = self.children.get("broker")
+        return broker is not None and broker.last_words().rsplit("\n", 1)[-1].startswith(FETCHING)
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
