@@ -196,8 +196,6 @@ def _by_server(gpus: Offered) -> dict[str, list[int]]:
 
 def _largest_first(assignments: list[Assignment]) -> list[Assignment]:
     """In the order in which they choose their places."""
-    if len(assignments) < 2:
-        return assignments
     return sorted(sorted(assignments, key=attrgetter("jobs")), key=attrgetter("width"), reverse=True)
 
 
@@ -234,9 +232,6 @@ def _renewing(cell: Cell, board: Board, assignments: list[Assignment], present: 
             others.append(assignment)
         elif len(stayer.gang) > 1 and len(stayer.gang) > board.ideal_nodes(assignment.width):
             return None
-        elif len(assignment.jobs) == 1 and not assignment.needs:  # mostly
-            board.take(assignment.jobs, stayer.gang)
-            places.renewed.append(stayer.job_id)
         else:
             _assign_row(places, assignment, stayer.gang, board, present)
     for assignment in _largest_first(others):
