@@ -39,15 +39,16 @@ def guests_of(state: Coordination) -> list[Occupant]:
 
 
 def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state: Coordination) -> Occupant:
-    peak_s, grain = state.settings.peak_s, int(state.settings.grain_ratio * state.present.capacity_bytes)
     reading = _said_last(before, found) if found.unread else found
     occupant = before if before is not None else _newcomer(reading, now_s)
     if occupant.yielded and not reading.begun:
         occupant.admitted = False
     occupant.seen = reading
-    _confirm(occupant, grain, now_s)
+    _confirm(occupant, state.grain_bytes, now_s)
     wanted = max(reading.demand_bytes, reading.device_bytes - reading.cached_bytes + reading.host_bytes)
-    later = [peak for peak in occupant.peaks if peak.wanted_bytes > wanted and now_s - peak.at_s < peak_s]
+    later = [
+        peak for peak in occupant.peaks if peak.wanted_bytes > wanted and now_s - peak.at_s < state.settings.peak_s
+    ]
     occupant.peaks = [*later, Peak(at_s=now_s, wanted_bytes=wanted)] if wanted else later
     return occupant
 

@@ -125,7 +125,7 @@ def _is_worth_it(state: Coordination, occupant: Occupant, target: Target, limit:
         return True
     capacity = state.present.capacity_bytes
     gained = in_bytes(limit, capacity) - in_bytes(occupant.limit_bytes, capacity)
-    return gained >= max(1, int(state.settings.grain_ratio * capacity))
+    return gained >= max(1, state.grain_bytes)
 
 
 def _tell(occupant: Occupant, target: Target, limit_bytes: int | None, now_s: float) -> SetLimit:

@@ -45,7 +45,7 @@ def _misdeed(state: Coordination, guest: Occupant, now_s: float) -> Reason | Non
     ran_s, waited_s = seen.computed_s - watch.computed_s, seen.closed_s - watch.closed_s
     ran = watch.closed and ran_s > RAN * period_s and waited_s < WAITED * period_s
     limit = allowed(guest, state.present.capacity_bytes)
-    keeps = seen.device_bytes > limit + int(state.settings.grain_ratio * state.present.capacity_bytes)
+    keeps = seen.device_bytes > limit + state.grain_bytes
     strikes = watch.strikes + 1 if ran or keeps else 0 if watch.closed else watch.strikes
     guest.watch = Watch(
         since_s=now_s, computed_s=seen.computed_s, closed_s=seen.closed_s, closed=closed, strikes=strikes

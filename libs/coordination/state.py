@@ -233,3 +233,8 @@ class Coordination(msgspec.Struct, kw_only=True):
         """The last look, while a step is taken: every step begins with one."""
         assert self.readings is not None, "nothing was looked at"
         return self.readings
+
+    @property
+    def grain_bytes(self) -> int:
+        """Of the GPU's memory; less does not count."""
+        return int(self.settings.grain_ratio * self.present.capacity_bytes)

@@ -52,6 +52,13 @@ PROGRAMS = {
 }
 
 
+def library_of(path: Path, source: str) -> Path:
+    """A shared library that is compiled of C."""
+    path.with_suffix(".c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, path.with_suffix(".c"), "-ldl"], check=True)
+    return path
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_without_torch_write_what_they_write_without_it(library: Path, program: str):
     if shutil.which(PROGRAMS[program][0]) is None:
@@ -62,27 +69,25 @@ def test_programs_without_torch_write_what_they_write_without_it(library: Path, 
 
 
 def test_a_library_that_allocates_before_it_has_begun_gets_memory(library: Path, tmp_path: Path):
-    source, early = tmp_path / "early.c", tmp_path / "early.so"
-    source.write_text(
+    early = library_of(
+        tmp_path / "early.so",
         "#include <malloc.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
         "__attribute__((constructor)) static void early(void) {\n"
         "  void *p, *q = malloc(10); size_t usable = malloc_usable_size(q);\n"
-        '  printf("%d %d %d\\n", posix_memalign(&p, 64, 100000), usable >= 10, !!realloc(q, 100)); }\n'
+        '  printf("%d %d %d\\n", posix_memalign(&p, 64, 100000), usable >= 10, !!realloc(q, 100)); }\n',
     )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", early, source], check=True)
     done = run(library, "/bin/true", LD_PRELOAD=f"{library}:{early}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 1\n", "")
 
 
 def test_what_a_user_preloads_still_gets_all_that_is_not_a_gpus(library: Path, tmp_path: Path):
-    source, users = tmp_path / "users.c", tmp_path / "users.so"
-    source.write_text(
+    users = library_of(
+        tmp_path / "users.so",
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\nint users_calls;\n"
         "int posix_memalign(void **p, size_t a, size_t n) {\n"
         '  users_calls++; int (*next)(void **, size_t, size_t) = dlsym(RTLD_NEXT, "posix_memalign");\n'
-        "  return next(p, a, n); }\n"
+        "  return next(p, a, n); }\n",
     )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", users, source, "-ldl"], check=True)
     script = (
         "import ctypes; lib = ctypes.CDLL(None); at = ctypes.c_void_p()\n"
         "lib.posix_memalign(ctypes.byref(at), ctypes.c_size_t(64), ctypes.c_size_t(1 << 20)); lib.free(at)\n"

@@ -66,8 +66,9 @@ class AllowanceAt:
             data: of the file.
             place: None: it is not known, or the process uses several.
         """
-        has_own = place is not None and 0 <= place < self._places(data)
-        return _limit(data, self._place_at(place) if has_own and place is not None else self.at + _LIMIT)
+        if place is not None and place < self._places(data):
+            return _limit(data, self._place_at(place))
+        return _limit(data, self.at + _LIMIT)
 
     def read(self, data: Content) -> Allowance:
         """All of it, in reach of a task, which may have written any numbers."""
