@@ -46,3 +46,14 @@ def test_of_many_changes_the_newest_are_told_and_how_many_are_left_out():
     )
     changes.note(0, TASK, 9, 0.5, 9.0)
     assert changes.take()[0].left_out == 0
+
+
+def test_what_could_not_be_sent_is_told_before_what_came_since():
+    changes = Changes("n1")
+    for number in range(MOST):
+        changes.note(0, TASK, number, 0.5, float(number))
+    unsent = changes.take()
+    changes.note(0, TASK, MOST, 0.5, float(MOST))
+    changes.put_back(unsent)
+    [told] = changes.take()
+    assert (told.changes[0], told.changes[-1], len(told.changes), told.left_out) == (change(1), change(MOST), MOST, 1)

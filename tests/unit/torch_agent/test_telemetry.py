@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from torch_agent.complaints import Complaints
+from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import FIRST_PAGE_S
 from torch_agent.probes.virtual import VirtualGpus
 from torch_agent.processes import cpu_s
@@ -64,7 +65,7 @@ class Used:
             report=lambda event: None,
             rejoin=lambda: None,
             complaints=Complaints(),
-            coordinated=list,
+            changes=Changes("n1"),
         )
         run = asyncio.create_task(telemetry.run(heartbeat_s=0.001))
         samples = [await log.samples.get() for _ in range(6)]

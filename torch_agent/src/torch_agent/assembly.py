@@ -148,7 +148,7 @@ class Agent:
             report=self._report,
             rejoin=lambda: self._report(self._joined(self._journal.begin_incarnation())),
             complaints=complaints,
-            coordinated=self._coordinator.changes.take,
+            changes=self._coordinator.changes,
         )
 
     def _joined(self, incarnation: int) -> NodeJoined:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from libs.bus import codec
 from libs.bus.port import Bus, BusUnavailable
 from libs.contracts.agent import (
+    GpuCoordinated,
     GpuRecovered,
     GpuSampled,
     GpuUnhealthy,
@@ -29,6 +30,7 @@ from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from libs.node.task import Task
 from torch_agent.complaints import Complaints
+from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import FIRST_PAGE_S
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
@@ -92,7 +94,10 @@ class Meter:
 
 
 class Telemetry:
-    """Sends records every second and heartbeats now and then; what cannot be sent is dropped, it is soon stale."""
+    """Sends records every second and heartbeats now and then.
+
+    What cannot be sent is dropped, as it is soon stale; changes of what tasks may have are sent the next time.
+    """
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class Telemetry:
         report: Callable[[Event], None],
         rejoin: Callable[[], None],
         complaints: Complaints,
-        coordinated: Callable[[], Sequence[Event]],
+        changes: Changes,
     ) -> None:
         """Wire it up.
 
@@ -118,12 +123,12 @@ class Telemetry:
             report: journals a fact about the node.
             rejoin: announces the node again, with its tasks: it may have been thought lost.
             complaints: the errors that the agent has logged.
-            coordinated: what tasks may have of shared GPUs, as far as that has changed since it was asked last.
+            changes: of what tasks may have of shared GPUs.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report, self._rejoin = active, pages_of, report, rejoin
         self._heard_at_s = time.time()
-        self._coordinated = coordinated
+        self._changes = changes
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
@@ -182,7 +187,7 @@ class Telemetry:
         living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
         used = {sample.index: sample.utilisation_ratio for sample in samples}
         tasks = self._watching.look(active, living, used, time.monotonic())
-        return [beat, *(self._sampled(sample) for sample in samples), *tasks, *self._coordinated()]
+        return [beat, *(self._sampled(sample) for sample in samples), *tasks, *self._changes.take()]
 
     def _without_pages(
         self, active: list[Task], readings: dict[str, list[PageReading]]
@@ -229,6 +234,7 @@ class Telemetry:
                 await self._bus.append(messages)
         except (BusUnavailable, TimeoutError) as error:
             log.debug("telemetry dropped: %s", error)
+            self._changes.put_back(event for event in events if isinstance(event, GpuCoordinated))
             return
         if now_s - self._heard_at_s > REJOIN_AFTER_S:
             self._rejoin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from libs.contracts.agent import AllowanceChange, GpuCoordinated
 from libs.node.task import Task
@@ -44,3 +45,11 @@ class Changes:
         ]
         self._of_gpus, self._left_out = {}, {}
         return taken
+
+    def put_back(self, events: Iterable[GpuCoordinated]) -> None:
+        """They could not be sent: the next call of `take` has them, as far as there is room, before what came since."""
+        for event in events:
+            since = self._of_gpus.get(event.index, ())
+            kept = self._of_gpus[event.index] = deque([*event.changes, *since], maxlen=MOST)
+            over = len(event.changes) + len(since) - len(kept)
+            self._left_out[event.index] = self._left_out.get(event.index, 0) + event.left_out + over
