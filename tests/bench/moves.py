@@ -11,6 +11,7 @@ model.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -90,7 +91,8 @@ async def moved(size: str, folder: Path) -> dict[str, Any]:
     async with AgentCase(folder, "n1", "n2", virtual_gpus=virtual_gpus) as agents:
         joined = [await agents.fact(NodeJoined), await agents.fact(NodeJoined)]
         ports = {each.node_id: each.state_port for each in joined}
-        order = launch("a", sys.executable, str(script), size, str(times), env={"PYTHONPATH": str(Path.cwd())})
+        paths = f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}"
+        order = launch("a", sys.executable, str(script), size, str(times), env={"PYTHONPATH": paths})
         await agents.order(order)
         await agents.fact(JobStarted, JobMovable)
         here = "n1"

@@ -26,9 +26,9 @@ from tests.bench.report import Report
 from tests.bench.suspension import SMALL, suspensions
 from tests.gpu.driver import driver_checkpoints
 from tests.gpu.facts import facts
-from tests.gpu.memory import memory_rows
+from tests.gpu.memory import memory_rows, sensitivity_rows
 from tests.gpu.pairs import KINDS, pairs
-from tests.gpu.sharing import sharing_rows
+from tests.gpu.sharing import burst_rows, sharing_rows
 from tests.gpu.transfers import transfers
 
 MEGABYTE = 1_000_000
@@ -54,9 +54,19 @@ def _memory(smoke: bool) -> Rows:
         yield from memory_rows()
 
 
+def _sensitivity(smoke: bool) -> Rows:
+    if torch.cuda.is_available():
+        yield from sensitivity_rows()
+
+
 def _sharing(smoke: bool) -> Rows:
     if torch.cuda.is_available():
         yield from sharing_rows()
+
+
+def _bursts(smoke: bool) -> Rows:
+    if torch.cuda.is_available():
+        yield from burst_rows()
 
 
 def _suspension(smoke: bool) -> Rows:
@@ -83,7 +93,9 @@ PARTS: dict[str, Callable[[bool], Rows]] = {
     "machine": _machine,
     "copies": _copies,
     "memory": _memory,
+    "sensitivity": _sensitivity,
     "sharing": _sharing,
+    "bursts": _bursts,
     "suspension": _suspension,
     "moves": _moves,
     "driver": _driver,

@@ -95,6 +95,7 @@ class Cuda:
     """torch.cuda, as far as it is asked."""
 
     MemPool = Pool
+    Stream = SimpleNamespace
     CUDAGraph = type("CUDAGraph", (), {})
 
     def __init__(self) -> None:
@@ -157,15 +158,38 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return found
 
 
+class Hooks:
+    """What is called for the tensors that forward saves."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @contextmanager
+    def saved_tensors_hooks(self, pack: Any, unpack: Any) -> Iterator[None]:
+        self.said.append("begin")
+        yield
+        self.said.append("end")
+
+
 @pytest.fixture
-def memory(cuda: Cuda, runtime: Runtime) -> CudaMemory:
+def hooks() -> Hooks:
+    return Hooks()
+
+
+@pytest.fixture
+def memory(cuda: Cuda, runtime: Runtime, hooks: Hooks) -> CudaMemory:
     torch = SimpleNamespace(
         cuda=cuda,
+        autograd=SimpleNamespace(graph=hooks),
         Tensor=type("Tensor", (), {}),
         uint8=None,
         OutOfMemoryError=OutOfMemory,
         empty=lambda size, dtype, device: Storage(cuda),
-        _C=SimpleNamespace(_cuda_customAllocator=lambda allocate, free: (allocate, free)),
+        _C=SimpleNamespace(
+            _cuda_customAllocator=lambda allocate, free: (allocate, free),
+            _host_emptyCache=lambda: None,
+            _autograd=SimpleNamespace(_saved_tensors_hooks_disable=None),
+        ),
     )
     return CudaMemory(torch, 30 * GIB)
 
@@ -303,23 +327,14 @@ def test_a_host_without_memory_is_no_error(
     assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 5 * GIB)
 
 
-def test_a_torch_without_such_pools_has_no_limit_and_keeps_saved_activations_on_the_host(
-    memory: CudaMemory, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+def test_a_torch_without_such_pools_has_no_limit_and_only_saved_activations_leave_it(
+    cuda: Cuda, memory: CudaMemory, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ):
-    saved: list[str] = []
-
-    @contextmanager
-    def save_on_cpu(pin_memory: bool) -> Iterator[None]:
-        saved.append("begins")
-        yield
-        saved.append("ends")
-
     monkeypatch.delattr(Cuda, "MemPool")
-    torch = SimpleNamespace(cuda=cuda, autograd=SimpleNamespace(graph=SimpleNamespace(save_on_cpu=save_on_cpu)))
-    older = CudaMemory(torch)
+    older, cuda.peak = CudaMemory(memory._torch), 50 * GIB
     for limit in (40 * GIB, 30 * GIB, None):
         older.boundary(limit)
-    assert saved == ["begins", "ends"] and cuda.fraction == 1.0
+    assert hooks.said == ["begin", "end"] and cuda.fraction == 1.0
 
 
 def test_while_a_cuda_graph_is_alive_nothing_is_looked_for_that_could_move():

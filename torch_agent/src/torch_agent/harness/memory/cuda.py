@@ -1,16 +1,17 @@
 """The memory of a real GPU, limited through torch's own allocator, with locked memory of the host beyond the limit.
 
-    limit   `set_per_process_memory_fraction`; what is cached goes by `empty_cache` when the limit falls
-    beyond  pools of host memory (host_pool.py; torch 2.8 and later) that the GPU reads and writes over the bus
-    both    storages move by being emptied and filled again, as when a process is suspended (parking/)
+    limit        `set_per_process_memory_fraction`; what is cached goes by `empty_cache` when the limit falls
+    activations  those that did not fit go to the host by copies, and come back for backward (activations.py)
+    else         pools of host memory (host_pool.py; torch 2.8 and later) that the GPU reads and writes over the bus
+    between      storages move by being emptied and filled again, as when a process is suspended (parking/)
 
 torch counts the pools against the fraction, too: limit and pools together are at most the whole GPU, which is as much
-as a process that fits onto it can need. Without such pools no limit is set: saved activations go to the host instead.
+as a process that fits onto it can need. Without such pools no limit is set, and only activations go.
 
-Seen on an H200 with torch 2.11, in an earlier form (tests/bench/results/gpu.md): pools are used before cached blocks
-are given back, small tensors lie there, too, and losses under random limits are those without limits to the bit. What
-lies on the host for long is slow, because kernels read it over the bus again and again: 127 times as slow where AntMan
-(OSDI'20, figure 10) found a quarter.
+Seen with torch 2.11 (tests/bench/results/gpu.md): pools are used before cached blocks are given back, small tensors lie
+there, too, and losses under random limits are those without limits to the bit. What lies in a pool is slow, because
+kernels read it over the bus again and again: with a tenth of its memory a model of large tensors was 118 times as slow
+where AntMan (OSDI'20, figure 10) found a quarter.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from typing import Any, NamedTuple
 
 from ..parking.parking import as_bytes, refill
 from ..parking.storages import live_storages
+from .activations import Activations, CudaCopies
 from .device import Usage
-from .host_pool import GRAIN_BYTES, HostPool
+from .host_pool import GRAIN_BYTES, PART_OF_HOST, HostPool, available
 
 SPARE = 1.25
 """The host has to have more than what is beyond the limit: tensors do not fill its segments."""
@@ -52,10 +54,18 @@ class CudaMemory:
     """See `DeviceMemory`. The memory of the device that was current at the first limit, and of its training thread."""
 
     def __init__(self, torch: Any, most_on_host: int | None = None) -> None:
-        """Without a limit. `most_on_host`: bytes of the host for what is beyond one; None: a part of what is left."""
+        """Without a limit.
+
+        Args:
+            torch: the module.
+            most_on_host: bytes of the host for what is beyond a limit, and as many for activations; None: a part of
+                what the host has left at the first limit.
+        """
         self._torch, self._most_on_host = torch, most_on_host
+        self._device = -1
+        self._activations: Activations | None = None
         self._pool: HostPool | None = None
-        """Made when a limit is set for the first time."""
+        """These three are there from the first limit on; the pool only where torch has such."""
         self._has_pools = _has_pools(torch)
         self._limit: int | None = None
         self._needs = 0
@@ -67,24 +77,31 @@ class CudaMemory:
         self._tried: tuple[int | None, int, int] | None = None
         """The limit, and the bytes in use and of the pools, with which nothing could be moved."""
         self._one_stream = True
-        self._offloading: AbstractContextManager[Any] | None = None
 
     def boundary(self, limit_bytes: int | None) -> Usage:
         """See `DeviceMemory`. While CUDA graphs are alive, which remember addresses, nothing moves."""
         cuda = self._torch.cuda
         if not cuda.is_initialized():
             return Usage(0, 0, 0, 0, 0)
-        if not self._has_pools:
-            self._offload(limit_bytes is not None)
-            return self._usage(self._counts().most_in_use)
-        before = self._counts()
-        self._needs = max(self._needs, before.most_in_use)
-        if limit_bytes is not None and self._pool is None:
-            self._pool = HostPool(self._torch, self._most_on_host)
-        if self._pool is not None and self._pool.device == cuda.current_device():
+        most_in_use = self._counts().most_in_use
+        if limit_bytes is not None and self._activations is None:
+            self._begin()
+        if self._activations is None or self._device != cuda.current_device():
+            return self._usage(most_in_use, 0)
+        gone = self._activations.boundary(limit_bytes, most_in_use)
+        self._needs = max(self._needs, most_in_use + gone)
+        if self._pool is not None:
             self._keep_to(self._pool, limit_bytes)
-            cuda.reset_peak_memory_stats()
-        return self._usage(before.most_in_use)
+        cuda.reset_peak_memory_stats()
+        return self._usage(most_in_use, gone)
+
+    def _begin(self) -> None:
+        """A limit is set for the first time."""
+        self._device = self._torch.cuda.current_device()
+        most = int(available() * PART_OF_HOST) if self._most_on_host is None else self._most_on_host
+        self._activations = Activations(self._torch, CudaCopies(self._torch), "cuda", most)
+        if self._has_pools:
+            self._pool = HostPool(self._torch, most)
 
     def _keep_to(self, pool: HostPool, limit_bytes: int | None) -> None:
         """Set the limit and bring everything to where it belongs."""
@@ -94,6 +111,7 @@ class CudaMemory:
             self._unlimited += 1
             if self._unlimited % KEPT_FOR == 0 and pool.size:
                 pool.want(0)
+                self._torch._C._host_emptyCache()
         self._look(pool)
         try:
             pool.admit()
@@ -207,15 +225,6 @@ class CudaMemory:
             refill(storage, size)
         as_bytes(self._torch, storage).copy_(kept)
 
-    def _offload(self, wanted: bool) -> None:
-        if wanted and self._offloading is None:
-            offloading: AbstractContextManager[Any] = self._torch.autograd.graph.save_on_cpu(pin_memory=True)
-            offloading.__enter__()
-            self._offloading = offloading
-        elif not wanted and self._offloading is not None:
-            self._offloading.__exit__(None, None, None)
-            self._offloading = None
-
     def _counts(self) -> Counts:
         found = self._torch.cuda.memory_stats_as_nested_dict()
         if not found:
@@ -223,13 +232,15 @@ class CudaMemory:
         in_use = found["allocated_bytes"]["all"]
         return Counts(found["reserved_bytes"]["all"]["current"], in_use["current"], in_use["peak"])
 
-    def _usage(self, most_in_use: int) -> Usage:
+    def _usage(self, most_in_use: int, gone: int) -> Usage:
+        """Of a mini-batch for which so much had gone to the host, besides what was in use."""
         counts, pool = self._counts(), self._pool
         size, host = pool.size if pool is not None else 0, self._host
         device = max(0, counts.reserved - size)
         # The allocator does not say how much lay on the host at a time; what was beyond the limit did.
         beyond = min(size, max(0, most_in_use - self._limit)) if self._limit is not None else 0
-        return Usage(device, max(0, device - (counts.in_use - host)), host, max(host, beyond), most_in_use)
+        cached = max(0, device - (counts.in_use - host))
+        return Usage(device, cached, host, max(host, beyond) + gone, most_in_use + gone)
 
 
 def _has_pools(torch: Any) -> bool:

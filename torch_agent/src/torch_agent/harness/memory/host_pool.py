@@ -28,8 +28,8 @@ LONG_S = 1e6
 MAPPED = 0x1 | 0x2
 """cudaHostAllocPortable and cudaHostAllocMapped."""
 LOOK_S = 0.02
-PART_OF_HOST = 0.25
-"""At most this part of the memory that the host has left at the beginning."""
+PART_OF_HOST = 0.125
+"""At most this part of the memory that the host has left at the beginning, here and for activations each."""
 
 
 class Piece(NamedTuple):
@@ -182,15 +182,15 @@ def _without_other_threads() -> Iterator[None]:
 class HostPool:
     """All segments of one process."""
 
-    def __init__(self, torch: Any, most_bytes: int | None = None) -> None:
-        """None yet; see `want`. There will be at most so many bytes, or a part of what the host has left."""
+    def __init__(self, torch: Any, most_bytes: int) -> None:
+        """None yet; see `want`. There will be at most so many bytes."""
         self._torch = torch
         self.device = torch.cuda.current_device()
         self.whole = int(torch.cuda.get_device_properties(self.device).total_memory)
         """Memory of the GPU."""
         self._locking = Locking(_runtime(), self.device)
         self._segments: list[Segment] = []
-        self._most = int(_available() * PART_OF_HOST) if most_bytes is None else most_bytes
+        self._most = most_bytes
         largest = max((int(each["total_size"]) for each in torch.cuda.memory_snapshot()), default=0)
         self._segment_bytes = max(SEGMENT_BYTES, -(-largest // GRAIN_BYTES) * GRAIN_BYTES)
         self._wanted = 0
@@ -291,7 +291,7 @@ class HostPool:
         return self._staging[:size]
 
 
-def _available() -> int:
+def available() -> int:
     """Bytes that the host has left."""
     with open("/proc/meminfo", encoding="ascii") as file:
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", file.read(), re.MULTILINE)

@@ -1,0 +1,239 @@
+"""Activations that go to the host between forward and backward; the device is the CPU, and copies take their time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_agent.harness.memory import activations as module
+from torch_agent.harness.memory.activations import AHEAD, Activations
+
+WIDTH = 1024
+"""One record of so many floats is the smallest that goes."""
+SIZE = 4 * WIDTH
+LIMIT = 100 * SIZE
+
+
+class Event:
+    """Over when it has been waited for, or asked for often."""
+
+    def __init__(self) -> None:
+        self.is_over, self._asked = False, 0
+
+    def query(self) -> bool:
+        self._asked += 1
+        self.is_over = self.is_over or self._asked > 4
+        return self.is_over
+
+    def synchronize(self) -> None:
+        self.is_over = True
+
+
+class CpuCopies:
+    """Copies that are not whole at once."""
+
+    def __init__(self) -> None:
+        self.out_bytes = self.back_bytes = self.allocated_bytes = 0
+        self.waited: list[Any] = []
+        self.records = False
+
+    def out(self, tensor: Tensor) -> tuple[Tensor, Event]:
+        self.out_bytes += tensor.nbytes
+        return tensor.clone(), Event()
+
+    def back(self, host: Tensor, like: Any, gone: Event) -> tuple[Tensor, Event]:
+        assert gone.is_over
+        self.back_bytes += host.nbytes
+        return host, Event()
+
+    def wait(self, event: Event) -> None:
+        self.waited.append(event)
+
+    def allocated(self) -> int:
+        return self.allocated_bytes
+
+    def are_recorded(self) -> bool:
+        return self.records
+
+
+class Chain(nn.Module):
+    """Each of these operations saves what the one before it has made."""
+
+    def __init__(self, length: int = 8) -> None:
+        super().__init__()
+        self.scales = nn.Parameter(torch.linspace(0.9, 1.1, length))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for scale in self.scales:
+            x = torch.tanh(x * scale)
+        return x.square().sum()
+
+
+@pytest.fixture
+def copies() -> CpuCopies:
+    return CpuCopies()
+
+
+@pytest.fixture
+def activations(copies: CpuCopies, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "SMALLEST_BYTES", SIZE)
+    found = Activations(torch, copies, "cpu", 50 * SIZE)
+    yield found
+    found.boundary(None, 0)
+
+
+def minibatch(model: nn.Module, records: int = 1) -> tuple[float, list[Tensor]]:
+    torch.manual_seed(0)
+    model.zero_grad()
+    loss = model(torch.randn(records, WIDTH))
+    loss.backward()
+    return float(loss.detach()), [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+def same(found: tuple[float, list[Tensor]], expected: tuple[float, list[Tensor]]) -> bool:
+    return found[0] == expected[0] and all(map(torch.equal, found[1], expected[1]))
+
+
+def test_as_much_goes_as_has_not_fitted_and_results_are_the_same_to_the_bit(
+    activations: Activations, copies: CpuCopies
+):
+    model = Chain()
+    expected = minibatch(model)
+    assert activations.boundary(LIMIT, LIMIT) == 0
+    assert same(minibatch(model), expected) and copies.out_bytes == 0, "all of it fits"
+    activations.boundary(LIMIT, LIMIT + 1)
+    assert same(minibatch(model), expected)
+    assert copies.out_bytes == 5 * SIZE, "a part of the limit more than the byte that has not fitted"
+    assert activations.boundary(LIMIT, LIMIT - 4 * SIZE) == 5 * SIZE
+    assert same(minibatch(model), expected) and copies.out_bytes == 10 * SIZE, "without it, it would not fit"
+    activations.boundary(LIMIT, LIMIT - 20 * SIZE)
+    assert same(minibatch(model), expected) and copies.out_bytes == 10 * SIZE, "it fits again"
+
+
+def test_what_goes_first_is_what_is_saved_first(activations: Activations, copies: CpuCopies):
+    activations.boundary(20 * SIZE, 20 * SIZE + 1)
+    x = torch.randn(WIDTH, requires_grad=True)
+    first = torch.tanh(x * 2)
+    second = torch.tanh(first * 3)
+    assert copies.out_bytes == SIZE, "with its margin a second one would be more than what is wanted"
+    (first.sum() + second.sum()).backward()
+    assert x.grad is not None and copies.back_bytes == 0, "it has not left the device yet: nothing waited for it"
+
+
+def test_a_full_device_makes_forward_wait_until_copies_are_whole(activations: Activations, copies: CpuCopies):
+    model = Chain()
+    expected = minibatch(model)
+    activations.boundary(LIMIT, LIMIT + 10 * SIZE)
+    copies.allocated_bytes = LIMIT
+    assert same(minibatch(model), expected)
+    assert copies.back_bytes == copies.out_bytes, "each was gone before it was needed"
+    assert len(copies.waited) >= copies.back_bytes // SIZE, "and is used when it has come"
+
+
+def test_where_there_is_room_the_next_ones_come_before_they_are_needed(activations: Activations, copies: CpuCopies):
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    copies.allocated_bytes = LIMIT
+    x = torch.randn(WIDTH, requires_grad=True)
+    made = x
+    for _ in range(AHEAD + 3):
+        made = torch.tanh(made)
+    copies.allocated_bytes = 0
+    node = made.grad_fn
+    assert node is not None and copies.back_bytes == 0
+    node._saved_result.sum()  # type: ignore[attr-defined]
+    assert copies.back_bytes == (1 + AHEAD) * SIZE
+
+
+def test_what_an_operation_saves_twice_goes_once(activations: Activations, copies: CpuCopies):
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    x = torch.randn(WIDTH, requires_grad=True)
+    result = torch.tanh(x)  # saves its result, which the next one saves as what it gets
+    result.square().sum().backward()
+    assert copies.out_bytes == SIZE
+
+
+def test_what_is_there_between_minibatches_stays(activations: Activations, copies: CpuCopies):
+    layer, data = nn.Linear(WIDTH, 2), torch.randn(1, WIDTH)
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    layer(data).sum().backward()
+    assert copies.out_bytes == 0
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_what_a_graph_is_captured_from_stays(activations: Activations, copies: CpuCopies, records: bool):
+    copies.records = records
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    torch.tanh(torch.randn(WIDTH, requires_grad=True))
+    assert (copies.out_bytes == 0) is records
+
+
+def test_in_each_part_of_an_accumulated_minibatch_as_much_goes(activations: Activations, copies: CpuCopies):
+    model = Chain()
+    activations.boundary(LIMIT, LIMIT + 1)
+    for _ in range(3):
+        minibatch(model)
+    assert copies.out_bytes == 3 * 5 * SIZE
+    assert activations.boundary(LIMIT, LIMIT) == 5 * SIZE
+
+
+def test_the_host_has_at_most_what_it_may(activations: Activations, copies: CpuCopies):
+    activations.boundary(LIMIT, LIMIT + 1000 * SIZE)
+    minibatch(Chain(length=60))
+    assert activations.boundary(LIMIT, LIMIT) == 50 * SIZE
+
+
+def test_a_result_that_is_dropped_leaves_nothing_behind(activations: Activations, copies: CpuCopies):
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    loss = Chain()(torch.randn(1, WIDTH))
+    del loss
+    activations.boundary(LIMIT, LIMIT)
+    assert activations.boundary(LIMIT, LIMIT) == 0
+
+
+def test_a_graph_that_is_kept_can_be_gone_through_again(activations: Activations, copies: CpuCopies):
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    copies.allocated_bytes = LIMIT
+    x = torch.randn(WIDTH, requires_grad=True)
+    result = torch.tanh(torch.tanh(x)).sum()
+    [first] = torch.autograd.grad(result, x, retain_graph=True)
+    [second] = torch.autograd.grad(result, x)
+    assert torch.equal(first, second)
+
+
+def test_tensors_of_any_layout_come_back_as_they_were(activations: Activations, copies: CpuCopies):
+    def trained() -> Tensor:
+        x = torch.randn(4, 8, 16, 16).to(memory_format=torch.channels_last).requires_grad_()
+        expanded = torch.tanh(x).mean(0, keepdim=True).expand(8, -1, -1, -1)
+        (torch.tanh(x).transpose(1, 3) ** 2).sum().backward()
+        (expanded * expanded).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    torch.manual_seed(0)
+    expected = trained()
+    activations.boundary(LIMIT, LIMIT + 40 * SIZE)
+    copies.allocated_bytes = LIMIT
+    torch.manual_seed(0)
+    assert torch.equal(trained(), expected) and copies.out_bytes
+
+
+def test_a_script_that_transforms_functions_goes_on_and_nothing_goes_from_then_on(
+    activations: Activations, copies: CpuCopies
+):
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    found = torch.func.grad(lambda x: x.square().sum())(torch.ones(WIDTH))
+    assert torch.equal(found, torch.full((WIDTH,), 2.0))
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    minibatch(Chain())
+    assert copies.out_bytes == 0
+
+
+def test_a_compiled_model_computes_the_same(activations: Activations, copies: CpuCopies):
+    model = Chain(2)
+    compiled = torch.compile(model, backend="aot_eager")
+    expected = minibatch(model)
+    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    copies.allocated_bytes = LIMIT
+    assert same(minibatch(compiled), expected)
