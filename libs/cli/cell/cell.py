@@ -24,13 +24,11 @@ from libs.cli.cell.child import Child
 from libs.cli.cell.errors import CellError
 from libs.cli.cell.plan import CellPlan, Command
 from libs.cli.cell.ports import refuse_taken
+from libs.cli.cell.start_deadline import READY_WITHIN_S, StartDeadline
 from libs.runtime.cell_key import ensure_key
 
 TEND_EVERY_S = 0.1
 AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0
-READY_WITHIN_S = 60.0
-FETCHED_WITHIN_S = 900.0
-"""The broker that comes with a cell, where it is fetched at its first start."""
 
 Say = Callable[[str], None]
 
@@ -231,8 +229,7 @@ class Cell:
             self._say(f"{name} ended with status {status}; it is started again")
 
     def _create_topics(self) -> None:
-        began_s = time.monotonic()
-        deadline = began_s + READY_WITHIN_S
+        deadline = StartDeadline(time.monotonic())
 
         async def create() -> None:
             bus = await connect(self.plan.bus, self.plan.cell)
@@ -246,10 +243,7 @@ class Cell:
                 asyncio.run(create())
                 return
             except BusError as error:
-                now_s = time.monotonic()
-                if self._fetches_broker() and now_s < began_s + FETCHED_WITHIN_S:
-                    deadline = now_s + READY_WITHIN_S
-                elif now_s > deadline:
+                if deadline.is_over(time.monotonic(), fetches=self._fetches_broker()):
                     raise CellError(f"the log cannot be used: {error}\n{self._last_words('broker')}") from error
                 time.sleep(TEND_EVERY_S)
 
