@@ -100,7 +100,7 @@ class Cuda:
 
     def __init__(self) -> None:
         self.initialized, self.in_use, self.peak, self.reserved = True, 0, 0, 0
-        self.fraction, self.emptied, self.streams = 1.0, 0, [0]
+        self.fraction, self.emptied, self.streams, self.largest = 1.0, 0, [0], 0
         self.pool: Pool | None = None
 
     def is_initialized(self) -> bool:
@@ -131,7 +131,7 @@ class Cuda:
         self.peak = self.in_use
 
     def memory_snapshot(self) -> list[Any]:
-        return [{"stream": each, "device": 0, "address": 1, "total_size": 0} for each in self.streams]
+        return [{"stream": each, "device": 0, "address": 1, "total_size": self.largest} for each in self.streams]
 
     def memory_stats_as_nested_dict(self) -> dict[str, Any]:
         return {
@@ -267,6 +267,16 @@ def test_a_limit_that_rises_again_and_again_keeps_memory_for_small_tensors(memor
         all_locked(memory)
         assert memory._pool is not None
         assert SMALL_BYTES in [segment.piece.size for segment in memory._pool._segments]
+
+
+def test_when_a_limit_changes_the_largest_block_so_far_fits_on_the_host(memory: CudaMemory, cuda: Cuda):
+    memory.boundary(95 * GIB)
+    all_locked(memory)
+    cuda.largest = GIB + 1
+    memory.boundary(80 * GIB)
+    all_locked(memory)
+    assert memory._pool is not None
+    assert max(segment.piece.size for segment in memory._pool._segments) == GIB + (2 << 20)
 
 
 def test_where_several_streams_have_memory_nothing_has_to_lie_on_the_host(memory: CudaMemory, cuda: Cuda):

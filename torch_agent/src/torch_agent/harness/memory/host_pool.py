@@ -191,8 +191,7 @@ class HostPool:
         self._locking = Locking(_runtime(), self.device)
         self._segments: list[Segment] = []
         self._most = most_bytes
-        largest = max((int(each["total_size"]) for each in torch.cuda.memory_snapshot()), default=0)
-        self._segment_bytes = max(SEGMENT_BYTES, -(-largest // GRAIN_BYTES) * GRAIN_BYTES)
+        self._segment_bytes = SEGMENT_BYTES
         self._wanted = 0
         self._staging: Any = None
 
@@ -239,8 +238,13 @@ class HostPool:
         return any(segment.holds(at) for segment in self._segments)
 
     def want(self, size: int) -> None:
-        """Have at most so many bytes from now on, and as many of them as the host can give, by and by."""
+        """Have at most so many bytes from now on, and as many of them as the host can give, by and by.
+
+        New pieces are as large as the largest block that the process has on the GPU at this moment.
+        """
         self._wanted = size = min(size, self._most)
+        largest = max((int(each["total_size"]) for each in self._torch.cuda.memory_snapshot()), default=0)
+        self._segment_bytes = max(self._segment_bytes, -(-largest // GRAIN_BYTES) * GRAIN_BYTES)
         if self.size > size:
             in_use = {id(segment) for segment, found in self._found() if found["allocated_size"]}
             free = [segment for segment in self._segments if id(segment) not in in_use]
