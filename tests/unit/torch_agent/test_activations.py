@@ -38,8 +38,11 @@ class CpuCopies:
         self.out_bytes = self.back_bytes = self.allocated_bytes = 0
         self.waited: list[Any] = []
         self.records = False
+        self.most_out_bytes = 1000 * SIZE
 
     def out(self, tensor: Tensor) -> tuple[Tensor, Event]:
+        if self.out_bytes + tensor.nbytes > self.most_out_bytes:
+            raise RuntimeError("out of memory")
         self.out_bytes += tensor.nbytes
         return tensor.clone(), Event()
 
@@ -182,6 +185,19 @@ def test_the_host_has_at_most_what_it_may(activations: Activations, copies: CpuC
     activations.boundary(LIMIT, LIMIT + 1000 * SIZE)
     minibatch(Chain(length=60))
     assert activations.boundary(LIMIT, LIMIT) == 50 * SIZE
+
+
+def test_a_host_without_memory_is_asked_once_and_the_rest_stays(
+    activations: Activations, copies: CpuCopies, capsys: pytest.CaptureFixture[str]
+):
+    model = Chain()
+    expected = minibatch(model)
+    for number in range(3):
+        activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+        copies.most_out_bytes = 3 * (number + 1) * SIZE
+        assert same(minibatch(model), expected)
+        assert copies.out_bytes == copies.most_out_bytes
+    assert capsys.readouterr().err.count("the host gives no more memory for activations: out of memory") == 1
 
 
 def test_a_result_that_is_dropped_leaves_nothing_behind(activations: Activations, copies: CpuCopies):

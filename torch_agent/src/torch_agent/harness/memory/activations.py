@@ -11,6 +11,7 @@ bus, which is what still happens here to what is no saved activation (host_pool.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,14 +57,23 @@ class Copies(Protocol):
 class Saved:
     """One activation, for as long as anything that backward needs it for is alive."""
 
-    def __init__(self, tensor: Any, owner: Activations, whose: Any) -> None:
+    def __init__(self, tensor: Any, owner: Activations, storage: Any) -> None:
+        """The tensor begins to leave.
+
+        Args:
+            tensor: on the device.
+            owner: counts what is on the host.
+            storage: a weak reference to that of the tensor.
+
+        Raises:
+            RuntimeError: the host has no memory for it.
+        """
+        self._host, self.gone = owner.copies.out(tensor)
         self.size = tensor.nbytes
-        self._owner, self._whose = owner, whose
-        self._copies = owner.copies
+        self._owner, self._storage = owner, storage
         self._device: Any = tensor.device
         self._tensor: Any = tensor.detach()
         """On the device: until the copy is whole, and again from when it is fetched."""
-        self._host, self.gone = self._copies.out(self._tensor)
         self._came: Any = None
         owner.on_host(self.size)
 
@@ -79,7 +89,7 @@ class Saved:
     def fetch(self) -> None:
         """Begin to bring it back, unless it is there."""
         if self._tensor is None:
-            self._tensor, self._came = self._copies.back(self._host, self._device, self.gone)
+            self._tensor, self._came = self._owner.copies.back(self._host, self._device, self.gone)
 
     def value(self) -> Any:
         """For what is computed from now on."""
@@ -89,7 +99,7 @@ class Saved:
 
     def _arrive(self) -> None:
         if self._came is not None:
-            self._copies.wait(self._came)
+            self._owner.copies.wait(self._came)
             self._came = None
 
     def __del__(self) -> None:
@@ -202,16 +212,26 @@ class Activations:
         if not self._may_go(tensor):
             return tensor.detach()  # itself would be a cycle: what an operation saves of its own result
         self._largest = max(self._largest, tensor.nbytes)
-        whose = self._torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
+        storage = self._torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
         view = tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype
-        key = Key(whose.cdata, *view, tensor._version)
+        key = Key(storage.cdata, *view, tensor._version)
         saved = self._known.get(key)
         if saved is None and self._now + tensor.nbytes <= self._wanted:
-            saved = self._known[key] = Saved(tensor, self, whose)
-            self._leaving.append(saved)
-            self._order.append(ref(saved))
+            saved = self._begin(tensor, key, storage)
         self._drain(self._full)
         return tensor.detach() if saved is None else saved
+
+    def _begin(self, tensor: Any, key: Key, storage: Any) -> Saved | None:
+        """A tensor begins to leave; None: the host has no memory for it, and none is asked for any more."""
+        try:
+            saved = self._known[key] = Saved(tensor, self, storage)
+        except RuntimeError as error:
+            print(f"sanjaya: the host gives no more memory for activations: {error}", file=sys.stderr)
+            self._wanted = self._most_bytes = self._now
+            return None
+        self._leaving.append(saved)
+        self._order.append(ref(saved))
+        return saved
 
     def _may_go(self, tensor: Any) -> bool:
         return (
@@ -297,8 +317,15 @@ class CudaCopies:
         return host, self._out.record_event()
 
     def back(self, host: Any, like: Any, gone: Any) -> tuple[Any, Any]:
-        """See `Copies`. The memory may be that of a tensor which is computed with until now."""
-        tensor = self._torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device=like)
+        """See `Copies`. The memory may be that of a tensor which is computed with until now.
+
+        Where there is none within the limit, that does not count until the next boundary: else the script would fail.
+        """
+        try:
+            tensor = self._torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device=like)
+        except self._torch.OutOfMemoryError:
+            self._torch.cuda.set_per_process_memory_fraction(1.0)
+            tensor = self._torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device=like)
         self._back.wait_event(gone)
         self._back.wait_stream(self._torch.cuda.current_stream())
         with self._torch.cuda.stream(self._back):
