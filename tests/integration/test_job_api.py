@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,11 @@ def test_a_move_that_is_given_up_leaves_no_trace(start: Start, undisturbed: list
 def memory_files(process: JobProcess) -> list[str]:
     """States that it keeps open."""
     [page] = pages(process.pages)
-    targets = [os.readlink(path) for path in Path(f"/proc/{page.pid}/fd").iterdir() if path.is_symlink()]
-    return [target for target in targets if "sanjaya-state" in target]
+    found = []
+    for path in Path(f"/proc/{page.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has closed another file meanwhile
+            found.append(os.readlink(path))
+    return [target for target in found if "sanjaya-state" in target]
 
 
 def test_gradients_that_are_being_accumulated_are_not_left_behind(start: Start, tmp_path: Path):

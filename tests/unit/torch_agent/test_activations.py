@@ -233,23 +233,3 @@ def test_tensors_of_any_layout_come_back_as_they_were(activations: Activations, 
     copies.allocated_bytes = LIMIT
     torch.manual_seed(0)
     assert torch.equal(trained(), expected) and copies.out_bytes
-
-
-def test_a_script_that_transforms_functions_goes_on_and_nothing_goes_from_then_on(
-    activations: Activations, copies: CpuCopies
-):
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
-    found = torch.func.grad(lambda x: x.square().sum())(torch.ones(WIDTH))
-    assert torch.equal(found, torch.full((WIDTH,), 2.0))
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
-    minibatch(Chain())
-    assert copies.out_bytes == 0
-
-
-def test_a_compiled_model_computes_the_same(activations: Activations, copies: CpuCopies):
-    model = Chain(2)
-    compiled = torch.compile(model, backend="aot_eager")
-    expected = minibatch(model)
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
-    copies.allocated_bytes = LIMIT
-    assert same(minibatch(compiled), expected)
