@@ -1,4 +1,4 @@
-"""Activations that go to the host beside what else uses hooks of autograd, with all of torch: processes of their own."""
+"""Activations that go to the host beside what else uses hooks of autograd, with all of torch: in own processes."""
 
 from __future__ import annotations
 
