@@ -23,7 +23,7 @@ from libs.kernel.present import Present
 
 FORWARD, POOL = "forward_run", "pool"
 MOST_STEPS, FEWEST_STEPS = 2_000, 50
-MOST_LOOKS, MOST_LOOKS_BY_TURNS = 120_000, 480_000
+MOST_LOOKS, MOST_LOOKS_BY_TURNS = 120_000, 420_000
 """Steps, times the jobs that have not ended: a step may look at all that wait; under rounds and time slices few do.
 It is the same number on any machine, and takes about a tenth of a second."""
 

@@ -12,8 +12,11 @@ from libs.contracts.placement import OWNER as PLACEMENT
 from libs.forecast.branch import SOURCE, Branch
 from libs.kernel.present import Present
 
-TURNS_BEFORE_LONGER = 16
-"""A turn becomes twice as long once so many fit into the time that was run through: it is at most an eighth of it."""
+TURNS_BEFORE_LONGER, ROUNDS_BEFORE_LONGER = 16, 64
+"""A turn becomes twice as long once so many fit into the time that was run through: it is at most an eighth of it. Of
+turns that last for minutes anyway there are few until most starts, and each counts more."""
+LONG_S = 300.0
+"""Such turns are rounds."""
 LONGEST_S = 6 * 3600.0
 """They do not become longer: a run in which nothing happens is not to come to the end of time."""
 
@@ -29,13 +32,14 @@ class Turns:
     def __init__(self, branch: Branch, now: Present) -> None:
         self._branch, self._begin_s = branch, branch.now_s
         self._setting, self._turn_s = now.turn_setting, now.turn_s
+        self._before_longer = ROUNDS_BEFORE_LONGER if now.turn_s >= LONG_S else TURNS_BEFORE_LONGER
 
     def lengthen(self) -> None:
         """After each step: where the run has come far enough, turns last twice as long from now on."""
         longer_s = 2 * self._turn_s
         if not self._setting or longer_s > LONGEST_S:
             return
-        if self._branch.now_s - self._begin_s < TURNS_BEFORE_LONGER * self._turn_s:
+        if self._branch.now_s - self._begin_s < self._before_longer * self._turn_s:
             return
         self._turn_s = longer_s
         longer = SettingChanged(service=PLACEMENT, name=self._setting, value=self._turn_s, requested_by=SOURCE)

@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.gateway import PolicyChanged
 from libs.forecast.branch import Branch
 from libs.forecast.expected import FORWARD, MOST_LOOKS, MOST_STEPS, expected_start
-from libs.forecast.turns import LONGEST_S, TURNS_BEFORE_LONGER, Turns
+from libs.forecast.turns import LONGEST_S, ROUNDS_BEFORE_LONGER, TURNS_BEFORE_LONGER, Turns
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, Spec
 from tests.unit.forecast.crowded_cell import stopped_at
@@ -36,20 +36,20 @@ def test_a_start_far_away_takes_few_steps_and_is_as_exact_as_it_matters():
 
 
 @pytest.mark.parametrize(
-    ("policy", "setting"), [("gandiva", "slice_s"), ("max_min_fairness", "round_s"), ("backfill", "")]
+    ("policy", "setting", "before"),
+    [
+        ("gandiva", "slice_s", TURNS_BEFORE_LONGER),
+        ("max_min_fairness", "round_s", ROUNDS_BEFORE_LONGER),
+        ("backfill", "", 1),
+    ],
 )
-def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, setting: str):
+def test_only_what_the_policy_in_force_has_as_turns_is_lengthened(policy: str, setting: str, before: int):
     simulation = crowded(policy)
     branch = Branch(simulation.replicas, simulation.now_s)
     now = branch.present("")
     turns = Turns(branch, now)
     assert (now.turn_setting, now.turn_s) == (setting, now.settings.get(setting, 0.0))
-    for times, doubled in (
-        (TURNS_BEFORE_LONGER - 1, 1),
-        (TURNS_BEFORE_LONGER, 2),
-        (2 * TURNS_BEFORE_LONGER - 1, 2),
-        (2 * TURNS_BEFORE_LONGER, 4),
-    ):
+    for times, doubled in ((before - 1, 1), (before, 2), (2 * before - 1, 2), (2 * before, 4)):
         branch.advance_to(simulation.now_s + times * now.turn_s)
         turns.lengthen()
         changed = {**now.settings, **({setting: doubled * now.turn_s} if setting else {})}
