@@ -49,24 +49,14 @@ def _copies(smoke: bool) -> Rows:
         yield "copies", row
 
 
-def _memory(smoke: bool) -> Rows:
-    if torch.cuda.is_available():
-        yield from memory_rows()
+def _on_gpu(rows: Callable[[], Rows]) -> Callable[[bool], Rows]:
+    """A part that a CPU has no form of."""
 
+    def part(smoke: bool) -> Rows:
+        if torch.cuda.is_available():
+            yield from rows()
 
-def _sensitivity(smoke: bool) -> Rows:
-    if torch.cuda.is_available():
-        yield from sensitivity_rows()
-
-
-def _sharing(smoke: bool) -> Rows:
-    if torch.cuda.is_available():
-        yield from sharing_rows()
-
-
-def _bursts(smoke: bool) -> Rows:
-    if torch.cuda.is_available():
-        yield from burst_rows()
+    return part
 
 
 def _suspension(smoke: bool) -> Rows:
@@ -92,10 +82,10 @@ def _pairs(smoke: bool) -> Rows:
 PARTS: dict[str, Callable[[bool], Rows]] = {
     "machine": _machine,
     "copies": _copies,
-    "memory": _memory,
-    "sensitivity": _sensitivity,
-    "sharing": _sharing,
-    "bursts": _bursts,
+    "memory": _on_gpu(memory_rows),
+    "sensitivity": _on_gpu(sensitivity_rows),
+    "sharing": _on_gpu(sharing_rows),
+    "bursts": _on_gpu(burst_rows),
     "suspension": _suspension,
     "moves": _moves,
     "driver": _driver,

@@ -103,7 +103,7 @@ class Saved:
             self._came = None
 
     def __del__(self) -> None:
-        """Its memory of the device serves others now, who must not be overwritten by a copy that is under way."""
+        """Other tensors get its memory of the device now, which a copy that is under way must not overwrite."""
         with suppress(Exception):  # the interpreter may be ending
             self._arrive()
             self._owner.on_host(-self.size)
@@ -129,7 +129,7 @@ class Activations:
         Args:
             torch: the module.
             copies: of the device.
-            device_type: whose tensors may go.
+            device_type: of the tensors that may go.
             most_bytes: of the host that they may have at a time.
         """
         self._torch, self.copies, self._device_type, self._most_bytes = torch, copies, device_type, most_bytes
