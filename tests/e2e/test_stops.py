@@ -252,7 +252,7 @@ def test_no_stop_of_a_cell_costs_a_job_more_than_is_stated(up: Up):
     assert nothing_left_of(up.folder) == []
     up.start()
     up.all_run(attempt=2)
-    assert all(AWAY in told(up, job) for job in up.jobs)
+    all_are_told(up, AWAY)
     up.stop(signal.SIGINT)
     assert sorted(up.down()) == sorted(up.jobs) and nothing_left_of(up.folder) == []
     up.start()
@@ -265,13 +265,13 @@ def test_no_stop_of_a_cell_costs_a_job_more_than_is_stated(up: Up):
     up.all_run(attempt=4)
     lost = twice(up)
     assert all(count <= CHECKPOINT_EVERY for count in lost), lost
-    assert all("the machine of node n1 was restarted" in told(up, job) for job in up.jobs)
+    all_are_told(up, "the machine of node n1 was restarted")
 
     assert up.stop(signal.SIGINT) == {} and nothing_left_of(up.folder) == []
     assert "--on-exit requeue" in up.again
     up.start()
     up.all_run(attempt=5)
-    assert all("the agent of node n1 is being stopped" in told(up, job) for job in up.jobs)
+    all_are_told(up, "the agent of node n1 is being stopped")
     assert twice(up) == lost, "what was saved on leaving is not done again"
 
     log = up.all_succeed()
@@ -294,9 +294,10 @@ def a_second_cell_on_its_port_is_refused(up: Up) -> None:
     assert sorted(path.name for path in other.iterdir()) == [".gitignore", "up.lock"]
 
 
-def told(up: Up, job: str) -> str:
-    """What is to be read of a job."""
-    return str(up.client.story(job))
+def all_are_told(up: Up, why: str) -> None:
+    """The story of each job says it."""
+    told = {job: str(up.client.story(job)) for job in up.jobs}
+    assert {job: story for job, story in told.items() if why not in story} == {}, f"expected: {why}"
 
 
 def batches(up: Up, number: int) -> list[tuple[int, str]]:

@@ -211,10 +211,13 @@ TOLD_TO_END = [
 
 
 @pytest.mark.parametrize("result", [None, *TOLD_TO_END], ids=["no result", "signal", "exit status"])
+@pytest.mark.parametrize("told", [False, True], ids=["not told yet", "told to end"])
 async def test_a_task_that_ends_just_before_its_agent_does_is_interrupted(
-    node: Node, monkeypatch: pytest.MonkeyPatch, result: dict[str, object] | None
+    node: Node, monkeypatch: pytest.MonkeyPatch, result: dict[str, object] | None, *, told: bool
 ):
-    monkeypatch.setattr(interruptions, "GRACE_S", float("inf"))
+    monkeypatch.setattr(interruptions, "GRACE_S", 0.0 if told else float("inf"))
+    if told:  # and its own end takes longer than any time of grace
+        node.agent.agent_ends()
     await ends_before_the_eyes_of_the_agent(node, result)
     assert node.task.status is Status.RUNNING, "the agent may not have heard of its own end yet"
     node.kill_agent()

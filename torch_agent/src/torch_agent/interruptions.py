@@ -2,7 +2,8 @@
 
 A service manager that stops everything, or a machine that goes down, tells tasks and agent to end within moments, in
 any order. An agent that sees a task end in such a way has perhaps not heard of its own end yet; so that end counts only
-when the agent still lives a little later. Otherwise the next agent finds the task, and takes it for interrupted.
+when the agent still lives a little later and has not been told to end, which may take it longer: the log may be going
+down as well. Otherwise the next agent finds the task, and takes it for interrupted.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Interruptions:
         """{task key: when an end was seen that may be everything's end}."""
         self._expelled: dict[str, str] = {}
         """{task key: why this agent ends it}."""
+        self._ending = False
 
     def _is_interrupted(self, task: Task, folder: TaskFolder) -> bool:
         started = task.status is not Status.ACCEPTED
@@ -57,6 +59,10 @@ class Interruptions:
         """This agent ends the task, which is not to blame."""
         self._expelled[key] = why
 
+    def agent_ends(self) -> None:
+        """The agent has been told to end: what ends from outside from now on is left to the next one."""
+        self._ending = True
+
     def judged(self, task: Task, ended: Ended) -> Ended | None:
         """How a task has ended, given what its folder says. None: that is not certain yet."""
         if task.key in self._expelled:
@@ -65,7 +71,7 @@ class Interruptions:
             return self._interruption(task)
         if _is_from_outside(task, ended):
             since_s = self._since_s.setdefault(task.key, time.monotonic())
-            if time.monotonic() - since_s < GRACE_S:
+            if self._ending or time.monotonic() - since_s < GRACE_S:
                 return None
         return ended
 

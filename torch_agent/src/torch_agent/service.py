@@ -86,6 +86,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(inventory), agent.incarnation)
     try:
         await _until(stop, [orders, *workers])
+        supervision.agent_ends()  # at once: a log that is going down, too, may keep what follows waiting for long
         await _cancel([orders])
         await agent.leave()
         await _cancel(workers)

@@ -114,6 +114,10 @@ class Supervision:
         self._journal.record(changed, next_order=next_order)
         self._changed.set()
 
+    def agent_ends(self) -> None:
+        """The agent has been told to end: perhaps all that is ended from outside from now on is ended with it."""
+        self._interruptions.agent_ends()
+
     def stop_all(self, because: NodeLeaving) -> None:
         """Want every task to end. The reason is on record with that, so that it is on the log before their ends."""
         stop_all(self.tasks)
