@@ -208,6 +208,23 @@ def test_a_job_that_does_not_shrink_in_time_goes_on_and_takes_turns():
     assert only(case.grow("a", 2), MoveAbandoned).reason.code == "NotResizable"
 
 
+def test_a_job_that_waits_for_another_to_shrink_is_not_told_that_gpus_are_lacking_while_some_are_free():
+    case = ElasticCase(n1=4, n2=4)
+    case.submit("b", 3)
+    case.elastic("a", 2)
+    case.submit("until-there-is-one-on-each")
+    case.submit("h")
+    case.exit("until-there-is-one-on-each")
+    case.submit("g", 2)
+    assert case.where("g") == {"n1": [3], "n2": [3]}
+    case.slow = True
+    assert only(case.submit("c", at=100.0), JobQueued).reason.code == "InsufficientGpus"
+    said = case.submit("d", 2, at=100.0)
+    assert only(said, TimeSliceStarted).suspended == ["h", "g"]
+    assert case.replica.state.nodes["n1"].free("v100") == [3], "what one of these has left, and is theirs"
+    assert only(said, JobQueued).reason.code == "FairShare"
+
+
 def test_a_failed_resize_leaves_the_job_where_it_is():
     case = ElasticCase(n1=2)
     case.elastic("a")

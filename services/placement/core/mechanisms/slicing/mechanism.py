@@ -36,7 +36,13 @@ from services.placement.core.mechanisms.slicing.newcomers import (
 from services.placement.core.mechanisms.slicing.service_time import begin_anew, begins, ends, has_begun, joins
 from services.placement.core.mechanisms.slicing.shrinking import next_end_s, room_made
 from services.placement.core.mechanisms.slicing.turns import choose, lowest_running
-from services.placement.core.mechanisms.slicing.why import why_here, why_it_waits, why_its_turn, why_now
+from services.placement.core.mechanisms.slicing.why import (
+    cause_until_others_shrink,
+    why_here,
+    why_it_waits,
+    why_its_turn,
+    why_now,
+)
 from services.placement.core.promises import lacks_memory, open_to
 from services.placement.core.sharing.packs import all_parted, crowded, two_packed
 
@@ -193,7 +199,7 @@ def _told_why(cell: Cell, coming: Newcomers, promised: Mapping[str, str], now_s:
 def _uninformed(cell: Cell, coming: Newcomers, promised: Mapping[str, str]) -> Iterator[Job]:
     """The queued jobs that wait for another cause than they were told, in any order."""
     for job in (cell.jobs[job_id] for job_id in promised):
-        if job.phase is Phase.QUEUED and job.wait_code != PendingReason.INSUFFICIENT_GPUS:
+        if job.phase is Phase.QUEUED and job.wait_code != cause_until_others_shrink(cell, job):
             yield job
     for shape, by_cause in cell.told.items():
         for said, jobs in by_cause.items():

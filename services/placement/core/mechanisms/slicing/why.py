@@ -45,6 +45,19 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
 
 
+def cause_until_others_shrink(cell: Cell, job: Job) -> str:
+    """Why a queued job waits that elastic jobs make room for: GPUs that are free meanwhile are for suspended jobs."""
+    free = gangs.free_gpus(job.spec.gpus, open_to(cell, job))
+    return PendingReason.INSUFFICIENT_GPUS if free < job.spec.gpus.count else PendingReason.FAIR_SHARE
+
+
+def _until_others_shrink(cell: Cell, job: Job, promised_on: str) -> Reason:
+    message, code = f"elastic jobs on {promised_on} shrink to make room for it", cause_until_others_shrink(cell, job)
+    if code == PendingReason.FAIR_SHARE:
+        message += "; GPUs that are free elsewhere are for suspended jobs"
+    return Reason(code=code, message=message, numbers={"gpus": job.spec.gpus.count})
+
+
 def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | None, now_s: float) -> Reason:
     """Why the queued job has no GPUs.
 
@@ -53,11 +66,7 @@ def why_it_waits(cell: Cell, job: Job, turn_on: str | None, promised_on: str | N
         promised_on: the server on which elastic jobs make room for it.
     """
     if promised_on is not None:
-        return Reason(
-            code=PendingReason.INSUFFICIENT_GPUS,
-            message=f"elastic jobs on {promised_on} shrink to make room for it",
-            numbers={"gpus": job.spec.gpus.count},
-        )
+        return _until_others_shrink(cell, job, promised_on)
     if turn_on is not None:
         ends_s = cell.slices[turn_on].ends_s if turn_on in cell.slices else now_s
         return Reason(
