@@ -30,6 +30,8 @@ from libs.sim.world import World
 
 IDLE_STEPS = 20_000
 """So many timers and background events in a row without any news of a job: the run will never end."""
+LONGEST_LAG_S = 60.0
+"""No service lags behind for longer while nothing else happens."""
 
 
 class Stalled(Exception):
@@ -128,6 +130,8 @@ class Simulation:
         if self._has_ended():
             return False
         timer, due_s = self.dispatcher.next_timer(), self.agenda.next_s
+        if self.dispatcher.behind and self._is_far(timer, due_s):
+            return True
         if timer is not None and (due_s is None or timer[0] < due_s):
             if self._beyond_horizon(timer[0]):
                 return False
@@ -143,6 +147,11 @@ class Simulation:
         if self._idle_steps >= IDLE_STEPS:
             raise self._stalled(timer)
         return True
+
+    def _is_far(self, timer: tuple[float, str] | None, due_s: float | None) -> bool:
+        """Whether nothing happens for so long that services which lag read on before it."""
+        following = [time_s for time_s in (timer[0] if timer is not None else None, due_s) if time_s is not None]
+        return min(following, default=self.now_s) > self.now_s + LONGEST_LAG_S
 
     def _beyond_horizon(self, time_s: float) -> bool:
         """Whether nothing more happens before the horizon; then the clock stops there."""
