@@ -225,6 +225,16 @@ def test_a_job_that_waits_for_another_to_shrink_is_not_told_that_gpus_are_lackin
     assert only(said, JobQueued).reason.code == "FairShare"
 
 
+def test_a_job_that_waits_for_another_to_shrink_is_told_when_enough_gpus_are_free_but_on_more_servers():
+    case = ElasticCase(n1=3, n2=3)
+    case.elastic("a", 2)
+    case.submit("b", 2)
+    case.slow = True
+    said = case.submit("c", GpuRequest(count=2, max_nodes=1))
+    assert only(said, DestinationReserved).gang[0].gpu_indices == [0]
+    assert only(said, JobQueued).reason.code == "GangFragmented"
+
+
 def test_a_failed_resize_leaves_the_job_where_it_is():
     case = ElasticCase(n1=2)
     case.elastic("a")

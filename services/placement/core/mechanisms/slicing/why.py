@@ -46,9 +46,11 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
 
 
 def cause_until_others_shrink(cell: Cell, job: Job) -> str:
-    """Why a queued job waits that elastic jobs make room for: GPUs that are free meanwhile are for suspended jobs."""
-    free = gangs.free_gpus(job.spec.gpus, open_to(cell, job))
-    return PendingReason.INSUFFICIENT_GPUS if free < job.spec.gpus.count else PendingReason.FAIR_SHARE
+    """Why a queued job waits that elastic jobs make room for: where it would fit, the GPUs are for suspended jobs."""
+    servers = open_to(cell, job)
+    if gangs.best_fit(job.spec.gpus, servers) is not None:
+        return PendingReason.FAIR_SHARE
+    return waiting.cause_to_wait(cell, job, servers, None)
 
 
 def _until_others_shrink(cell: Cell, job: Job, promised_on: str) -> Reason:
