@@ -32,8 +32,10 @@ def account(state: Coordination, elapsed_s: float) -> None:
         return
     if state.ledger is None or owner.seen.minibatches < state.ledger.minibatches:
         state.ledger = ledgers.begun(owner.seen)
-    share = max((guest.share_ratio for guest in guests_of(state)), default=0.0)
-    ledgers.account(state.ledger, state.settings, owner.seen, elapsed_s, share)
+    guests = guests_of(state)
+    share = max((guest.share_ratio for guest in guests), default=0.0)
+    earns = not guests or any(_most(guest) > 0.0 for guest in guests)
+    ledgers.account(state.ledger, state.settings, owner.seen, elapsed_s, share, earns=earns)
 
 
 def shares(state: Coordination, now_s: float) -> list[SetShare]:

@@ -43,8 +43,15 @@ def is_stable(ledger: Ledger, numbers: Settings) -> bool:
     return len(ledger.baseline) >= KNOWN_AFTER and scatter(ledger.baseline) <= numbers.settle_scatter
 
 
-def account(ledger: Ledger, numbers: Settings, owner: TaskReading, elapsed_s: float, share_ratio: float) -> None:
-    """Take in the owner's mini-batches since the last step, during which gates were open with this share."""
+def account(
+    ledger: Ledger, numbers: Settings, owner: TaskReading, elapsed_s: float, share_ratio: float, *, earns: bool
+) -> None:
+    """Take in the owner's mini-batches since the last step, during which gates were open with this share.
+
+    Args:
+        earns: false while an operator's bounds let no guest compute. They are no savings: guests would spend these at
+            once when the bounds are lifted, and cost the owner several times the target meanwhile.
+    """
     if share_ratio > 0:
         ledger.open_s += elapsed_s
         ledger.used_s += elapsed_s * share_ratio
@@ -63,7 +70,8 @@ def account(ledger: Ledger, numbers: Settings, owner: TaskReading, elapsed_s: fl
         _closed(ledger, numbers, owner.last_minibatch_s, closed)
     elif closed == 0:
         _opened(ledger, owner.last_minibatch_s)
-    _earn(ledger, numbers, done)
+    if earns:
+        _earn(ledger, numbers, done)
     if done > closed:
         _charge(ledger, done - closed)
 

@@ -17,8 +17,9 @@ from libs.coordination.readings import Readings
 from libs.coordination.state import Coordination
 from libs.coordination.step import step
 
-FORMAT = 2
-"""2: trials of trading compare all windows; before, they had pairs of rates."""
+FORMAT = 3
+"""2: trials of trading compare all windows; before, they had pairs of rates. 3: an operator's bound of 0 earns
+guests no credit."""
 Kind = TypeVar("Kind")
 
 

@@ -91,6 +91,15 @@ def test_the_share_grows_step_by_step_and_stays_within_an_operators_bound():
     assert levels == [0.1, 0.2, 0.3]
 
 
+def test_a_bound_of_nothing_saves_nothing_to_be_spent_when_it_is_lifted():
+    gpu, owner, guest = pair(lambda now_s: 0.1, 1.0)
+    gpu.run(60.0)
+    guest.share_bound = 0.0
+    assert lost(gpu, owner, 60.0) < 0.001
+    guest.share_bound = None
+    assert 0.0 < lost(gpu, owner, 5.0) <= 0.025
+
+
 def test_a_guest_whose_owner_leaves_has_the_gpu():
     gpu, owner, guest = pair(lambda now_s: 0.1, 1.0)
     gpu.run(30.0)

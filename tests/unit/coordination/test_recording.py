@@ -57,7 +57,7 @@ def test_a_line_that_was_cut_off_is_passed_over_and_another_one_is_named():
     assert len(list(derive([*lines, b"[1.0,"]))) == 4
     with pytest.raises(NotARecord, match=r"line 3: .*expected a line of coordination"):
         list(derive([*lines[:2], b"{}\n"]))
-    with pytest.raises(NotARecord, match="line 1: a record of format 9; expected 2"):
+    with pytest.raises(NotARecord, match="line 1: a record of format 9; expected 3"):
         list(derive([b'{"format":9,"state":{}}\n']))
 
 
