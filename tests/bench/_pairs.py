@@ -1,7 +1,9 @@
 """Owners beside guests, pair by pair: how many are slowed down? (Section 5.3, table 5.)
 
 Each pair of examples is on one virtual GPU with a CPU of its own, under a real agent. Blocks with the guest stopped and
-with both follow one another; each is a profile, and the rules are those of introspection.
+with both follow one another; each is a profile, and the rules are those of introspection. These compare wall times,
+which on a machine that is shared with others scatter by more than what is looked for. How long owners could have run
+and another process did, by the kernel's account, is not touched by that, and stands beside them.
 """
 
 from __future__ import annotations
@@ -10,15 +12,16 @@ import argparse
 import asyncio
 import random
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
-from libs.policies.estimation.slowdown import Slowdown, slowdown
+from libs.policies.estimation.slowdown import RELATIVE_RATIO, Slowdown, slowdown
 from tests.bench._load import BUSY, in_use, said
 from tests.bench.report import Report
-from tests.e2e.gating import SharedCpu, example
+from tests.e2e.gating import CpuTime, SharedCpu, example
 
 OWNERS = (
     ("mlp",),
@@ -33,13 +36,18 @@ OWNERS = (
 GUESTS = ("mlp", "cnn", "autoencoder", "lstm", "transformer")
 SETTLED = 25
 """Mini-batches after which an owner is stable beside a guest that has come."""
-RULES: dict[str, tuple[float, Callable[[Slowdown], bool]]] = {
-    "the paper's rule, 10 ms": (0.99, lambda found: found.by_absolute_rule),
-    "the relative rule, 3 % beyond the scatter": (0.95, lambda found: found.by_relative_rule),
-}
-"""{rule: part of the owners that are not slowed down by it, at least; the rule}."""
 BLOCKS_LEAST = 3
 """Of each kind: the scatter of fewer says nothing."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some of an owner's mini-batches."""
+
+    minibatch_s: float
+    """Mean length."""
+    waited_ratio: float
+    """Time in which its thread could have run and another one did, by the rest of the time."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +57,22 @@ class Measured:
     name: str
     alone_s: list[float]
     beside_s: list[float]
+    waited_ratio: float
+    """By how much it takes longer beside the guest because another process has the CPU, in the mean of all blocks."""
     guest_per_s: float
 
     @property
     def slowdown(self) -> Slowdown:
         """Of the block in the middle."""
         return slowdown(self.alone_s, median(self.beside_s))
+
+
+RULES: dict[str, tuple[float, Callable[[Measured], bool]]] = {
+    "the paper's rule, 10 ms": (0.99, lambda pair: pair.slowdown.by_absolute_rule),
+    "the relative rule, 3 % beyond the scatter": (0.95, lambda pair: pair.slowdown.by_relative_rule),
+    "waiting for the CPU, 3 %": (0.95, lambda pair: pair.waited_ratio > RELATIVE_RATIO),
+}
+"""{rule: part of the owners that are not slowed down by it, at least; the rule}."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +91,7 @@ def run(options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         pairs = asyncio.run(_measure(Path(folder), say, options))
     for rule, (least, is_slowed) in RULES.items():
-        named = [pair.name for pair in pairs if is_slowed(pair.slowdown)]
+        named = [pair.name for pair in pairs if is_slowed(pair)]
         part = 1.0 - len(named) / len(pairs)
         exceptions = "; ".join(named) or "none"
         say.row(f"owners not slowed by {rule}", part=round(part, 3), exceptions=exceptions, within_limit=part >= least)
@@ -103,6 +121,7 @@ async def _measure(folder: Path, say: Report, options: argparse.Namespace) -> li
                 alone_ms=round(pair.slowdown.alone_s * 1e3, 2),
                 beside_ms=round(pair.slowdown.beside_s * 1e3, 2),
                 slowed_by=round(pair.slowdown.excess_ratio, 4),
+                waited_ratio=round(pair.waited_ratio, 4),
                 guest_per_s=round(pair.guest_per_s, 1),
                 slowed_by_the_papers_rule=pair.slowdown.by_absolute_rule,
                 slowed_by_the_relative_rule=pair.slowdown.by_relative_rule,
@@ -118,25 +137,36 @@ async def _pair(
     await gpu.run(second, example(guest), role="guest")
     await gpu.run(first, example(*owner), role="owner")
     await gpu.minibatches(first, SETTLED)
-    alone_s, beside_s, rates = [], [], []
+    alone, beside, rates = [], [], []
     for _ in range(blocks):
         await gpu.bound(second, 0.0)
         with gpu.stopped(second):
-            alone_s.append(await _minibatch_s(gpu, first, block_s))
+            alone.append(await _block(gpu, first, block_s))
         await gpu.bound(second, None)
         before = gpu.done(second)
-        beside_s.append(await _minibatch_s(gpu, first, block_s))
+        beside.append(await _block(gpu, first, block_s))
         rates.append((gpu.done(second) - before) / block_s)
     await gpu.stop(first, second)
-    return Measured(f"{' '.join(owner)} beside {guest}", alone_s, beside_s, median(rates))
+    return Measured(
+        f"{' '.join(owner)} beside {guest}",
+        [each.minibatch_s for each in alone],
+        [each.minibatch_s for each in beside],
+        fmean(each.waited_ratio for each in beside) - fmean(each.waited_ratio for each in alone),
+        median(rates),
+    )
 
 
-async def _minibatch_s(gpu: SharedCpu, name: str, block_s: float) -> float:
-    """Mean length of its mini-batches from now on, from boundary to boundary."""
+async def _block(gpu: SharedCpu, name: str, block_s: float) -> Block:
+    """Its mini-batches from now on, from boundary to boundary."""
     await gpu.minibatches(name, 1)
-    first = gpu.page(name)
+    first, before, began_s = gpu.page(name), CpuTime.of(gpu.pids[name]), time.monotonic()
     await asyncio.sleep(block_s)
     await gpu.minibatches(name, 1)
-    last = gpu.page(name)
+    last, waited_s, took_s = (
+        gpu.page(name),
+        CpuTime.of(gpu.pids[name]).since(before).ready_s,
+        time.monotonic() - began_s,
+    )
     assert first is not None and last is not None
-    return (last.last_boundary_s - first.last_boundary_s) / (last.minibatches_total - first.minibatches_total)
+    minibatch_s = (last.last_boundary_s - first.last_boundary_s) / (last.minibatches_total - first.minibatches_total)
+    return Block(minibatch_s, waited_s / (took_s - waited_s))
