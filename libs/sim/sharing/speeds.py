@@ -67,9 +67,15 @@ def contended(owner: Demand, against: float, share: float) -> Contended:
     """
     if not owner.computes or not against:
         return Contended(1.0, 0.0)
-    overrun = GATE_S.value / owner.minibatch_s + LEDGER_RATIO.value
-    speed = 1.0 / (owner.busy_ratio * (1.0 + share * against) + 1.0 - owner.busy_ratio + overrun)
+    kept = owner.busy_ratio * (1.0 + share * against) + 1.0 - owner.busy_ratio
+    speed = 1.0 / (kept + _overrun(owner) + LEDGER_RATIO.value)
     return Contended(speed, owner.busy_ratio * share * against * speed)
+
+
+def _overrun(owner: Demand) -> float:
+    """What guests still run when a gap of the owner ends, by its mini-batch; 0 where gaps are too short for them."""
+    edge = GATE_S.value / owner.minibatch_s
+    return edge if 1.0 - owner.busy_ratio > 2 * edge else 0.0
 
 
 def of_guests(owner: Demand, guests: Sequence[Demand], taken: float) -> list[float]:

@@ -21,7 +21,7 @@ from libs.sim.sharing.costs import GATE_S
 from libs.sim.sharing.demands import GIB, UNKNOWN, Demand, JobModel, JobModels, Phase, steady
 from libs.sim.sharing.episodes import News, coordinated, traded
 from libs.sim.sharing.reading import parse_job_models
-from libs.sim.sharing.speeds import packed
+from libs.sim.sharing.speeds import contended, packed
 from libs.sim.simulation import Simulation
 from libs.sim.throughputs import Throughputs
 from libs.sim.traces import TraceJob
@@ -69,6 +69,12 @@ def test_jobs_that_nothing_holds_back_share_by_their_weights():
     assert equal[0] == equal[1] and 0.5 < equal[0] < 0.56
     light, heavy = packed([LIGHT, HEAVY])
     assert light < 0.4 and heavy > 0.8
+
+
+def test_an_owner_without_gaps_waits_for_no_guest_at_the_end_of_one():
+    gaps, none = (contended(Demand(0.005, busy, GIB), 1.0, share=0.0) for busy in (0.5, 1.0))
+    assert gaps.owner_speed == pytest.approx(0.005 / (0.005 + GATE_S.value))
+    assert none.owner_speed == 1.0
 
 
 def test_an_owner_keeps_its_speed_beside_a_strong_guest():
