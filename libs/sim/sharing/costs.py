@@ -1,7 +1,7 @@
 """What making guests small and slow costs, as parameters with their sources.
 
 The numbers are the paper's where it prints one (AntMan, OSDI'20), else those of the committed live results on virtual
-GPUs (`tests/bench/results/guests.md`): what real GPUs cost has not been measured yet.
+GPUs (`tests/bench/results/guests.md`). What a real GPU has cost is in `tests/bench/results/gpu.md`, and not used here.
 """
 
 from __future__ import annotations
