@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from libs.policies.estimation.slowdown import RELATIVE_RATIO, Slowdown, slowdown
 from tests.bench._load import BUSY, in_use, said
 from tests.bench.report import Report
 from tests.e2e.gating import CpuTime, SharedCpu, example
 
+Figures = dict[str, Any]
 OWNERS = (
     ("mlp",),
     ("cnn",),
@@ -54,7 +57,6 @@ class Block:
 class Measured:
     """One pair: mean lengths of the owner's mini-batches, a block each."""
 
-    name: str
     alone_s: list[float]
     beside_s: list[float]
     waited_ratio: float
@@ -66,11 +68,24 @@ class Measured:
         """Of the block in the middle."""
         return slowdown(self.alone_s, median(self.beside_s))
 
+    @property
+    def figures(self) -> Figures:
+        """Its row of the results."""
+        return {
+            "alone_ms": round(self.slowdown.alone_s * 1e3, 2),
+            "beside_ms": round(self.slowdown.beside_s * 1e3, 2),
+            "slowed_by": round(self.slowdown.excess_ratio, 4),
+            "waited_ratio": round(self.waited_ratio, 4),
+            "guest_per_s": round(self.guest_per_s, 1),
+            "slowed_by_the_papers_rule": self.slowdown.by_absolute_rule,
+            "slowed_by_the_relative_rule": self.slowdown.by_relative_rule,
+        }
 
-RULES: dict[str, tuple[float, Callable[[Measured], bool]]] = {
-    "the paper's rule, 10 ms": (0.99, lambda pair: pair.slowdown.by_absolute_rule),
-    "the relative rule, 3 % beyond the scatter": (0.95, lambda pair: pair.slowdown.by_relative_rule),
-    "waiting for the CPU, 3 %": (0.95, lambda pair: pair.waited_ratio > RELATIVE_RATIO),
+
+RULES: dict[str, tuple[float, Callable[[Figures], bool]]] = {
+    "the paper's rule, 10 ms": (0.99, lambda pair: bool(pair["slowed_by_the_papers_rule"])),
+    "the relative rule, 3 % beyond the scatter": (0.95, lambda pair: bool(pair["slowed_by_the_relative_rule"])),
+    "waiting for the CPU, 3 %": (0.95, lambda pair: pair["waited_ratio"] > RELATIVE_RATIO),
 }
 """{rule: part of the owners that are not slowed down by it, at least; the rule}."""
 
@@ -81,6 +96,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocks", type=int, default=5, help=f"of each kind, {BLOCKS_LEAST} at least")
     parser.add_argument("--block-s", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--kept", type=Path, help="each pair is added to this file; an interrupted run goes on after it"
+    )
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -91,7 +109,7 @@ def run(options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         pairs = asyncio.run(_measure(Path(folder), say, options))
     for rule, (least, is_slowed) in RULES.items():
-        named = [pair.name for pair in pairs if is_slowed(pair)]
+        named = [name for name, figures in pairs if is_slowed(figures)]
         part = 1.0 - len(named) / len(pairs)
         exceptions = "; ".join(named) or "none"
         say.row(f"owners not slowed by {rule}", part=round(part, 3), exceptions=exceptions, within_limit=part >= least)
@@ -110,23 +128,35 @@ def drawn(count: int, seed: int) -> list[tuple[tuple[str, ...], str]]:
     return found[:count]
 
 
-async def _measure(folder: Path, say: Report, options: argparse.Namespace) -> list[Measured]:
-    found = []
-    async with SharedCpu(folder) as gpu:
-        for number, (owner, guest) in enumerate(drawn(options.pairs, options.seed), 1):
+async def _measure(folder: Path, say: Report, options: argparse.Namespace) -> list[tuple[str, Figures]]:
+    pairs = drawn(options.pairs, options.seed)
+    kept: Path = options.kept or folder / "kept"
+    found = _read(kept, pairs)
+    for name, figures in found:
+        say.row(name, **figures)
+    async with SharedCpu(folder / "node") as gpu:
+        for number, (owner, guest) in enumerate(pairs[len(found) :], 1):
+            name = _name(owner, guest)
             pair = await _pair(gpu, number, owner, guest, max(BLOCKS_LEAST, options.blocks), options.block_s)
-            found.append(pair)
-            say.row(
-                pair.name,
-                alone_ms=round(pair.slowdown.alone_s * 1e3, 2),
-                beside_ms=round(pair.slowdown.beside_s * 1e3, 2),
-                slowed_by=round(pair.slowdown.excess_ratio, 4),
-                waited_ratio=round(pair.waited_ratio, 4),
-                guest_per_s=round(pair.guest_per_s, 1),
-                slowed_by_the_papers_rule=pair.slowdown.by_absolute_rule,
-                slowed_by_the_relative_rule=pair.slowdown.by_relative_rule,
-            )
+            found.append((name, pair.figures))
+            with kept.open("a") as file:
+                file.write(json.dumps([name, pair.figures]) + "\n")
+            say.row(name, **pair.figures)
     return found
+
+
+def _read(kept: Path, pairs: Sequence[tuple[tuple[str, ...], str]]) -> list[tuple[str, Figures]]:
+    """The pairs that were measured before the run was interrupted."""
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    found = [(name, figures) for name, figures in map(json.loads, lines)][: len(pairs)]
+    for (name, _), pair in zip(found, pairs, strict=False):
+        if name != _name(*pair):
+            raise SystemExit(f"{kept}: has {name!r}; expected {_name(*pair)!r}, as with the same seed")
+    return found
+
+
+def _name(owner: tuple[str, ...], guest: str) -> str:
+    return f"{' '.join(owner)} beside {guest}"
 
 
 async def _pair(
@@ -148,7 +178,6 @@ async def _pair(
         rates.append((gpu.done(second) - before) / block_s)
     await gpu.stop(first, second)
     return Measured(
-        f"{' '.join(owner)} beside {guest}",
         [each.minibatch_s for each in alone],
         [each.minibatch_s for each in beside],
         fmean(each.waited_ratio for each in beside) - fmean(each.waited_ratio for each in alone),
@@ -162,11 +191,8 @@ async def _block(gpu: SharedCpu, name: str, block_s: float) -> Block:
     first, before, began_s = gpu.page(name), CpuTime.of(gpu.pids[name]), time.monotonic()
     await asyncio.sleep(block_s)
     await gpu.minibatches(name, 1)
-    last, waited_s, took_s = (
-        gpu.page(name),
-        CpuTime.of(gpu.pids[name]).since(before).ready_s,
-        time.monotonic() - began_s,
-    )
+    last, took_s = gpu.page(name), time.monotonic() - began_s
+    waited_s = CpuTime.of(gpu.pids[name]).since(before).ready_s
     assert first is not None and last is not None
     minibatch_s = (last.last_boundary_s - first.last_boundary_s) / (last.minibatches_total - first.minibatches_total)
     return Block(minibatch_s, waited_s / (took_s - waited_s))

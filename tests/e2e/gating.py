@@ -56,6 +56,8 @@ class SharedCpu:
         )
         self.folder = folder / "lines"
         self.pids: dict[str, int] = {}
+        self._pages: dict[str, PageReading] = {}
+        """What each process said last: a page that is being written cannot be read."""
 
     async def __aenter__(self) -> Self:
         self.folder.mkdir(parents=True)
@@ -82,6 +84,7 @@ class SharedCpu:
         await self.case.order(launch(name, *command, **fields))
         started = await self.case.until(JobStarted, lambda fact: fact.job_id == name)
         self.pids[name] = started.pid
+        self._pages.pop(name, None)
 
     async def be(self, name: str, role: str) -> None:
         """The running task has this role from now on."""
@@ -129,7 +132,9 @@ class SharedCpu:
     def page(self, name: str) -> PageReading | None:
         """What the process last said; None before its first mini-batch."""
         found = pages(self.case.task_folder(name) / "pages")
-        return found[0] if found else None
+        if found:
+            self._pages[name] = found[0]
+        return self._pages.get(name)
 
     def done(self, name: str) -> int:
         """Its mini-batches so far."""
