@@ -68,21 +68,24 @@ def contended(owner: Demand, against: float, share: float) -> Contended:
     if not owner.computes or not against:
         return Contended(1.0, 0.0)
     kept = owner.busy_ratio * (1.0 + share * against) + 1.0 - owner.busy_ratio
-    speed = 1.0 / (kept + _overrun(owner) + LEDGER_RATIO.value)
+    overrun = _edge(owner) if _gaps(owner) else 0.0
+    speed = 1.0 / (kept + overrun + LEDGER_RATIO.value)
     return Contended(speed, owner.busy_ratio * share * against * speed)
 
 
-def _overrun(owner: Demand) -> float:
-    """What guests still run when a gap of the owner ends, by its mini-batch; 0 where gaps are too short for them."""
-    edge = GATE_S.value / owner.minibatch_s
-    return edge if 1.0 - owner.busy_ratio > 2 * edge else 0.0
+def _edge(owner: Demand) -> float:
+    """What is lost at one end of a gap, by the owner's mini-batch."""
+    return GATE_S.value / owner.minibatch_s if owner.computes else 0.0
+
+
+def _gaps(owner: Demand) -> float:
+    """What guests have of the owner's gaps, by its mini-batch; 0 where these are too short for them."""
+    return max(0.0, 1.0 - owner.busy_ratio - 2 * _edge(owner))
 
 
 def of_guests(owner: Demand, guests: Sequence[Demand], taken: float) -> list[float]:
     """Speeds of guests that have the owner's gaps and so much of the GPU's time outside of these."""
-    edges = 2 * GATE_S.value / owner.minibatch_s if owner.computes else 0.0
-    gaps = max(0.0, 1.0 - owner.busy_ratio - edges)
-    found = _divided(gaps + taken, [guest.busy_ratio for guest in guests])
+    found = _divided(_gaps(owner) + taken, [guest.busy_ratio for guest in guests])
     return [
         min(1.0, part / guest.busy_ratio) if guest.computes else 1.0 for guest, part in zip(guests, found, strict=True)
     ]
