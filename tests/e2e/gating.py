@@ -43,18 +43,12 @@ class Minibatch:
     """CPU time of the guest meanwhile."""
 
 
-class SharedCpu:
-    """One virtual GPU with a CPU. Use as an async context manager."""
+class SharedDevice:
+    """What the processes on the one GPU of an agent do. Use as an async context manager."""
 
-    def __init__(self, folder: Path, gpu_memory_bytes: int = 0, environment: Mapping[str, str] | None = None) -> None:
-        """Its agent has these variables in its environment, besides those of this process."""
-        self.case = AgentCase(
-            folder,
-            virtual_gpus=1,
-            gpu_memory_bytes=gpu_memory_bytes,
-            environment={"SANJAYA_PIN_VIRTUAL_GPUS": "1", **(environment or {})},
-        )
-        self.folder = folder / "lines"
+    def __init__(self, folder: Path, case: AgentCase) -> None:
+        """The scripts leave what they measure in a folder of this one."""
+        self.case, self.folder = case, folder / "lines"
         self.pids: dict[str, int] = {}
         self._pages: dict[str, PageReading] = {}
         """What each process said last: a page that is being written cannot be read."""
@@ -62,17 +56,11 @@ class SharedCpu:
     async def __aenter__(self) -> Self:
         self.folder.mkdir(parents=True)
         await self.case.__aenter__()
-        joined = await self.case.fact(NodeJoined)
-        assert len(joined.gpu_cpus) == 1
+        self.joined = await self.case.fact(NodeJoined)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.case.__aexit__(*exception)
-
-    async def start(self, name: str, *arguments: float, role: str, packed_with: Sequence[str] = ()) -> None:
-        """Start one of the two scripts, and wait until it trains. Packed with the other, it has no gates."""
-        command = [sys.executable, str(SCRIPT), name, str(self.folder), *map(str, arguments)]
-        await self.run(name, command, role=role, packed_with=packed_with)
 
     async def run(self, name: str, command: Sequence[str], *, role: str, packed_with: Sequence[str] = ()) -> None:
         """Start any script that trains, and wait until it does."""
@@ -119,16 +107,6 @@ class SharedCpu:
             await asyncio.sleep(0.02)
         await self.minibatches(name, 1)
 
-    def watch(self) -> None:
-        """Have the owner measure the guest's CPU time."""
-        (self.folder / GUEST).write_text(str(self.pids[GUEST]))
-
-    def change(self, factor: float) -> None:
-        """The owner's mini-batches are so many times as much work as at first."""
-        part = self.folder / "factor.part"
-        part.write_text(str(factor))
-        part.rename(self.folder / "factor")
-
     def page(self, name: str) -> PageReading | None:
         """What the process last said; None before its first mini-batch."""
         found = pages(self.case.task_folder(name) / "pages")
@@ -151,19 +129,50 @@ class SharedCpu:
     def _errors(self, name: str) -> str:
         return (self.case.task_folder(name) / "rank-0.err").read_text()[-2000:]
 
+    def numbers(self, name: str) -> list[list[float]]:
+        """Of its whole lines."""
+        lines = (self.folder / f"{name}.lines").read_text().splitlines(keepends=True)
+        return [[float(number) for number in line.split()] for line in lines if line.endswith("\n")]
+
+
+class SharedCpu(SharedDevice):
+    """One virtual GPU with a CPU, for the owner and the guest of `gate_script.py` or any others."""
+
+    def __init__(self, folder: Path, gpu_memory_bytes: int = 0, environment: Mapping[str, str] | None = None) -> None:
+        """Its agent has these variables in its environment, besides those of this process."""
+        pinned = {"SANJAYA_PIN_VIRTUAL_GPUS": "1", **(environment or {})}
+        super().__init__(
+            folder, AgentCase(folder, virtual_gpus=1, gpu_memory_bytes=gpu_memory_bytes, environment=pinned)
+        )
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        assert len(self.joined.gpu_cpus) == 1
+        return self
+
+    async def start(self, name: str, *arguments: float, role: str, packed_with: Sequence[str] = ()) -> None:
+        """Start one of the two scripts, and wait until it trains. Packed with the other, it has no gates."""
+        command = [sys.executable, str(SCRIPT), name, str(self.folder), *map(str, arguments)]
+        await self.run(name, command, role=role, packed_with=packed_with)
+
+    def watch(self) -> None:
+        """Have the owner measure the guest's CPU time."""
+        (self.folder / GUEST).write_text(str(self.pids[GUEST]))
+
+    def change(self, factor: float) -> None:
+        """The owner's mini-batches are so many times as much work as at first."""
+        part = self.folder / "factor.part"
+        part.write_text(str(factor))
+        part.rename(self.folder / "factor")
+
     def owners(self, since_s: float, until_s: float) -> list[Minibatch]:
         """The owner's mini-batches that lie in this time."""
-        found = [Minibatch(*numbers) for numbers in self._numbers(OWNER)]
+        found = [Minibatch(*numbers) for numbers in self.numbers(OWNER)]
         return [each for each in found if since_s < each.at_s - each.took_s and each.at_s <= until_s]
 
     def rate_of_guest(self, since_s: float, until_s: float) -> float:
         """Mini-batches of the guest per second in this time."""
-        return sum(since_s < at_s <= until_s for at_s, _ in self._numbers(GUEST)) / (until_s - since_s)
-
-    def _numbers(self, name: str) -> list[list[float]]:
-        """Of its whole lines."""
-        lines = (self.folder / f"{name}.lines").read_text().splitlines(keepends=True)
-        return [[float(number) for number in line.split()] for line in lines if line.endswith("\n")]
+        return sum(since_s < at_s <= until_s for at_s, _ in self.numbers(GUEST)) / (until_s - since_s)
 
 
 def example(name: str, *options: str) -> list[str]:

@@ -16,8 +16,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import torch
 from torch_agent.harness.parking.storages import skip_what_is_there
 
@@ -28,7 +30,8 @@ from tests.gpu.driver import driver_checkpoints
 from tests.gpu.facts import facts
 from tests.gpu.memory import memory_rows, sensitivity_rows
 from tests.gpu.pairs import KINDS, pairs
-from tests.gpu.sharing import burst_rows, sharing_rows
+from tests.gpu.sharing import SCRIPT, burst_rows, sharing_rows
+from tests.gpu.table2 import table_rows
 from tests.gpu.transfers import transfers
 
 MEGABYTE = 1_000_000
@@ -86,6 +89,7 @@ PARTS: dict[str, Callable[[bool], Rows]] = {
     "sensitivity": _on_gpu(sensitivity_rows),
     "sharing": _on_gpu(sharing_rows),
     "bursts": _on_gpu(burst_rows),
+    "table2": _on_gpu(table_rows),
     "suspension": _suspension,
     "moves": _moves,
     "driver": _driver,
@@ -114,7 +118,16 @@ def _part(report: Report, name: str) -> None:
         timer.cancel()
     if status:
         report.row(f"{name} ended early", status=status, within_limit=False)
+        _end_tasks()
     report.write()
+
+
+def _end_tasks() -> None:
+    """Those of a part that has ended early: they live on, as tasks do, and have memory of the GPU."""
+    for process in psutil.process_iter(["cmdline"]):
+        if str(SCRIPT) in (process.info["cmdline"] or ()):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _rows(name: str) -> None:

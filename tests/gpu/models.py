@@ -98,10 +98,15 @@ class Training:
         self._shape = (batch_size, *KINDS[kind].record)
         self._batch = torch.randn(*self._shape, device=DEVICE)
 
+    def forward(self) -> Tensor:
+        """Returns the loss."""
+        loss: Tensor = self._model(self._batch).float().square().mean()
+        return loss
+
     def minibatch(self) -> Tensor:
         """Forward, back, a step. Returns the loss, which is not waited for."""
         self._optimizer.zero_grad()
-        loss: Tensor = self._model(self._batch).float().square().mean()
+        loss = self.forward()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return loss.detach()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch_agent.harness.allowance import GUEST, Allowance
@@ -22,8 +22,8 @@ from torch_agent.harness.gate.entering import Gates
 from torch_agent.harness.gate.gate import Gate
 from torch_agent.harness.gpu_page import GpuPage, create
 
-from libs.contracts.agent import JobExited, NodeJoined
-from tests.e2e.gating import SharedCpu
+from libs.contracts.agent import JobExited
+from tests.e2e.gating import SharedDevice
 from tests.gpu.models import Training
 from tests.integration.agent_case import AgentCase
 
@@ -37,33 +37,32 @@ BURSTS, BURSTS_S = 100, 100.0
 """At most so many, and for so long."""
 
 
-class SharedGpu(SharedCpu):
+class SharedGpu(SharedDevice):
     """The first GPU of this machine, with limits of memory; virtual where there is none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpu_memory_bytes: int = 0) -> None:
+        """So much memory has a virtual one; 0: a part of the machine's."""
         virtual = 0 if torch.cuda.is_available() else 1
         environment = {"SANJAYA_SCALE_MEMORY": "yes", "PYTHONPATH": f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}"}
-        self.case = AgentCase(folder, virtual_gpus=virtual, environment=environment)
-        self.folder = folder / "lines"
-        self.pids: dict[str, int] = {}
+        super().__init__(
+            folder,
+            AgentCase(folder, virtual_gpus=virtual, gpu_memory_bytes=gpu_memory_bytes, environment=environment),
+        )
 
-    async def __aenter__(self) -> Self:
-        self.folder.mkdir(parents=True)
-        await self.case.__aenter__()
-        self.joined = await self.case.fact(NodeJoined)
-        return self
+    def script(self, name: str, kind: str, records: int, wait_s: float = 0.0, held_bytes: int = 0) -> list[str]:
+        """The command line of a job."""
+        return [sys.executable, str(SCRIPT), name, str(self.folder), kind, *map(str, (records, wait_s, held_bytes))]
 
-    async def trains(self, name: str, kind: str, records: int, wait_s: float = 0.0, **fields: Any) -> None:
+    async def trains(self, name: str, *arguments: Any, **fields: Any) -> None:
         """Start the script, and wait until it trains."""
-        command = [sys.executable, str(SCRIPT), name, str(self.folder), kind, str(records), str(wait_s)]
-        await self.run(name, command, **fields)
+        await self.run(name, self.script(name, *arguments), **fields)
 
     async def lengths(self, name: str, seconds: float) -> list[float]:
         """Of its mini-batches that lie in the time from now on."""
         began_s = time.monotonic()
         await asyncio.sleep(seconds)
         ended_s = time.monotonic()
-        return [took for at, took in self._numbers(name) if began_s < at - took and at <= ended_s]
+        return [took for at, took in self.numbers(name) if began_s < at - took and at <= ended_s]
 
 
 async def _pair(
@@ -78,8 +77,9 @@ async def _pair(
         alone_s, guest_alone = [], []
         for _ in range(rounds):
             for mode in slowed:
-                await gpu.bound(GUEST_JOB, 0.0)
+                await gpu.bound(GUEST_JOB, None)
                 await gpu.be(GUEST_JOB, "owner" if mode == "free" else "guest")
+                await gpu.bound(GUEST_JOB, 0.0)  # not before: it may do nothing any more, beside an owner without gaps
                 await gpu.minibatches(OWNER, SETTLED)
                 with gpu.stopped(GUEST_JOB):
                     await gpu.minibatches(OWNER, 2)

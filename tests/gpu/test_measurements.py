@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.bench.moves import moves
 from tests.bench.report import Report
 from tests.bench.suspension import suspensions
-from tests.gpu.__main__ import measure
+from tests.gpu.__main__ import MEGABYTE, measure
+from tests.gpu.sharing import SharedGpu
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -25,6 +28,15 @@ def test_everything_can_be_measured(capsys: pytest.CaptureFixture[str]):
         "two processes on one device:",
     ):
         assert what in said
+
+
+async def test_mini_batches_of_jobs_under_an_agent_are_measured(tmp_path: Path):
+    async with SharedGpu(tmp_path / "shared") as gpu:
+        await gpu.trains("owner", "super-resolution", 1, 0.01, MEGABYTE, role="owner")
+        before = gpu.done("owner")
+        await gpu.minibatches("owner", 2)
+        numbers = gpu.numbers("owner")
+    assert len(numbers) >= before + 2 and all(0 < took_s < at_s for at_s, took_s in numbers)
 
 
 @cuda

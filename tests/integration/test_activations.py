@@ -12,27 +12,27 @@ ROOT = Path(__file__).parents[2]
 BEGIN = """
 import torch
 from torch_agent.harness.memory import activations as module
-from tests.unit.torch_agent.test_activations import LIMIT, SIZE, WIDTH, Chain, CpuCopies, minibatch, same
+from tests.unit.torch_agent.test_activations import LIMIT, SIZE, WIDTH, Chain, CpuCopies, boundary, minibatch, same
 
 module.SMALLEST_BYTES = SIZE
 copies = CpuCopies()
 activations = module.Activations(torch, copies, "cpu", 50 * SIZE)
 """
 TRANSFORMS = """
-activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+boundary(activations, LIMIT, LIMIT + 20 * SIZE)
 minibatch(Chain())
 gone = copies.out_bytes
 assert gone
 found = torch.func.grad(lambda x: x.square().sum())(torch.ones(WIDTH))
 assert torch.equal(found, torch.full((WIDTH,), 2.0))
-activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+boundary(activations, LIMIT, LIMIT + 20 * SIZE)
 minibatch(Chain())
 assert copies.out_bytes == gone, "nothing goes any more"
 """
 COMPILED = """
 model = Chain(2)
 expected = minibatch(model)
-activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+boundary(activations, LIMIT, LIMIT + 20 * SIZE)
 copies.allocated_bytes = LIMIT
 assert same(minibatch(torch.compile(model, backend="aot_eager")), expected)
 """

@@ -84,7 +84,14 @@ def activations(copies: CpuCopies, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "SMALLEST_BYTES", SIZE)
     found = Activations(torch, copies, "cpu", 50 * SIZE)
     yield found
-    found.boundary(None, 0)
+    boundary(found, None, 0)
+
+
+def boundary(activations: Activations, limit_bytes: int | None, most_in_use: int) -> int:
+    """Returns what had gone."""
+    gone = activations.ended()
+    activations.want(limit_bytes, gone, most_in_use)
+    return gone
 
 
 def minibatch(model: nn.Module, records: int = 1) -> tuple[float, list[Tensor]]:
@@ -104,19 +111,19 @@ def test_as_much_goes_as_has_not_fitted_and_results_are_the_same_to_the_bit(
 ):
     model = Chain()
     expected = minibatch(model)
-    assert activations.boundary(LIMIT, LIMIT) == 0
+    assert boundary(activations, LIMIT, LIMIT) == 0
     assert same(minibatch(model), expected) and copies.out_bytes == 0, "all of it fits"
-    activations.boundary(LIMIT, LIMIT + 1)
+    boundary(activations, LIMIT, LIMIT + 1)
     assert same(minibatch(model), expected)
     assert copies.out_bytes == 5 * SIZE, "a part of the limit more than the byte that has not fitted"
-    assert activations.boundary(LIMIT, LIMIT - 4 * SIZE) == 5 * SIZE
+    assert boundary(activations, LIMIT, LIMIT - 4 * SIZE) == 5 * SIZE
     assert same(minibatch(model), expected) and copies.out_bytes == 10 * SIZE, "without it, it would not fit"
-    activations.boundary(LIMIT, LIMIT - 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT - 20 * SIZE)
     assert same(minibatch(model), expected) and copies.out_bytes == 10 * SIZE, "it fits again"
 
 
 def test_what_goes_first_is_what_is_saved_first(activations: Activations, copies: CpuCopies):
-    activations.boundary(20 * SIZE, 20 * SIZE + 1)
+    boundary(activations, 20 * SIZE, 20 * SIZE + 1)
     x = torch.randn(WIDTH, requires_grad=True)
     first = torch.tanh(x * 2)
     second = torch.tanh(first * 3)
@@ -128,7 +135,7 @@ def test_what_goes_first_is_what_is_saved_first(activations: Activations, copies
 def test_a_full_device_makes_forward_wait_until_copies_are_whole(activations: Activations, copies: CpuCopies):
     model = Chain()
     expected = minibatch(model)
-    activations.boundary(LIMIT, LIMIT + 10 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 10 * SIZE)
     copies.allocated_bytes = LIMIT
     assert same(minibatch(model), expected)
     assert copies.back_bytes == copies.out_bytes, "each was gone before it was needed"
@@ -136,7 +143,7 @@ def test_a_full_device_makes_forward_wait_until_copies_are_whole(activations: Ac
 
 
 def test_where_there_is_room_the_next_ones_come_before_they_are_needed(activations: Activations, copies: CpuCopies):
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     copies.allocated_bytes = LIMIT
     x = torch.randn(WIDTH, requires_grad=True)
     made = x
@@ -150,7 +157,7 @@ def test_where_there_is_room_the_next_ones_come_before_they_are_needed(activatio
 
 
 def test_what_an_operation_saves_twice_goes_once(activations: Activations, copies: CpuCopies):
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     x = torch.randn(WIDTH, requires_grad=True)
     result = torch.tanh(x)  # saves its result, which the next one saves as what it gets
     result.square().sum().backward()
@@ -159,7 +166,7 @@ def test_what_an_operation_saves_twice_goes_once(activations: Activations, copie
 
 def test_what_is_there_between_minibatches_stays(activations: Activations, copies: CpuCopies):
     layer, data = nn.Linear(WIDTH, 2), torch.randn(1, WIDTH)
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     layer(data).sum().backward()
     assert copies.out_bytes == 0
 
@@ -167,24 +174,24 @@ def test_what_is_there_between_minibatches_stays(activations: Activations, copie
 @pytest.mark.parametrize("records", [True, False])
 def test_what_a_graph_is_captured_from_stays(activations: Activations, copies: CpuCopies, records: bool):
     copies.records = records
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     torch.tanh(torch.randn(WIDTH, requires_grad=True))
     assert (copies.out_bytes == 0) is records
 
 
 def test_in_each_part_of_an_accumulated_minibatch_as_much_goes(activations: Activations, copies: CpuCopies):
     model = Chain()
-    activations.boundary(LIMIT, LIMIT + 1)
+    boundary(activations, LIMIT, LIMIT + 1)
     for _ in range(3):
         minibatch(model)
     assert copies.out_bytes == 3 * 5 * SIZE
-    assert activations.boundary(LIMIT, LIMIT) == 5 * SIZE
+    assert boundary(activations, LIMIT, LIMIT) == 5 * SIZE
 
 
 def test_the_host_has_at_most_what_it_may(activations: Activations, copies: CpuCopies):
-    activations.boundary(LIMIT, LIMIT + 1000 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 1000 * SIZE)
     minibatch(Chain(length=60))
-    assert activations.boundary(LIMIT, LIMIT) == 50 * SIZE
+    assert boundary(activations, LIMIT, LIMIT) == 50 * SIZE
 
 
 def test_a_host_without_memory_is_asked_once_and_the_rest_stays(
@@ -193,7 +200,7 @@ def test_a_host_without_memory_is_asked_once_and_the_rest_stays(
     model = Chain()
     expected = minibatch(model)
     for number in range(3):
-        activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+        boundary(activations, LIMIT, LIMIT + 20 * SIZE)
         copies.most_out_bytes = 3 * (number + 1) * SIZE
         assert same(minibatch(model), expected)
         assert copies.out_bytes == copies.most_out_bytes
@@ -201,15 +208,15 @@ def test_a_host_without_memory_is_asked_once_and_the_rest_stays(
 
 
 def test_a_result_that_is_dropped_leaves_nothing_behind(activations: Activations, copies: CpuCopies):
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     loss = Chain()(torch.randn(1, WIDTH))
     del loss
-    activations.boundary(LIMIT, LIMIT)
-    assert activations.boundary(LIMIT, LIMIT) == 0
+    boundary(activations, LIMIT, LIMIT)
+    assert boundary(activations, LIMIT, LIMIT) == 0
 
 
 def test_a_graph_that_is_kept_can_be_gone_through_again(activations: Activations, copies: CpuCopies):
-    activations.boundary(LIMIT, LIMIT + 20 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 20 * SIZE)
     copies.allocated_bytes = LIMIT
     x = torch.randn(WIDTH, requires_grad=True)
     result = torch.tanh(torch.tanh(x)).sum()
@@ -229,7 +236,34 @@ def test_tensors_of_any_layout_come_back_as_they_were(activations: Activations, 
 
     torch.manual_seed(0)
     expected = trained()
-    activations.boundary(LIMIT, LIMIT + 40 * SIZE)
+    boundary(activations, LIMIT, LIMIT + 40 * SIZE)
     copies.allocated_bytes = LIMIT
     torch.manual_seed(0)
     assert torch.equal(trained(), expected) and copies.out_bytes
+
+
+def test_storages_that_have_ended_leave_no_number_behind_by_which_later_ones_would_stay(
+    activations: Activations, copies: CpuCopies
+):
+    gradients = [torch.randn(WIDTH) for _ in range(50)]
+    boundary(activations, LIMIT, LIMIT + 40 * SIZE)
+    gradients.clear()
+    minibatch(Chain(length=20))
+    assert copies.out_bytes == 21 * SIZE, "what each operation has made, and the data"
+
+
+def test_what_stays_is_looked_for_once_and_with_a_captured_graph_nothing_goes_for_good(
+    activations: Activations, copies: CpuCopies, monkeypatch: pytest.MonkeyPatch
+):
+    looked: list[str] = []
+    monkeypatch.setattr(module, "live_storages", lambda torch, kind: looked.append(kind))
+    for number in range(3):
+        boundary(activations, LIMIT, LIMIT + number * SIZE)
+        minibatch(Chain())
+    assert looked == ["cpu"] and not copies.out_bytes
+    other = Activations(torch, copies, "cpu", 50 * SIZE)
+    monkeypatch.setattr(module, "live_storages", lambda torch, kind: looked.append(kind) or [])
+    for number in range(4):
+        boundary(other, LIMIT, LIMIT + 20 * number * SIZE)
+    boundary(other, None, 0)
+    assert looked == ["cpu"] * 2

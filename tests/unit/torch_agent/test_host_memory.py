@@ -6,6 +6,7 @@ import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,6 +233,18 @@ def test_a_lower_limit_releases_what_is_cached_and_a_higher_one_does_not(memory:
     assert cuda.emptied > emptied
 
 
+def test_what_is_cached_goes_before_the_host_s_memory_is_locked_which_holds_that_up(
+    memory: CudaMemory, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+):
+    emptied: list[int] = []
+    monkeypatch.setattr(Locking, "want", lambda self, sizes: emptied.append(cuda.emptied))
+    cuda.largest = GIB + 1
+    monkeypatch.setattr(cuda, "empty_cache", lambda: (setattr(cuda, "largest", 0), Cuda.empty_cache(cuda)))
+    memory.boundary(40 * GIB)
+    assert emptied == [1]
+    assert memory._pool is not None and memory._pool.largest > GIB, "of what was cached"
+
+
 def test_without_a_limit_all_of_the_gpu_is_allowed_and_the_host_gets_its_memory_back_later(
     memory: CudaMemory, cuda: Cuda
 ):
@@ -335,6 +348,88 @@ def test_a_host_without_memory_is_no_error(
     memory.boundary(40 * GIB)
     assert "the host gives no more memory beyond a limit: CUDA error 2" in capsys.readouterr().err
     assert cuda.fraction * WHOLE == pytest.approx(40 * GIB + SPARE * 5 * GIB)
+
+
+def test_an_owner_is_not_held_to_its_limit_and_gives_back_what_it_caches_when_that_falls(
+    memory: CudaMemory, cuda: Cuda, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cuda_module, "live_storages", lambda torch, kind: pytest.fail("nothing moves"))
+    memory.boundary(80 * GIB, is_owner=True)
+    all_locked(memory)
+    cuda.reserved += 70 * GIB
+    cuda.in_use = cuda.peak = 70 * GIB  # a burst, larger than limit and host
+    emptied = cuda.emptied
+    usage = memory.boundary(30 * GIB, is_owner=True)
+    assert cuda.fraction == 1.0 and not hooks.said and cuda.emptied == emptied + 1
+    assert (usage.most_on_host, usage.most_in_use) == (0, 70 * GIB)
+    memory.boundary(30 * GIB, is_owner=True)
+    assert cuda.emptied == emptied + 1, "not in each mini-batch"
+
+
+def test_a_guest_that_becomes_an_owner_is_held_to_its_limit_no_more(memory: CudaMemory, cuda: Cuda):
+    cuda.peak = 50 * GIB
+    memory.boundary(40 * GIB)
+    all_locked(memory)
+    memory.boundary(40 * GIB)
+    assert cuda.fraction < 1.0
+    memory.boundary(40 * GIB, is_owner=True)
+    assert cuda.fraction == 1.0
+
+
+class Slow(Runtime):
+    """Each piece is locked when it may be."""
+
+    def __init__(self) -> None:
+        super().__init__(1000 * GIB)
+        self.begun, self.may = SimpleQueue[int](), SimpleQueue[None]()
+
+    def cudaHostAlloc(self, out: Any, size: Any, flags: int) -> int:  # noqa: N802
+        self.begun.put(size.value)
+        self.may.get()
+        return super().cudaHostAlloc(out, size, flags)
+
+
+def test_while_locking_is_held_up_no_piece_is_begun():
+    runtime = Slow()
+    locking = Locking(runtime, 0)  # type: ignore[arg-type]
+    locking.want([1, 2, 3])
+    assert runtime.begun.get() == 1
+    with locking.held_up():
+        runtime.may.put(None)
+        while locking.taken(wait=False) is None:
+            pass
+        with pytest.raises(Empty):
+            runtime.begun.get(timeout=0.05)
+    assert runtime.begun.get() == 2
+    runtime.may.put(None)
+    assert locking.taken(wait=True) is not None
+    assert runtime.begun.get() == 3
+    runtime.may.put(None)
+    assert locking.taken(wait=True) is not None and locking.taken(wait=True) is None
+
+
+def test_pieces_that_are_not_wanted_any_more_are_not_begun_after_it_was_held_up():
+    runtime = Slow()
+    locking = Locking(runtime, 0)  # type: ignore[arg-type]
+    locking.want([1, 2])
+    assert runtime.begun.get() == 1
+    with locking.held_up():
+        locking.want([])
+        runtime.may.put(None)
+    assert locking.taken(wait=True) is not None and locking.taken(wait=True) is None
+    assert runtime.begun.empty()
+
+
+def test_after_each_piece_others_have_as_long_as_it_took(monkeypatch: pytest.MonkeyPatch):
+    rests: list[float] = []
+    now = iter(range(0, 100, 7))
+    monkeypatch.setattr(host_pool, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(Locking, "_rest", lambda self, seconds: rests.append(seconds))
+    locking = Locking(Runtime(1000 * GIB), 0)  # type: ignore[arg-type]
+    locking.want([1, 2])
+    while locking.taken(wait=True) is not None:
+        pass
+    assert rests == [7, 7]
 
 
 def test_a_torch_without_such_pools_has_no_limit_and_only_saved_activations_leave_it(

@@ -146,8 +146,9 @@ class Activations:
         """Bytes on the host: at present, and the most since the last boundary."""
         self._largest = 0
         """Of the tensors that have been saved since what is wanted has changed."""
-        self._staying: set[int] = set()
-        """Storages that are there between mini-batches: to copy them frees nothing."""
+        self._staying: dict[int, Any] | None = None
+        """Storages that are there between mini-batches: to copy them frees nothing. By their numbers, with weak
+        references, so that no later storage gets the number of one that has ended. None: not yet known."""
         self._known: WeakValueDictionary[Key, Saved] = WeakValueDictionary()
         self._leaving: deque[Saved] = deque()
         self._order: list[ref[Saved]] = []
@@ -158,23 +159,21 @@ class Activations:
         self._now += size
         self._most = max(self._most, self._now)
 
-    def boundary(self, limit_bytes: int | None, most_in_use: int) -> int:
-        """A mini-batch is over; the next one is to keep to this limit.
-
-        Args:
-            limit_bytes: None: there is none, and nothing goes.
-            most_in_use: bytes of tensors at any moment of this one, without those that had gone.
-
-        Returns:
-            Bytes that had gone at most.
-        """
+    def ended(self) -> int:
+        """A mini-batch is over. Returns the bytes that had gone at most."""
         self._drain(NOTHING)
         gone, self._most = self._most, self._now
         self._order.clear()
-        self._want(limit_bytes, gone, most_in_use)
         return gone
 
-    def _want(self, limit_bytes: int | None, gone: int, most_in_use: int) -> None:
+    def want(self, limit_bytes: int | None, gone: int, most_in_use: int) -> None:
+        """The next mini-batch is to keep to this limit.
+
+        Args:
+            limit_bytes: None: there is none, and nothing goes.
+            gone: in the last one.
+            most_in_use: bytes of tensors at any moment of that one, without those that had gone.
+        """
         wanted = 0
         if limit_bytes is not None and not self._refused:
             margin = int(MARGIN * limit_bytes)
@@ -185,12 +184,27 @@ class Activations:
         self._limit = limit_bytes or 0
         if wanted == self._wanted:
             return
-        storages = live_storages(self._torch, self._device_type) if wanted else []
-        if storages is None:  # a captured graph is alive, in which no hook would be called
-            wanted, storages = 0, []
+        if wanted and not self._knows_what_stays():
+            wanted = 0
         self._wanted, self._largest = wanted, 0
-        self._staying = {storage._cdata for storage in storages}
         self._install() if wanted else self._remove()
+
+    def _knows_what_stays(self) -> bool:
+        """Whether it is known what is there between mini-batches; False for good: a graph that was captured is alive.
+
+        It is looked for once, in tens of milliseconds. What comes later, as other data, is copied in vain.
+        """
+        if self._staying is None:
+            storages = live_storages(self._torch, self._device_type)
+            if storages is None:  # no hook is called for what a graph computes
+                self._refused = True
+                return False
+            self._staying = {storage._cdata: self._weakly(storage) for storage in storages}
+        return True
+
+    def _weakly(self, storage: Any) -> Any:
+        """A reference that does not keep it alive; meanwhile no other storage has its number."""
+        return self._torch.multiprocessing.reductions.StorageWeakRef(storage)
 
     def _install(self) -> None:
         if self._hooks is None:
@@ -212,7 +226,7 @@ class Activations:
         if not self._may_go(tensor):
             return tensor.detach()  # itself would be a cycle: what an operation saves of its own result
         self._largest = max(self._largest, tensor.nbytes)
-        storage = self._torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
+        storage = self._weakly(tensor.untyped_storage())
         view = tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype
         key = Key(storage.cdata, *view, tensor._version)
         saved = self._known.get(key)
@@ -239,7 +253,7 @@ class Activations:
             and tensor.layout is self._torch.strided
             and type(tensor) is self._torch.Tensor
             and tensor.nbytes >= SMALLEST_BYTES
-            and tensor.untyped_storage()._cdata not in self._staying
+            and tensor.untyped_storage()._cdata not in (self._staying or ())
             and _is_dense(tensor)
             and not self.copies.are_recorded()
         )

@@ -8,6 +8,10 @@
 torch counts the pools against the fraction, too: limit and pools together are at most the whole GPU, which is as much
 as a process that fits onto it can need. Without such pools no limit is set, and only activations go.
 
+An owner is not held to its limit, which is what its guests leave to it: a burst takes what the GPU has, and the pools
+only where that has no more. Held to the limit, an owner failed as soon as a burst was larger than the host's memory,
+beside a GPU that was half empty. What it has cached goes when its limit falls.
+
 Seen with torch 2.11 (tests/bench/results/gpu.md): pools are used before cached blocks are given back, small tensors lie
 there, too, and losses under random limits are those without limits to the bit. What lies in a pool is slow, because
 kernels read it over the bus again and again: with a tenth of its memory a model of large tensors was 118 times as slow
@@ -68,6 +72,9 @@ class CudaMemory:
         """These three are there from the first limit on; the pool only where torch has such."""
         self._has_pools = _has_pools(torch)
         self._limit: int | None = None
+        """That this process is held to."""
+        self._left: int | None = None
+        """What others leave to it: its limit, also where it is not held to that."""
         self._needs = 0
         """The most that it had in use at any time."""
         self._unlimited = 0
@@ -78,7 +85,7 @@ class CudaMemory:
         """The limit, and the bytes in use and of the pools, with which nothing could be moved."""
         self._one_stream = True
 
-    def boundary(self, limit_bytes: int | None) -> Usage:
+    def boundary(self, limit_bytes: int | None, *, is_owner: bool = False) -> Usage:
         """See `DeviceMemory`. While CUDA graphs are alive, which remember addresses, nothing moves."""
         cuda = self._torch.cuda
         if not cuda.is_initialized():
@@ -88,10 +95,12 @@ class CudaMemory:
             self._begin()
         if self._activations is None or self._device != cuda.current_device():
             return self._usage(most_in_use, 0)
-        gone = self._activations.boundary(limit_bytes, most_in_use)
+        gone = self._activations.ended()
         self._needs = max(self._needs, most_in_use + gone)
+        limit = None if is_owner else limit_bytes
         if self._pool is not None:
-            self._keep_to(self._pool, limit_bytes)
+            self._keep_to(self._pool, limit, limit_bytes)
+        self._activations.want(limit, gone, most_in_use)  # after what is cached has gone: it may look for a while
         cuda.reset_peak_memory_stats()
         return self._usage(most_in_use, gone)
 
@@ -103,11 +112,12 @@ class CudaMemory:
         if self._has_pools:
             self._pool = HostPool(self._torch, most)
 
-    def _keep_to(self, pool: HostPool, limit_bytes: int | None) -> None:
-        """Set the limit and bring everything to where it belongs."""
-        if limit_bytes != self._limit:
-            self._changes(pool, limit_bytes)
-        if limit_bytes is None:
+    def _keep_to(self, pool: HostPool, limit: int | None, left: int | None) -> None:
+        """Set both limits and bring everything to where it belongs."""
+        if left != self._left:
+            self._changes(pool, left)
+        self._limit = limit
+        if left is None:
             self._unlimited += 1
             if self._unlimited % KEPT_FOR == 0 and pool.size:
                 pool.want(0)
@@ -119,15 +129,20 @@ class CudaMemory:
         finally:
             self._set_fraction(pool)
 
-    def _changes(self, pool: HostPool, limit_bytes: int | None) -> None:
-        falls = limit_bytes is not None and (self._limit is None or limit_bytes < self._limit)
-        self._limit, self._unlimited = limit_bytes, 0
-        if limit_bytes is not None:
-            pool.want(max(0, pool.whole - limit_bytes))
-            # What lies in a pool serves the stream on which that was filled alone.
-            self._one_stream = len(pool.streams() | {int(self._torch.cuda.current_stream().cuda_stream)}) == 1
+    def _changes(self, pool: HostPool, left: int | None) -> None:
+        """What others leave to this process changes."""
+        falls = left is not None and (self._left is None or left < self._left)
+        self._left, self._unlimited = left, 0
+        if left is None:
+            return
+        # In this order: cached blocks tell of the largest tensors and of streams; locking holds up the calls that free.
+        pool.learn()
+        # What lies in a pool serves the stream on which that was filled alone.
+        self._one_stream = len(pool.streams() | {int(self._torch.cuda.current_stream().cuda_stream)}) == 1
         if falls:
-            self._torch.cuda.empty_cache()
+            with pool.quiet():
+                self._torch.cuda.empty_cache()
+        pool.want(max(0, pool.whole - left))
 
     def _set_fraction(self, pool: HostPool) -> None:
         """What the host cannot take stays on the GPU, whatever the limit: else an allocation would fail."""
@@ -140,7 +155,8 @@ class CudaMemory:
     def _move(self, pool: HostPool) -> None:
         """Out what is too much, largest first; or home what fits."""
         if (over := self._over(pool)) > 0:
-            self._torch.cuda.empty_cache()
+            with pool.quiet():
+                self._torch.cuda.empty_cache()
             over = self._over(pool)
         counts = self._counts()
         room = sys.maxsize if self._limit is None else self._limit - (counts.in_use - self._host)
@@ -174,29 +190,36 @@ class CudaMemory:
                 break
             there = [each for each in storages if not pool.holds(each.data_ptr())]
             pool.grow(pool.used() + min(over, sum(each.nbytes() for each in there)) + GRAIN_BYTES)
-            moved, free = 0, pool.free()
-            for storage in there:
-                if moved >= over:
-                    break
-                place = next((at for at, (size, _) in enumerate(free) if size >= storage.nbytes()), None)
-                if place is not None:
-                    size, segment = free.pop(place)
-                    insort(free, (size - storage.nbytes(), segment), key=itemgetter(0))
-                    self._refill(pool, storage, segment.use())
-                    moved += storage.nbytes()
-            self._torch.cuda.empty_cache()
+            with pool.quiet():
+                moved = self._out_at_most(pool, there, over)
+                self._torch.cuda.empty_cache()
             gone += moved
             if not moved:
                 break
         return gone
 
+    def _out_at_most(self, pool: HostPool, storages: list[Any], over: int) -> int:
+        """These, as far as there is room for them, until so many bytes have gone; returns how many have."""
+        moved, free = 0, pool.free()
+        for storage in storages:
+            if moved >= over:
+                break
+            place = next((at for at, (size, _) in enumerate(free) if size >= storage.nbytes()), None)
+            if place is not None:
+                size, segment = free.pop(place)
+                insort(free, (size - storage.nbytes(), segment), key=itemgetter(0))
+                self._refill(pool, storage, segment.use())
+                moved += storage.nbytes()
+        return moved
+
     def _home(self, pool: HostPool, storages: list[Any], room: int) -> int:
         """Returns how many bytes have come."""
         came = 0
-        for storage in storages:
-            if pool.holds(storage.data_ptr()) and storage.nbytes() <= room - came:
-                came += storage.nbytes()
-                self._refill(pool, storage, nullcontext())
+        with pool.quiet():
+            for storage in storages:
+                if pool.holds(storage.data_ptr()) and storage.nbytes() <= room - came:
+                    came += storage.nbytes()
+                    self._refill(pool, storage, nullcontext())
         return came
 
     def _storages(self) -> list[Any] | None:

@@ -23,7 +23,7 @@ class Usage(NamedTuple):
 class DeviceMemory(Protocol):
     """The memory that one process has on its device."""
 
-    def boundary(self, limit_bytes: int | None) -> Usage:
+    def boundary(self, limit_bytes: int | None, *, is_owner: bool = False) -> Usage:
         """A mini-batch is over: have no more than this on the device from now on.
 
         What is cached goes first, then what is in use moves to the host. What lies there and fits comes back. A tensor
@@ -31,4 +31,5 @@ class DeviceMemory(Protocol):
 
         Args:
             limit_bytes: None: there is no limit.
+            is_owner: the limit is what guests leave to this process, which is not to fail for want of it.
         """

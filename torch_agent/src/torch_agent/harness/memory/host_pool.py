@@ -12,6 +12,7 @@ import ctypes
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
@@ -55,29 +56,53 @@ class Locking:
         """
         self._runtime, self._device = runtime, device
         self._done: SimpleQueue[Piece] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        """Of the next three."""
         self._wanted: list[int] = []
+        self._held_up = self._is_awaited = False
         self._thread: threading.Thread | None = None
         """None where there is nothing to lock."""
 
     def want(self, sizes: list[int]) -> None:
         """These pieces, and none besides of what was wanted before and is not there yet."""
-        with self._lock:
+        with self._changed:
             self._wanted = sizes
+            self._changed.notify()
             if sizes and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sanjaya-locking", daemon=True)
                 self._thread.start()
 
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """No piece is begun meanwhile, so that other calls of CUDA wait for one at most; none may be waited for."""
+        with self._changed:
+            self._held_up = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held_up = False
+                self._changed.notify()
+
     def taken(self, *, wait: bool) -> Piece | None:
         """A piece that is there; None: there is none yet, or, after waiting, none will be."""
-        while True:
-            with self._lock:
-                works = self._thread is not None
-            try:
-                return self._done.get(timeout=LOOK_S) if wait and works else self._done.get_nowait()
-            except Empty:
-                if not (wait and works):
-                    return None
+        self._await(wait)
+        try:
+            while True:
+                with self._changed:
+                    works = self._thread is not None
+                try:
+                    return self._done.get(timeout=LOOK_S) if wait and works else self._done.get_nowait()
+                except Empty:
+                    if not (wait and works):
+                        return None
+        finally:
+            self._await(False)
+
+    def _await(self, is_awaited: bool) -> None:
+        with self._changed:
+            self._is_awaited = is_awaited
+            self._changed.notify()
 
     def release(self, piece: Piece) -> None:
         """It is not needed any more."""
@@ -86,7 +111,7 @@ class Locking:
     def _run(self) -> None:
         self._runtime.cudaSetDevice(self._device)
         while size := self._next():
-            at = ctypes.c_void_p()
+            at, began_s = ctypes.c_void_p(), time.monotonic()
             error = self._runtime.cudaHostAlloc(ctypes.byref(at), ctypes.c_size_t(size), MAPPED)
             if error or at.value is None:
                 self._runtime.cudaGetLastError()
@@ -94,9 +119,16 @@ class Locking:
                 print(f"sanjaya: the host gives no more memory beyond a limit: CUDA error {error}", file=sys.stderr)
             else:
                 self._done.put(Piece(at.value, size))
+                self._rest(time.monotonic() - began_s)
+
+    def _rest(self, seconds: float) -> None:
+        """Others may call CUDA for as long as they had to wait; a training process may want all of its memory anew."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_awaited or not self._wanted, seconds)
 
     def _next(self) -> int:
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._held_up and self._wanted))
             if self._wanted:
                 return self._wanted.pop(0)
             self._thread = None
@@ -237,14 +269,14 @@ class HostPool:
         """Whether this address is in one of the segments."""
         return any(segment.holds(at) for segment in self._segments)
 
-    def want(self, size: int) -> None:
-        """Have at most so many bytes from now on, and as many of them as the host can give, by and by.
-
-        New pieces are as large as the largest block that the process has on the GPU at this moment.
-        """
-        self._wanted = size = min(size, self._most)
+    def learn(self) -> None:
+        """New pieces are as large as the largest block that the process has or caches on the GPU at this moment."""
         largest = max((int(each["total_size"]) for each in self._torch.cuda.memory_snapshot()), default=0)
         self._segment_bytes = max(self._segment_bytes, -(-largest // GRAIN_BYTES) * GRAIN_BYTES)
+
+    def want(self, size: int) -> None:
+        """Have at most so many bytes from now on, and as many of them as the host can give, by and by."""
+        self._wanted = size = min(size, self._most)
         if self.size > size:
             in_use = {id(segment) for segment, found in self._found() if found["allocated_size"]}
             free = [segment for segment in self._segments if id(segment) not in in_use]
@@ -287,6 +319,10 @@ class HostPool:
                 pass
         self._locking.release(piece)
         return False
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """No more memory is locked meanwhile; see `Locking.held_up`."""
+        return self._locking.held_up()
 
     def staging(self, size: int) -> Any:
         """Locked memory besides, for the way of one storage."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..allowance import OWNER
 from ..control import ControlReader
 from ..page import Memory, PageWriter
 from .cuda import CudaMemory
@@ -26,20 +27,24 @@ class Limiter:
 
     def __init__(self, control: ControlReader, memory: DeviceMemory) -> None:
         self._control, self._memory = control, memory
-        self._change = control.change
-        self._limit_bytes = control.limit_bytes
+        self._learn(control.change)
 
     def begin(self) -> None:
         """Keep to the limit that the task has been started with."""
         if self._limit_bytes is not None:
-            self._memory.boundary(self._limit_bytes)
+            self._memory.boundary(self._limit_bytes, is_owner=self._is_owner)
+
+    def _learn(self, change: int) -> None:
+        """What is in force since this change."""
+        self._change = change
+        self._limit_bytes, self._is_owner = self._control.limit_bytes, self._control.allowance.role == OWNER
 
     def boundary(self, page: PageWriter) -> int:
         """A mini-batch is over: keep to the limit that is in force now. Returns the bytes in use at most."""
         change = self._control.change  # before the limit, which is then this change's or a later one's
         if change != self._change:
-            self._change, self._limit_bytes = change, self._control.limit_bytes
-        usage = self._memory.boundary(self._limit_bytes)
+            self._learn(change)
+        usage = self._memory.boundary(self._limit_bytes, is_owner=self._is_owner)
         page.memory(Memory(change, *usage))
         return usage.most_in_use
 

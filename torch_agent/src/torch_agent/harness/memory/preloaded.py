@@ -59,8 +59,8 @@ class PreloadedMemory:
             return None
         return memory
 
-    def boundary(self, limit_bytes: int | None) -> Usage:
-        """See `DeviceMemory`."""
+    def boundary(self, limit_bytes: int | None, *, is_owner: bool = False) -> Usage:
+        """See `DeviceMemory`. The host takes all that is beyond a limit, so that no process fails for want of it."""
         self._boundary(UNLIMITED if limit_bytes is None else limit_bytes, self._at)
         found = self._usage
         return Usage(found.device, found.cached, found.host, found.most_on_host, found.most_in_use)
