@@ -140,8 +140,7 @@ class CudaMemory:
         # What lies in a pool serves the stream on which that was filled alone.
         self._one_stream = len(pool.streams() | {int(self._torch.cuda.current_stream().cuda_stream)}) == 1
         if falls:
-            with pool.quiet():
-                self._torch.cuda.empty_cache()
+            self._release(pool)
         pool.want(max(0, pool.whole - left))
 
     def _set_fraction(self, pool: HostPool) -> None:
@@ -155,8 +154,7 @@ class CudaMemory:
     def _move(self, pool: HostPool) -> None:
         """Out what is too much, largest first; or home what fits."""
         if (over := self._over(pool)) > 0:
-            with pool.quiet():
-                self._torch.cuda.empty_cache()
+            self._release(pool)
             over = self._over(pool)
         counts = self._counts()
         room = sys.maxsize if self._limit is None else self._limit - (counts.in_use - self._host)
@@ -170,6 +168,11 @@ class CudaMemory:
         if moved:
             self._host, self._tried = pool.used(), None
             self._torch.cuda.synchronize()  # streams of the script may read at once what this one has brought
+
+    def _release(self, pool: HostPool) -> None:
+        """Give back what is cached, while no memory of the host is locked."""
+        with pool.quiet():
+            self._torch.cuda.empty_cache()
 
     def _over(self, pool: HostPool) -> int:
         """Bytes on the GPU beyond the limit, with those that are cached."""
