@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 from torch_agent.environments.activation import Activation
-from torch_agent.environments.setups import MARK, SetupFailed, Setups, Wanted
+from torch_agent.environments.commands import Commands, SetupFailed
+from torch_agent.environments.setups import MARK, Setups, Wanted
 from torch_agent.processes import lives
 
 
@@ -61,6 +63,25 @@ async def test_a_setup_that_takes_too_long_is_ended_with_all_its_processes(setup
     assert not setups.is_ready(key)
     sleeper = (tmp_path / "sleeper").read_text().strip() if (tmp_path / "sleeper").exists() else ""
     assert not sleeper or not lives(int(sleeper))
+
+
+async def test_a_process_that_a_setup_leaves_behind_is_ended_and_holds_nothing_up(setups: Setups, tmp_path: Path):
+    want = wanted(tmp_path, f"sleep 1000 & echo $! > {tmp_path}/sleeper; echo done")
+    key, interpreter = await setups.key_of(want)
+    await setups.prepared(key, interpreter, want, tmp_path / "out")
+    assert setups.is_ready(key) and (tmp_path / "out").read_text().endswith("[setup] done\n")
+    assert not lives(int((tmp_path / "sleeper").read_text()))
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_command_ends_wherever_it_is_cancelled(tmp_path: Path, steps: int):
+    commands = Commands(tmp_path, str(tmp_path), tmp_path / "out")
+    running = asyncio.create_task(commands.run(["sleep", "1000"], os.environ))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_one_without_its_mark_is_made_anew(setups: Setups, tmp_path: Path):

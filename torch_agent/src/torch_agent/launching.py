@@ -24,9 +24,10 @@ from torch_agent.code import CodeBroken, unpack
 from torch_agent.data_check import DataWrong, check_data, first_of
 from torch_agent.environment import limited, place_of, rank_environments, session_environment
 from torch_agent.environments.activation import Activation, NotThere, activation_of, with_variables
+from torch_agent.environments.commands import SetupFailed
 from torch_agent.environments.data import Data, NoSuchData, data_variables, wanted
 from torch_agent.environments.images import RUNNERS, Container, Mount, variables_for
-from torch_agent.environments.setups import SetupFailed, Setups, Wanted
+from torch_agent.environments.setups import Setups, Wanted
 from torch_agent.files.outputs import Outputs
 from torch_agent.folders import Refusal, TaskFolder
 from torch_agent.harness import inject_path

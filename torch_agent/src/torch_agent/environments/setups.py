@@ -8,33 +8,20 @@ the mark that is written last: one without it was broken off while it was made, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import hashlib
 import json
 import os
-import signal
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from torch_agent.environments.activation import Activation, of_venv
+from torch_agent.environments.commands import Commands, SetupFailed, say
 from torch_agent.kept import KeptFolders
-from torch_agent.shim import PR_SET_PDEATHSIG, TASK_VARIABLE, kill_members
+from torch_agent.shim import kill_members
 
-PREFIX = "[setup] "
-"""Of each line that it adds to the job's output."""
 MARK = "sanjaya-setup.json"
-_TAIL_LINES = 20
-_CHUNK = 1 << 16
-_LONGEST_LINE = 8 * 1024
 _ASKS = "import json, site, sys; print(json.dumps([sys.executable, sys.version, site.getsitepackages()]))"
-
-
-class SetupFailed(Exception):
-    """The command has not prepared the environment; the message ends with the line that says why."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +85,7 @@ class Setups(KeptFolders):
         async with self._locks.setdefault(key, asyncio.Lock()):
             if self.is_ready(key):
                 os.utime(folder / MARK)  # its age counts from its last use
-                _say(output, f"prepared before on this node: {wanted.command}")
+                say(output, f"prepared before on this node: {wanted.command}")
             else:
                 await self._make(folder, interpreter, wanted, output)
         return of_venv(folder).over(wanted.base)
@@ -110,16 +97,16 @@ class Setups(KeptFolders):
             await asyncio.to_thread(kill_members, mark)
             await asyncio.to_thread(self.remove, folder.name)
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            tail: deque[str] = deque(maxlen=_TAIL_LINES)
             async with asyncio.timeout(wanted.limit_s):
+                outside = {k: v for k, v in wanted.environment.items() if k not in wanted.base.drops}
+                commands = Commands(wanted.cwd, mark, output)
                 venv = [interpreter.executable, "-m", "venv", "--without-pip", "--system-site-packages", mark]
-                await _run(venv, wanted, {}, mark, output, tail)
+                await commands.run(venv, outside)
                 _open_up(folder, interpreter)
                 active = of_venv(folder).over(wanted.base)
                 path = ":".join((*active.path, wanted.environment.get("PATH", os.defpath)))
-                _say(output, wanted.command)
-                command = ["/bin/sh", "-c", wanted.command]
-                await _run(command, wanted, {**active.variables, "PATH": path}, mark, output, tail)
+                say(output, wanted.command)
+                await commands.run(["/bin/sh", "-c", wanted.command], {**outside, **active.variables, "PATH": path})
             (folder / MARK).write_text(json.dumps({"command": wanted.command, "content": wanted.content}))
         except TimeoutError:
             raise SetupFailed(f"{wanted.command}: not done within {wanted.limit_s:g} s") from None
@@ -153,78 +140,3 @@ async def _asked(python: str) -> _Interpreter:
     if process.returncode != 0:
         raise SetupFailed(f"{python} does not run: {errors.decode(errors='replace')[-500:]}")
     return _Interpreter(executable, version, tuple(packages))
-
-
-async def _run(
-    command: list[str],
-    wanted: Wanted,
-    variables: Mapping[str, str],
-    mark: str,
-    output: Path,
-    tail: deque[str],
-) -> None:
-    """Run a command to its end, and end what it has left running.
-
-    Raises:
-        SetupFailed: it ended badly.
-    """
-    environment = {k: v for k, v in wanted.environment.items() if k not in wanted.base.drops}
-    environment |= {**variables, TASK_VARIABLE: mark, "SANJAYA_HARNESS": "0"}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=wanted.cwd,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_the_agent,
-        )
-    except OSError as error:
-        raise SetupFailed(f"{command[0]} in {wanted.cwd}: {error}") from error
-    assert process.stdout is not None
-    copying = asyncio.create_task(_copied(process.stdout, output, tail))
-    try:
-        code = await process.wait()
-        await asyncio.to_thread(kill_members, mark)
-        await copying
-    finally:
-        copying.cancel()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if code != 0:
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        last = f": {tail[-1]}" if tail else ""
-        before = "".join(f"{line}\n" for line in tail)
-        raise SetupFailed(f"{before}setup ended with {how}{last}")
-
-
-def _die_with_the_agent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-async def _copied(source: asyncio.StreamReader, output: Path, tail: deque[str]) -> None:
-    """Add what comes to the output, line by line with the prefix."""
-    rest = b""
-    with output.open("ab") as file:
-        while data := await source.read(_CHUNK):
-            *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > _LONGEST_LINE:
-                lines, rest = [*lines, rest], b""
-            _add(file, lines, tail)
-            file.flush()
-        _add(file, [rest] if rest else [], tail)
-
-
-def _add(file: BinaryIO, lines: list[bytes], tail: deque[str]) -> None:
-    for line in lines:
-        file.write(PREFIX.encode() + line + b"\n")
-        if text := line.decode(errors="replace").strip():
-            tail.append(text)
-
-
-def _say(output: Path, text: str) -> None:
-    with output.open("a") as file:
-        file.write("".join(f"{PREFIX}{line}\n" for line in text.splitlines()))
