@@ -12,9 +12,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the GPU's memory that a guest keeps while an owner begins."""
     margin_ratio: float = 0.05
     """Part of the GPU's memory that an owner has beyond its peak,"""
-    margin_of_rest_ratio: float = 0.25
+    margin_of_rest_ratio: float = 0.1
     """but no more than this part of what its peak leaves: an owner that leaves little leaves guests most of that."""
-    grain_ratio: float = 0.01
+    grain_ratio: float = 0.0025
     """An owner's need is rounded up to this part of the memory: smaller changes move no limit."""
     yield_s: float = 10.0
     """How long a guest may take to apply a smaller limit; then it is suspended."""
