@@ -15,9 +15,8 @@ the two cost each other in caches is not in them.
 
 AntMan is run twice. Guests may cost an owner 1 % of its time here, unless an operator says otherwise. The paper names
 no such number, but its table shows one: beside A, which is there for 17.9 minutes, B loses 0.7 minutes, 3.9 % of that
-time. So the second run has the agent's option set to 4 %, and both are judged by the paper's times. What is left of A's
-loss then is memory: B's peak, rounded up, and its margin leave A 1.3 of 3.5 GB, where the paper's A keeps 2.0. With a
-margin of 0.1 of the rest and need rounded to 0.25 % of the GPU, that is 1.8 GB, and A took 1.06 times as long as alone.
+time. So the second run has the agent's option set to 4 %, and both are judged by the paper's times. At 1 % gates
+are open for about a fifth of the time outside B's gaps: A takes 1.5 times as long as alone, whatever memory it has.
 
 Starting a process takes as long here as there, and so much more of a minute: how long after its order B has been
 started is said in seconds, and is no part of the minutes. While B imports torch, A stands still.
