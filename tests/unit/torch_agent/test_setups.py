@@ -13,6 +13,7 @@ from torch_agent.environments.activation import Activation
 from torch_agent.environments.commands import Commands, SetupFailed
 from torch_agent.environments.setups import MARK, Setups, Wanted
 from torch_agent.processes import lives
+from torch_agent.shim import kill_members
 
 
 def wanted(folder: Path, command: str, **changes: Any) -> Wanted:
@@ -75,13 +76,15 @@ async def test_a_process_that_a_setup_leaves_behind_is_ended_and_holds_nothing_u
 
 @pytest.mark.parametrize("steps", range(12))
 async def test_a_command_ends_wherever_it_is_cancelled(tmp_path: Path, steps: int):
-    commands = Commands(tmp_path, str(tmp_path), tmp_path / "out")
-    running = asyncio.create_task(commands.run(["sleep", "1000"], os.environ))
+    mark = str(tmp_path)
+    commands = Commands(tmp_path, mark, tmp_path / "out")
+    running = asyncio.create_task(commands.run(["sh", "-c", "sleep 1000; true"], os.environ))
     for _ in range(steps):
         await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+    kill_members(mark)
 
 
 async def test_one_without_its_mark_is_made_anew(setups: Setups, tmp_path: Path):

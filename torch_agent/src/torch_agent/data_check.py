@@ -5,7 +5,6 @@ python -m torch_agent.data_check < request.json > report.json
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -19,6 +18,7 @@ from libs.contracts.placement import LaunchTask
 from libs.datasets.checking import ToolsMissing, check_files
 from libs.datasets.findings import Report
 from libs.datasets.schema import schema_of
+from torch_agent.asking import said_by
 
 log = logging.getLogger(__name__)
 
@@ -64,23 +64,12 @@ async def check_data(order: LaunchTask, cwd: Path) -> DataChecked:
     """
     request = msgspec.json.encode(Request(data_schema=order.trial_schema, data=order.trial_data))
     paths = os.pathsep.join(path for path in sys.path if path)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": paths},
+    said = await said_by(
+        *(sys.executable, "-m", __name__), given=request, cwd=cwd, environment={**os.environ, "PYTHONPATH": paths}
     )
-    try:
-        out, err = await process.communicate(request)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode != 0:
-        last = err.decode(errors="replace").strip().rpartition("\n")[2]
-        raise DataWrong(f"the check of {', '.join(order.trial_data)} ended with {process.returncode}: {last}")
-    found = msgspec.json.decode(out, type=Answer)
+    if said.code != 0:
+        raise DataWrong(f"the check of {', '.join(order.trial_data)} ended with {said.code}: {said.last_line}")
+    found = msgspec.json.decode(said.out, type=Answer)
     if found.wrong:
         raise DataWrong(found.wrong)
     if found.report is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from libs.contracts.agent import NodeTested
 from libs.contracts.base import Event
 from libs.contracts.placement import CheckGpus
+from torch_agent.asking import said_by
 from torch_agent.probes.gpus import GpuFacts
 
 log = logging.getLogger(__name__)
@@ -69,20 +70,11 @@ class GpuTests:
 async def _computes(gpu: str) -> str:
     """What is wrong with what the GPU computes, in a process of its own; empty: nothing, or it cannot be told."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *PROBE, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
     try:
         async with asyncio.timeout(PATIENCE_S):
-            _, said = await process.communicate()
+            said = await said_by(sys.executable, *PROBE, environment=environment)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return f"it has not done its sums within {PATIENCE_S:.0f} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode in (0, NOT_TRIED):
+    if said.code in (0, NOT_TRIED):
         return ""
-    lines = said.decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"status {process.returncode}")[:300]
+    return (said.last_line or f"status {said.code}")[:300]

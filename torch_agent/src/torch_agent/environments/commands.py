@@ -44,8 +44,8 @@ class Commands:
         Raises:
             SetupFailed: it does not start, or ended badly.
         """
-        # The pipe is not asyncio's own: waiting for the command would last until all that holds the pipe has ended, and
-        # for ever where it is cancelled while the command starts.
+        # The pipe is not asyncio's own: `wait` would last until all processes that hold the pipe have ended, and so
+        # would a start that is cancelled.
         reading, writing = os.pipe()
         with open(writing, "wb", buffering=0) as end:
             source, transport = await _source(reading)

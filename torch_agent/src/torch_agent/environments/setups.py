@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch_agent.asking import said_by
 from torch_agent.environments.activation import Activation, of_venv
 from torch_agent.environments.commands import Commands, SetupFailed, say
 from torch_agent.kept import KeptFolders
@@ -130,13 +131,13 @@ def _open_up(folder: Path, interpreter: _Interpreter) -> None:
 
 async def _asked(python: str) -> _Interpreter:
     try:
-        process = await asyncio.create_subprocess_exec(
-            python, "-I", "-c", _ASKS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        said, errors = await process.communicate()
-        executable, version, packages = json.loads(said)
-    except (OSError, ValueError) as error:
+        said = await said_by(python, "-I", "-c", _ASKS)
+    except OSError as error:
         raise SetupFailed(f"{python} does not run: {error}") from None
-    if process.returncode != 0:
-        raise SetupFailed(f"{python} does not run: {errors.decode(errors='replace')[-500:]}")
+    if said.code != 0:
+        raise SetupFailed(f"{python} does not run: {said.last_line or f'status {said.code}'}")
+    try:
+        executable, version, packages = json.loads(said.out)
+    except ValueError as error:
+        raise SetupFailed(f"{python} is no Python: {error}") from None
     return _Interpreter(executable, version, tuple(packages))
