@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.bus import codec
 from libs.bus.memory import MemoryBus, MemoryLog
@@ -118,15 +119,35 @@ async def running_cell(
 
 
 @asynccontextmanager
-async def direct(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def direct(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     """A client that calls the application without a socket."""
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    transport = httpx2.ASGITransport(app=_as_served(app))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
+def _as_served(app: ASGIApp) -> ASGIApp:
+    """An application that fails where its answer breaks off, and not where it has told of the error as its answer."""
+
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        is_whole = False
+
+        async def sends(message: Message) -> None:
+            nonlocal is_whole
+            await send(message)
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        try:
+            await app(scope, receive, sends)
+        except Exception:
+            if not is_whole:
+                raise
+
+    return answers
+
+
 @asynccontextmanager
-async def _served(app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def _served(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=LONGEST_WAIT_S) as client:
         yield client
 
