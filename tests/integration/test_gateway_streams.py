@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,8 +21,9 @@ from libs.contracts.placement import JobSucceeded
 from libs.inspect.archive import archive, give_back
 from libs.inspect.jsonl import read_jsonl
 from libs.testing.core_case import node
+from libs.testing.late import LateBus
 from services.gateway.adapters import feed
-from tests.integration.gateway_cell import CONTROL, Cell, running_cell
+from tests.integration.gateway_cell import CONTROL, Cell, memory_bus, running_cell
 
 SSE = {"Accept": "text/event-stream"}
 NDJSON = {"Accept": "application/x-ndjson"}
@@ -112,6 +114,20 @@ async def test_a_client_far_behind_reads_the_log_first(cell: Cell, monkeypatch: 
         await asyncio.gather(*(cell.submit() for _ in range(20)))
         seen += [int(event["id"]) for event in await stream.events(20)]
     assert seen == list(range(70))
+
+
+async def test_lines_that_cannot_be_read_on_break_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the events is not to look like all of them; browsers are told to connect again."""
+    monkeypatch.setattr(feed, "KEPT", 1)
+    bus = LateBus(await memory_bus(), 0.0)
+    async with running_cell(tmp_path, bus=bus, serve=True) as cell:
+        for number in range(3):
+            await cell.submit(name=f"job{number}")
+        bus.takes_s = math.inf
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await cell.client.get("/v1/events", headers=NDJSON, params={"from_offset": 0, "follow": False})
+        async with streamed(cell, "/v1/events", from_offset=0) as stream:
+            assert "nothing came" in (await stream.event())[""]
 
 
 async def test_silence_is_announced(tmp_path: Path) -> None:

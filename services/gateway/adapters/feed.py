@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
 from libs.contracts.wire import Undecodable
 from libs.inspect.archive import whole_reader
+from libs.inspect.extent import batches
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.waits import unless_set, within
@@ -125,17 +127,19 @@ class Feed:
             start: first offset.
             heartbeat_s: longest silence.
             end: stop before this offset; None: never.
+
+        Raises:
+            BusError: records that the log says it has do not come.
+            BusUnavailable: the log cannot be reached.
         """
         await self.started.wait()
         position = self.next_offset if start is None else start
         while not self._stop.is_set() and (end is None or position < end):
             if position < self._kept_from:
-                before = position
-                async for batch in self._from_log(position):
+                kept_from = self._kept_from
+                async for batch in self._from_log(position, kept_from):
                     yield _before(batch, end)
-                    position = batch[-1].offset + 1
-                if position == before:  # nothing that can be shown stands before what is kept
-                    position = self._kept_from
+                position = kept_from
                 continue
             first = bisect_left(self._kept, position, key=lambda entry: entry.offset)
             fresh = self._kept[first : first + _BATCH]  # what is new to all of them is decoded here
@@ -150,20 +154,15 @@ class Feed:
                 if not await within(self._news, heartbeat_s):
                     yield []
 
-    async def _from_log(self, start: int) -> AsyncIterator[list[Entry]]:
+    async def _from_log(self, start: int, end: int) -> AsyncIterator[list[Entry]]:
         """What is not kept in memory any more."""
         reader = await whole_reader(self._bus, {CONTROL: start})
-        try:
-            while not self._stop.is_set():
-                messages = await reader.next_batch(_BATCH, 1.0)
-                if not messages:
-                    return
+        async with aclosing(batches(reader, CONTROL, start, end)) as found:
+            async for messages in found:
                 if batch := _readable(map(Entry, messages)):
                     yield batch
-                if messages[-1].offset + 1 >= self._kept_from:
+                if self._stop.is_set():
                     return
-        finally:
-            await reader.close()
 
 
 def _readable(entries: Iterable[Entry]) -> list[Entry]:

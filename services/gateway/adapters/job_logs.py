@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, Message, OffsetLost, Partition
+from libs.bus.port import Bus, BusError, Message, OffsetLost, Partition, Reader
 from libs.contracts.agent import JobLogged
 from libs.contracts.base import Topic
 from libs.contracts.wire import Undecodable
+from libs.inspect.extent import SILENCE_S, batches
 from libs.runtime.log import fields
 
 log = logging.getLogger(__name__)
@@ -63,12 +65,15 @@ class JobLogs:
 
         Returns:
             The lines, and the offset to follow from.
+
+        Raises:
+            BusError: records that the log says it has do not come.
         """
         partition = await self._partition()
         end = await self._bus.end_offset(partition)
         start = await first_kept(self._bus, partition, end)
         kept: deque[dict[str, Any]] = deque(maxlen=lines)
-        async for chunk in self._read(partition, start, end):
+        async for chunk in self._up_to(end, await self._bus.reader({partition: start}), partition, start):
             kept.extend(chunk.lines)
         return list(kept), end
 
@@ -80,42 +85,33 @@ class JobLogs:
 
         Yields:
             The lines of one record; None when there was nothing for `heartbeat_s`.
+
+        Raises:
+            BusError: records that the log says it has do not come.
         """
         partition = await self._partition()
         reader = await self._bus.reader({partition: start})
         position = start
         try:
-            while True:
-                over = await ended()
-                end = await self._bus.end_offset(partition) if over else None
-                if end is not None and position >= end:
-                    return
-                messages = await reader.next_batch(_BATCH, min(1.0, heartbeat_s) if over else heartbeat_s)
+            while not await ended():
+                messages = await reader.next_batch(_BATCH, heartbeat_s)
                 for message in messages:
                     position = message.offset + 1
                     if chunk := self._chunk(message):
                         yield chunk
                 if not messages:
-                    if over:
-                        return
                     yield None
+            async for chunk in self._up_to(await self._bus.end_offset(partition), reader, partition, position):
+                yield chunk
         finally:
             await reader.close()
 
-    async def _read(self, partition: Partition, start: int, end: int) -> AsyncIterator[Chunk]:
-        reader = await self._bus.reader({partition: start})
-        try:
-            position = start
-            while position < end:
-                messages = await reader.next_batch(_BATCH, 1.0)
-                if not messages:
-                    return
+    async def _up_to(self, end: int, reader: Reader, partition: Partition, start: int) -> AsyncIterator[Chunk]:
+        async with aclosing(batches(reader, partition, start, end)) as found:
+            async for messages in found:
                 for message in messages:
-                    position = message.offset + 1
-                    if position <= end and (chunk := self._chunk(message)):
+                    if chunk := self._chunk(message):
                         yield chunk
-        finally:
-            await reader.close()
 
     def _chunk(self, message: Message) -> Chunk | None:
         if message.key != self._job_id:
@@ -160,13 +156,17 @@ async def first_kept(bus: Bus, partition: Partition, end: int) -> int:
 
     The port does not tell it, so it is looked for: at most some thirty openings, and none of them as long as
     nothing has been forgotten.
+
+    Raises:
+        BusError: the log does not answer.
     """
     lost, kept = -1, end
     while lost + 1 < kept:
         probe = (lost + kept) // 2 if lost >= 0 else 0
         reader = await bus.reader({partition: probe})
         try:
-            await reader.next_batch(1, 0.2)
+            if not await reader.next_batch(1, SILENCE_S):
+                raise BusError(f"{partition.topic}/{partition.index}@{probe}: nothing came for {SILENCE_S:g} s")
             kept = probe
         except OffsetLost:
             lost = probe

@@ -28,7 +28,7 @@ from services.gateway.api.common import (
     offset_of,
     one_of,
 )
-from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, resume_after, sse, stream, wanted
+from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, broken_off, resume_after, sse, stream, wanted
 from services.gateway.core.cloudevent import structured_row
 from services.gateway.door import Gateway
 from services.gateway.models.answers import EventList
@@ -134,8 +134,7 @@ async def _live(
             if chunk or media_type == SSE:
                 yield chunk or HEARTBEAT
     except BusError as error:
-        if media_type == SSE:
-            yield b": %s\nretry: 2000\n\n" % str(error).replace("\n", " ").encode()
+        yield broken_off(error, media_type)
 
 
 def _is_chosen(entry: Entry, chosen: EventFilter) -> bool:

@@ -17,7 +17,18 @@ from services.gateway.adapters.job_logs import JobLogs, LineFilter
 from services.gateway.api.callers import Reader
 from services.gateway.api.common import REFERENCE, Door, JobReference, answer, media
 from services.gateway.api.finding import own_job
-from services.gateway.api.streams import HEARTBEAT, JSON, NDJSON, SSE, TEXT, resume_after, sse, stream, wanted
+from services.gateway.api.streams import (
+    HEARTBEAT,
+    JSON,
+    NDJSON,
+    SSE,
+    TEXT,
+    broken_off,
+    resume_after,
+    sse,
+    stream,
+    wanted,
+)
 from services.gateway.door import Gateway
 from services.gateway.models.answers import LogLines
 from services.gateway.strict import StrictRoute
@@ -103,12 +114,12 @@ async def _live(
             else:
                 yield HEARTBEAT
             silent_since = time.monotonic()
-        row = await gateway.database.read(lambda connection: job_queries.job(connection, job_id))
-        if media_type == SSE and row is not None:
-            yield sse(msgspec.json.encode(_end(row)), event="end")
-    except (BusError, ReadModelsAway) as error:
         if media_type == SSE:
-            yield b": %s\nretry: 2000\n\n" % str(error).replace("\n", " ").encode()
+            row = await gateway.database.read(lambda connection: job_queries.job(connection, job_id))
+            if row is not None:
+                yield sse(msgspec.json.encode(_end(row)), event="end")
+    except (BusError, ReadModelsAway) as error:
+        yield broken_off(error, media_type)
 
 
 def _end(row: JobRow) -> dict[str, Any]:

@@ -58,6 +58,17 @@ def resume_after(request: Request, from_offset: int | None) -> int | None:
     return int(last) + 1
 
 
+def broken_off(error: Exception, media_type: str) -> bytes:
+    """What a stream says that cannot go on: clients of server-sent events connect again.
+
+    Raises:
+        Exception: the error, of any other media type: the connection breaks, as what came must not look whole.
+    """
+    if media_type != SSE:
+        raise error
+    return b": %s\nretry: 2000\n\n" % str(error).replace("\n", " ").encode()
+
+
 def stream(gateway: Gateway, chunks: AsyncIterator[bytes], media_type: str) -> StreamingResponse:
     """A response that lasts."""
 

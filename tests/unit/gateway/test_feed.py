@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from libs.bus import codec
 from libs.bus.memory import MemoryBus
-from libs.bus.port import Message, TopicLayout
+from libs.bus.port import BusError, Message, TopicLayout
 from libs.contracts.envelope import Record
+from libs.testing.late import LateBus
 from services.gateway.adapters.feed import Feed
 from tests.unit.projection.story import Story
 
@@ -39,3 +43,31 @@ async def test_a_record_is_decoded_once_for_all_followers_and_not_without_any(mo
     stop.set()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+STORY = Story().running().records
+
+
+@asynccontextmanager
+async def begun_late(bus: LateBus) -> AsyncIterator[Feed]:
+    """The feed of a gateway that starts when the story is over: none of it is kept in memory."""
+    await bus.create_topics(TopicLayout())
+    await bus.append([codec.outgoing(record.envelope) for record in STORY])
+    feed = Feed(bus, asyncio.Event())
+    running = asyncio.create_task(feed.run())
+    await feed.started.wait()
+    yield feed
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_comes_late_from_the_log_is_not_left_out() -> None:
+    async with begun_late(LateBus(MemoryBus("lab", None), 9.0)) as feed:
+        batches = [batch async for batch in feed.follow(0, 5.0, end=len(STORY))]
+    assert [entry.offset for batch in batches for entry in batch] == list(range(len(STORY)))
+
+
+async def test_what_does_not_come_from_the_log_is_an_error() -> None:
+    async with begun_late(LateBus(MemoryBus("lab", None), math.inf)) as feed:
+        with pytest.raises(BusError, match=f"expected messages up to {len(STORY)}"):
+            await anext(feed.follow(0, 5.0))
