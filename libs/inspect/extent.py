@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 
 from libs.bus.naming import CONTROL
-from libs.bus.port import Bus, BusError, Message, Partition, Reader, TellsPositions
+from libs.bus.port import Bus, BusUnavailable, Message, Partition, Reader, TellsPositions
 from libs.contracts.base import Topic
 
 BATCH = 1000
@@ -62,14 +62,14 @@ async def batches(reader: Reader, partition: Partition, start: int, end: int) ->
         end: offset behind the last one.
 
     Raises:
-        BusError: messages that the log says it has do not come.
+        BusUnavailable: messages that the log says it has do not come.
     """
     try:
         while start < end:
             batch = await reader.next_batch(BATCH, SILENCE_S)
             if not batch:
                 place = f"{partition.topic}/{partition.index}@{start}"
-                raise BusError(f"{place}: nothing came for {SILENCE_S:g} s, expected messages up to {end}")
+                raise BusUnavailable(f"{place}: nothing came for {SILENCE_S:g} s, expected messages up to {end}")
             start = batch[-1].offset + 1
             if kept := [message for message in batch if message.offset < end]:
                 yield kept

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 REACH_S = 60.0
 """How far back a reader without a position starts: more than any window stays open."""
-LOOK_S = 1.0
+LOOK_S = 10.0
+"""How long to wait for a message that the log says it has."""
 
 
 async def resumed(bus: Bus, committed: Mapping[Partition, Position], patience: Patience) -> dict[Partition, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from libs.bus.port import Bus, Message, Partition, Reader
@@ -9,9 +10,9 @@ from libs.testing.passing import PassingBus
 
 
 class LateBus(PassingBus):
-    """Passes everything on; a new reader that waits less than `takes_s` for its first messages gets none.
+    """Passes everything on; a new reader gets nothing before it has waited for `takes_s`, all its waits together.
 
-    No time passes: it is the wait that counts. With infinite seconds no reader gets any.
+    No time passes: what counts is how long it would have waited. With infinite seconds no reader gets anything.
     """
 
     def __init__(self, bus: Bus, takes_s: float) -> None:
@@ -26,12 +27,13 @@ class LateBus(PassingBus):
 class _Reader:
     def __init__(self, bus: LateBus, reader: Reader) -> None:
         self._bus, self._reader = bus, reader
-        self._has_begun = False
+        self._waited_s = 0.0
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
-        if not self._has_begun and timeout_s < self._bus.takes_s:
+        self._waited_s += timeout_s
+        if self._waited_s < self._bus.takes_s:
+            await asyncio.sleep(0)
             return []
-        self._has_begun = True
         return await self._reader.next_batch(max_messages, timeout_s)
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER, JobArrived
 from libs.kernel.ids import request_id, short_id
 from libs.testing.core_case import arrival
+from libs.testing.late import LateBus
 from libs.testing.processes import Processes, until
 from services.gateway.adapters import intake
 from services.gateway.app import create_app
@@ -260,6 +261,16 @@ async def test_an_id_that_another_job_has_is_refused(tmp_path: Path, projected: 
             assert short_id("j", "k") in answer.json()["detail"] and "offset 0" in answer.json()["detail"]
             assert (await post(cell, "l")).status_code == 201
             assert await arrivals(bus) == [short_id("j", "k"), short_id("j", "l")]
+
+
+async def test_a_log_that_answers_late_is_read_to_its_end(tmp_path: Path) -> None:
+    """A new index that lacks a request would have it appended again."""
+    async with embedded(tmp_path) as bus:
+        async with running_cell(tmp_path, bus=bus) as cell:
+            job_id = await cell.submit(key="k")
+        async with running_without_projection(tmp_path / "anew", bus=LateBus(bus, 9.0)) as cell:
+            assert await cell.submit(key="k") == job_id
+        assert await arrivals(bus) == [job_id]
 
 
 async def test_two_requests_of_one_moment_do_not_get_one_id(tmp_path: Path) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from libs.bus.port import Bus, Message, OffsetLost, Outgoing
+from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Outgoing, Partition
 from libs.contracts.base import Topic
+from libs.inspect.extent import SILENCE_S
 from libs.runtime.clock import WallClock
 from libs.runtime.deadletter import Letter, letter
+from libs.runtime.patience import Patience
 from libs.runtime.tail import Tail, ends
 
 KEPT = 100
 """Letters that are kept; older ones stay on the topic and are only counted."""
 _BATCH = 500
-_READ_WITHIN_S = 5.0
 
 
 class DeadLetters:
@@ -49,12 +50,14 @@ class DeadLetters:
         try:
             reader = await self._bus.reader({partition: offset})
             try:
-                messages = await reader.next_batch(1, _READ_WITHIN_S)
+                messages = await reader.next_batch(1, SILENCE_S)
             finally:
                 await reader.close()
         except OffsetLost:
             return None
-        return messages[0] if messages and messages[0].offset == offset else None
+        if not messages:
+            raise BusUnavailable(f"nothing came for {SILENCE_S:g} s, expected the letter at offset {offset}")
+        return messages[0] if messages[0].offset == offset else None
 
     async def again(self, record: Outgoing) -> None:
         """Append the record of a letter once more.
@@ -82,10 +85,17 @@ class DeadLetters:
                     self._keep(message)
                     if message.offset + 1 >= at_start[message.partition]:
                         unread.discard(message.partition)
-                if messages == []:  # a quiet second: what has not come was removed from the topic
-                    unread.clear()
+                if messages == []:  # what has not come comes late, or was removed from the topic
+                    begins = await self._begins(unread)
+                    unread = {partition for partition, begin in begins.items() if begin < at_start[partition]}
         finally:
             await tail.close()
+
+    async def _begins(self, partitions: set[Partition]) -> dict[Partition, int]:
+        async def look() -> dict[Partition, int]:
+            return {partition: await self._bus.begin_offset(partition) for partition in partitions}
+
+        return await Patience(self._stop).outlast(look, f"read where {Topic.DEADLETTER.value} begins")
 
     def _keep(self, message: Message) -> None:
         found = letter(message)

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -38,6 +39,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER
 from libs.contracts.wire import Undecodable
 from libs.inspect.archive import whole_reader
+from libs.inspect.extent import SILENCE_S, batches
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -59,8 +61,6 @@ STORE_EVERY_S = 1.0
 ADVANCE_EVERY_S = 10.0
 """While nothing is asked for, the index's position follows the log this often."""
 _SOURCE = f"/sanjaya/{OWNER}".encode()
-_READ_AT_ONCE = 1000
-_READ_S = 1.0
 _RETRY_S = 0.5
 
 OnAppended = Callable[[Envelope, int], None]
@@ -321,16 +321,11 @@ class Intake:
     async def _read_tail(self, position: int, end: int) -> None:
         first, read = position, 0
         reader = await whole_reader(self._bus, {CONTROL: position})
-        try:
-            while position < end:
-                messages = await reader.next_batch(_READ_AT_ONCE, _READ_S)
-                if not messages:  # nothing but transaction markers is left
-                    break
+        async with aclosing(batches(reader, CONTROL, position, end)) as found:
+            async for messages in found:
                 kept_from = messages[0].offset if position == 0 else 0
                 position, read = messages[-1].offset + 1, read + len(messages)
                 await self._store(_own(messages), position, kept_from)
-        finally:
-            await reader.close()
         self.next_offset = max(self.next_offset, position)
         log.info("the index of requests is complete", extra=fields(index_was_at=first, records_read=read))
 
@@ -425,9 +420,11 @@ class Intake:
         try:
             reader = await self._bus.reader({CONTROL: entry.offset})
             try:
-                messages = await reader.next_batch(1, _READ_S)
+                messages = await reader.next_batch(1, SILENCE_S)
             finally:
                 await reader.close()
+            if not messages:
+                raise BusUnavailable(f"nothing came for {SILENCE_S:g} s, expected the record at offset {entry.offset}")
             there = [codec.record(message) for message in messages if message.offset == entry.offset]
         except (OffsetLost, Undecodable):
             return False

@@ -11,11 +11,11 @@ from typing import Any
 
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, BusError, Message, OffsetLost, Partition, Reader
+from libs.bus.port import Bus, Message, Partition, Reader
 from libs.contracts.agent import JobLogged
 from libs.contracts.base import Topic
 from libs.contracts.wire import Undecodable
-from libs.inspect.extent import SILENCE_S, batches
+from libs.inspect.extent import batches
 from libs.runtime.log import fields
 
 log = logging.getLogger(__name__)
@@ -71,9 +71,9 @@ class JobLogs:
         """
         partition = await self._partition()
         end = await self._bus.end_offset(partition)
-        start = await first_kept(self._bus, partition, end)
+        begin = await self._bus.begin_offset(partition)
         kept: deque[dict[str, Any]] = deque(maxlen=lines)
-        async for chunk in self._up_to(end, await self._bus.reader({partition: start}), partition, start):
+        async for chunk in self._up_to(end, await self._bus.reader({partition: 0}), partition, begin):
             kept.extend(chunk.lines)
         return list(kept), end
 
@@ -81,6 +81,7 @@ class JobLogs:
         """Lines from an offset of the job's partition on, until the job has ended and all its lines were read.
 
         Args:
+            start: the offset; 0: the oldest that is kept.
             ended: awaited now and then: whether the job has ended.
 
         Yields:
@@ -90,8 +91,8 @@ class JobLogs:
             BusError: records that the log says it has do not come.
         """
         partition = await self._partition()
+        position = start or await self._bus.begin_offset(partition)
         reader = await self._bus.reader({partition: start})
-        position = start
         try:
             while not await ended():
                 messages = await reader.next_batch(_BATCH, heartbeat_s)
@@ -149,27 +150,3 @@ class JobLogs:
             and wanted.stream in (None, line.stream)
             and (wanted.since_s is None or line.time_s >= wanted.since_s)
         ]
-
-
-async def first_kept(bus: Bus, partition: Partition, end: int) -> int:
-    """The first offset that a short-lived topic still has.
-
-    The port does not tell it, so it is looked for: at most some thirty openings, and none of them as long as
-    nothing has been forgotten.
-
-    Raises:
-        BusError: the log does not answer.
-    """
-    lost, kept = -1, end
-    while lost + 1 < kept:
-        probe = (lost + kept) // 2 if lost >= 0 else 0
-        reader = await bus.reader({partition: probe})
-        try:
-            if not await reader.next_batch(1, SILENCE_S):
-                raise BusError(f"{partition.topic}/{partition.index}@{probe}: nothing came for {SILENCE_S:g} s")
-            kept = probe
-        except OffsetLost:
-            lost = probe
-        finally:
-            await reader.close()
-    return kept
