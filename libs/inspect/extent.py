@@ -1,18 +1,15 @@
-"""What a bus has now: where its partitions end, how far the services are, and the messages up to there."""
+"""What a bus has now: where its partitions end, and how far the services are."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from libs.bus.naming import CONTROL
-from libs.bus.port import Bus, BusUnavailable, Message, Partition, Reader, TellsPositions
+from libs.bus.port import Bus, Partition, TellsPositions
 from libs.contracts.base import Topic
 
-BATCH = 1000
-SILENCE_S = 10.0
-"""How long to wait for messages that the log says it has."""
 _WITHOUT_GAPS = ("sqlite", "memory")
 """Kinds of bus without gaps between offsets."""
 
@@ -48,33 +45,6 @@ async def survey(bus: Bus, sessions: Sequence[str], topics: Sequence[Topic]) -> 
             ends[partition] = await bus.end_offset(partition)
     in_order = sorted(ends, key=lambda partition: (topics.index(partition.topic), partition.index))
     return Extent(ends={partition: ends[partition] for partition in in_order}, positions=positions)
-
-
-async def batches(reader: Reader, partition: Partition, start: int, end: int) -> AsyncGenerator[list[Message], None]:
-    """The messages of a partition from `start` up to `end`, at which the partition ends or a message stands.
-
-    No batch is empty.
-
-    Args:
-        reader: of this partition alone, from `start` on; it is closed at the end.
-        partition: what is read, for messages.
-        start: offset of the first message.
-        end: offset behind the last one.
-
-    Raises:
-        BusUnavailable: messages that the log says it has do not come.
-    """
-    try:
-        while start < end:
-            batch = await reader.next_batch(BATCH, SILENCE_S)
-            if not batch:
-                place = f"{partition.topic}/{partition.index}@{start}"
-                raise BusUnavailable(f"{place}: nothing came for {SILENCE_S:g} s, expected messages up to {end}")
-            start = batch[-1].offset + 1
-            if kept := [message for message in batch if message.offset < end]:
-                yield kept
-    finally:
-        await reader.close()
 
 
 def has_no_gaps(url: str) -> bool:

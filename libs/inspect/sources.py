@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from libs.bus.batches import batches
 from libs.bus.connect import connect
 from libs.bus.port import Bus, Message, Partition
 from libs.contracts.bad_input import BadInput
 from libs.contracts.base import Topic
 from libs.inspect.archive import Archive, whole_reader
-from libs.inspect.extent import batches, has_no_gaps, survey
+from libs.inspect.extent import has_no_gaps, survey
 from libs.inspect.jsonl import read_jsonl
 from libs.inspect.logs import AUDITED, Header, Log, Walk
 

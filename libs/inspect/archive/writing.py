@@ -14,6 +14,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import IO, cast
 
+from libs.bus.batches import batches
 from libs.bus.codec import message_id
 from libs.bus.naming import CONTROL, log_id
 from libs.bus.port import Archived, Bus, BusError, Message, Partition
@@ -29,7 +30,6 @@ from libs.inspect.archive.manifest import (
     write_manifest,
 )
 from libs.inspect.archive.reading import Archive
-from libs.inspect.extent import batches
 from libs.inspect.jsonl import write_jsonl
 from libs.inspect.logs import Header, Log
 from libs.inspect.parquet import write_parquet

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
+from libs.bus.batches import SILENCE_S
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Outgoing, Partition
 from libs.contracts.base import Topic
-from libs.inspect.extent import SILENCE_S
 from libs.runtime.clock import WallClock
 from libs.runtime.deadletter import Letter, letter
 from libs.runtime.patience import Patience

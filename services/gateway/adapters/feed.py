@@ -13,12 +13,12 @@ from functools import cached_property
 import msgspec
 
 from libs.bus import codec
+from libs.bus.batches import batches
 from libs.bus.port import Bus, BusUnavailable, Message, Partition
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Record
 from libs.contracts.wire import Undecodable
 from libs.inspect.archive import whole_reader
-from libs.inspect.extent import batches
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
 from libs.runtime.waits import unless_set, within

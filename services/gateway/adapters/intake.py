@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from libs.bus import codec
+from libs.bus.batches import SILENCE_S, batches
 from libs.bus.port import (
     Bus,
     BusUnavailable,
@@ -39,7 +40,6 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER
 from libs.contracts.wire import Undecodable
 from libs.inspect.archive import whole_reader
-from libs.inspect.extent import SILENCE_S, batches
 from libs.runtime.exits import StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience

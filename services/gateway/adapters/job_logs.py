@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from libs.bus import codec
+from libs.bus.batches import batches
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Bus, Message, Partition, Reader
 from libs.contracts.agent import JobLogged
 from libs.contracts.base import Topic
 from libs.contracts.wire import Undecodable
-from libs.inspect.extent import batches
 from libs.runtime.log import fields
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from libs.bus.batches import batches
 from libs.bus.port import Partition
 from libs.contracts import admission, failure_analysis, introspection, migration, placement, quota, sweeps
 from libs.contracts.base import Topic
 from libs.inspect.archive import whole_reader
-from libs.inspect.extent import batches, has_no_gaps, survey
+from libs.inspect.extent import has_no_gaps, survey
 from libs.inspect.jsonl import header_line, record_line
 from libs.inspect.logs import AUDITED, Header
 from services.gateway.api.callers import Reader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from torch_agent.publishing import Publisher
 
 from libs.bus import codec
 from libs.bus.memory import MemoryBus
-from libs.bus.port import Archived, Position, TopicLayout
+from libs.bus.port import Archived, Bus, BusUnavailable, Position, TopicLayout
 from libs.contracts.agent import GpuRecovered, JobExited, JobStarted
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import LaunchTask
 from libs.node.task import Order
+from libs.testing.late import LateBus
 from libs.testing.shells import messages
 from tests.unit.node.test_task import LAUNCH
 
@@ -51,7 +53,7 @@ async def say(bus: MemoryBus, *events: Event) -> None:
     await bus.append([codec.outgoing(envelope) for envelope in envelopes])
 
 
-async def begins(bus: MemoryBus, journal: Journal, committed: int = 0) -> tuple[int, list[JobExited]]:
+async def begins(bus: Bus, journal: Journal, committed: int = 0) -> tuple[int, list[JobExited]]:
     found = await beginning(bus, await orders_partition(bus, "n1"), "n1", journal, Position(committed))
     return found.next_order, found.lost
 
@@ -74,6 +76,16 @@ async def test_a_new_journal_takes_no_order_that_was_given_before_it(bus: Memory
         assert await begins(bus, journal, committed) == (end, never)
     await say(bus, *never)
     assert await begins(bus, journal) == (end, [])
+    journal.close()
+
+
+async def test_a_log_that_answers_late_is_read_to_its_end(bus: MemoryBus, tmp_path: Path):
+    """A task whose end is on the log would be reported lost."""
+    journal = Journal(tmp_path / "journal.db")
+    await say(bus, launch("ended"), JobStarted(job_id="ended", attempt=1, node_id="n1", pid=7), exited("ended"))
+    assert await begins(LateBus(bus, 9.0), journal) == (1, [])
+    with pytest.raises(BusUnavailable, match="expected messages up to 1"):
+        await begins(LateBus(bus, math.inf), journal)
     journal.close()
 
 
