@@ -22,6 +22,7 @@ from libs.coordination.recording import derive
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases, often
 from tests.chaos.sharing_memory import SharingCell, Watch
+from tests.e2e.patience import PATIENT
 from tests.e2e.test_guests import WAITS, GuestsCell, plan_of
 from tests.e2e.test_rounds import wait_until
 from tests.integration.test_memory_bursts import CAPACITY, SCRIPT
@@ -116,7 +117,7 @@ class KilledCell(GuestsCell):
 def test_nothing_is_lost_when_processes_die_around_guests(bus: str, turn: int, tmp_path: Path, monkeypatch: Any):
     trains_with_the_harness(monkeypatch)
     victims = SERVICES[turn:] + SERVICES[:turn]
-    plan = plan_of(tmp_path, bus, agents=1, gpus_per_agent=2)
+    plan = plan_of(tmp_path, bus, agents=1, gpus_per_agent=2, settings=PATIENT)
     with Cell(plan) as running, Client(plan.gateway_url) as client:
         cell = KilledCell(running, client, tmp_path)
         client.set_policy("antman")
@@ -174,7 +175,7 @@ def turns(number: int) -> tuple[tuple[str, str], ...]:
 @pytest.mark.parametrize("bus", cases("embedded", thorough=("kafka",)))
 def test_limits_stay_within_the_gpu_when_processes_die_in_bursts(bus: str, turn: int, tmp_path: Path, monkeypatch: Any):
     trains_with_the_harness(monkeypatch)
-    settings = {"SANJAYA_GPU_MEMORY": str(CAPACITY), "SANJAYA_PEAK_S": "1"}
+    settings = {"SANJAYA_GPU_MEMORY": str(CAPACITY), "SANJAYA_PEAK_S": "1", **PATIENT}
     plan = plan_of(tmp_path, bus, agents=1, gpus_per_agent=1, settings=settings)
     kills = turns(turn)[: often(2, thorough=3)]
     with Cell(plan) as running, Client(plan.gateway_url) as client:

@@ -127,7 +127,7 @@ def second_tree(folder: Path, patch: Iterable[Replacement] = PATCH) -> Path:
         AssertionError: a replacement does not match exactly once.
     """
     for part in PARTS:
-        shutil.copytree(ROOT / part, folder / part)
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     for replacement in patch:
         file = folder / replacement.path
         text = file.read_text()

@@ -22,10 +22,13 @@ from tests.e2e.checking import checked
 
 pytestmark = pytest.mark.e2e
 
+OFTEN = {"SANJAYA_SNAPSHOT_EVERY_RECORDS": "5"}
+"""Also of a service that is killed because it was slow to end."""
+
 
 @pytest.fixture
 def plan(tmp_path: Path) -> CellPlan:
-    return CellPlan(state_dir=tmp_path / "cell", agents=1, gateway_port=free_port())
+    return CellPlan(state_dir=tmp_path / "cell", agents=1, gateway_port=free_port(), settings=OFTEN)
 
 
 def done(plan: CellPlan, jobs: int, **fields: Any) -> list[str]:

@@ -68,14 +68,14 @@ class SharedGpu:
 
         return next(filter(found, self.case.facts[since:]), None) or await self.case.until(MemoryLimitChanged, found)
 
-    def memory(self, job_id: str) -> Memory:
-        [page] = pages(self.case.task_folder(job_id) / "pages")
-        assert page.memory is not None
-        return page.memory
+    def memory(self, job_id: str) -> Memory | None:
+        """None while its page is being written."""
+        found = pages(self.case.task_folder(job_id) / "pages")
+        return found[0].memory if found else None
 
     async def seen(self, job_id: str, holds: Callable[[Memory], bool]) -> None:
         """Until the process's page says so."""
-        while not holds(self.memory(job_id)):
+        while (memory := self.memory(job_id)) is None or not holds(memory):
             await asyncio.sleep(0.05)
 
 
@@ -148,7 +148,9 @@ async def test_each_process_of_a_gang_has_the_limit_of_its_own_gpu(tmp_path: Pat
             await asyncio.sleep(0.05)
         await case.order(replace(gpus.task("owner", OWNER_MB, "owner"), gpu_indices=[1]))
         await case.until(JobStarted, lambda fact: fact.job_id == "owner")
-        whole, squeezed = (page.memory for page in pages(case.task_folder("guest") / "pages"))
+        while len(found := pages(case.task_folder("guest") / "pages")) < 2:  # one is being written
+            await asyncio.sleep(0.05)
+        whole, squeezed = (page.memory for page in found)
         assert whole is not None and squeezed is not None
         assert squeezed.host_bytes > 0.8 * GUEST_MB * MB, "beside the owner its state is on the host"
         assert whole.host_bytes == 0 and whole.device_bytes > 0.8 * GUEST_MB * MB

@@ -15,6 +15,7 @@ import pytest
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.testing.leftovers import nothing_left_of
+from tests.e2e.test_rounds import wait_until
 
 SANJAYA = str(Path(sys.executable).with_name("sanjaya"))
 
@@ -70,8 +71,8 @@ def test_an_array_of_twelve_with_three_at_once_over_kills_of_what_decides(cell: 
     after = sanjaya(
         cell, "submit", "-n", "collect", "--no-upload", "--after", "many", "--", "sh", "-c", script(tmp_path, "last")
     )
-    why = sanjaya(cell, "why", after)
-    assert "DependencyNotMet" in why and array in why
+    wait_until(lambda: "DependencyNotMet" in (why := sanjaya(cell, "why", after)) and array in why)
+    wait_until(lambda: len(told(cell, "jobs", array)) == 12)
     (tmp_path / "gate").touch()
     cell.kill("admission")
     cell.kill("sweeps")

@@ -17,12 +17,15 @@ from libs.contracts.placement import JobPlaced, JobResized, TimeSliceStarted
 from libs.testing.leftovers import nothing_left_of
 from tests.e2e.checking import checked
 from tests.e2e.growing import MOST, WIDTHS, Growing, losses_of, undisturbed
+from tests.e2e.patience import PATIENT
 
 pytestmark = pytest.mark.e2e
 
 
 def test_a_job_goes_from_one_to_two_to_four_gpus_and_back(tmp_path: Path):
-    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=MOST, gateway_port=free_port())
+    plan = CellPlan(
+        state_dir=tmp_path / "cell", agents=1, gpus_per_agent=MOST, gateway_port=free_port(), settings=PATIENT
+    )
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         growing = Growing(client, tmp_path, pause_s=0.001)
         growing.goes_up_and_down(lambda: None, during_growth=lambda: cell.kill("agent-n1"))

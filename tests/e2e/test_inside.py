@@ -24,6 +24,7 @@ from libs.client import Client
 from libs.contracts.gateway import JobSessionClosed, JobSessionOpened
 from libs.testing.leftovers import nothing_left_of
 from tests.e2e.checking import checked
+from tests.e2e.patience import PATIENT
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.window import Window
 
@@ -108,8 +109,7 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("inside")
-    settings = {"SANJAYA_NODE_TIMEOUT_S": "300"}  # an agent that is slow to be back is not lost
-    plan = CellPlan(state_dir=folder / "cell", gpus_per_agent=32, gateway_port=free_port(), settings=settings)
+    plan = CellPlan(state_dir=folder / "cell", gpus_per_agent=32, gateway_port=free_port(), settings=PATIENT)
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         lab = Lab(cell, client, folder)
         yield lab
@@ -129,7 +129,10 @@ def first_line(stream: IO[bytes] | None) -> str:
 
 
 def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_command_runs_beside_the_jobs_own(lab: Lab) -> None:

@@ -20,6 +20,7 @@ from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
 from tests.e2e.disturbed import DisturbedJob, everywhere, named
+from tests.e2e.patience import PATIENT
 
 pytestmark = pytest.mark.e2e
 
@@ -63,7 +64,7 @@ class PausedJob(DisturbedJob):
 def test_whatever_is_killed_during_a_pause_the_job_ends_once_with_the_right_result(
     tmp_path: Path, victims: tuple[str, ...]
 ):
-    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port())
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port(), settings=PATIENT)
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         job = PausedJob(cell, client, tmp_path)
         job.pause_and_resume()
@@ -85,7 +86,7 @@ while not Path(sys.argv[1]).exists():
 
 
 def test_another_job_has_the_gpu_of_a_paused_one_and_all_services_are_killed_meanwhile(tmp_path: Path):
-    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port())
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port(), settings=PATIENT)
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         job = PausedJob(cell, client, tmp_path)
         end = tmp_path / "end of the other"

@@ -18,6 +18,7 @@ from libs.contracts.placement import JobPlaced, JobPreempted, RoundStarted, Time
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
+from tests.e2e.patience import PATIENT
 from tests.e2e.test_rounds import FINAL, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +49,9 @@ def test_unmodified_scripts_take_rounds_without_losing_anything(bus: str, tmp_pa
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     kafka = "" if bus == "kafka" else None
-    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=2, gateway_port=free_port(), kafka=kafka)
+    plan = CellPlan(
+        state_dir=tmp_path / "cell", agents=1, gpus_per_agent=2, gateway_port=free_port(), kafka=kafka, settings=PATIENT
+    )
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         client.set_setting("placement", "round_s", 2)
         client.set_policy("max_min_fairness", "share fairly")

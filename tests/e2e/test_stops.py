@@ -187,7 +187,14 @@ class Up:
         return process is not None and process.pid != pid
 
     def incarnation(self) -> int:
-        return max(int(event["data"]["incarnation"]) for event in self.client.events(type="node.joined.v1"))
+        joined: list[int] = []
+
+        def look() -> bool:
+            joined[:] = [int(event["data"]["incarnation"]) for event in self.client.events(type="node.joined.v1")]
+            return bool(joined)
+
+        self.until(look)
+        return max(joined)
 
     def machine_restarts(self) -> None:
         """Nothing is left of any process, and the agent's journal is from another life of the machine."""

@@ -62,6 +62,7 @@ from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import rows
 from services.roster import NAMES, SERVICES
 from tests.e2e.changing_place import BATCHES, STARTS, WIDEST, ChangingJob
+from tests.e2e.patience import PATIENT
 from tests.e2e.second_tree import AGENT_VERSION, NEWER_EVENT, TIE, second_tree
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.upgrading import (
@@ -188,7 +189,8 @@ class Upgrade:
     def pages(self) -> set[int]:
         """Versions of the pages of all tasks."""
         found = (self.folder / "cell" / "nodes").rglob("rank-*.page")
-        return {HEAD.unpack_from(path.read_bytes())[1] for path in found}
+        read = (path.read_bytes() for path in found)
+        return {HEAD.unpack_from(page)[1] for page in read if len(page) >= HEAD.size}  # one that just begins is empty
 
     def ends(self) -> None:
         """Let all jobs end, and change a setting once more when they have."""
@@ -252,7 +254,7 @@ def test_tasks_go_on_while_every_process_is_exchanged_for_one_of_another_tree(
         gateway_port=free_port(),
         kafka="" if bus == "kafka" else None,
         on_exit="keep",
-        settings={"SANJAYA_CHECK_EVERY_RECORDS": "1"},
+        settings={"SANJAYA_CHECK_EVERY_RECORDS": "1", **PATIENT},
     )
     with UpgradedCell(plan) as cell, Client(plan.gateway_url) as client:
         first, second = cell.plan.commands(), cell.plan.of(other).commands()

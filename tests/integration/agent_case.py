@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -128,6 +129,19 @@ class AgentCase:
             assert type(event) is cls, f"expected {cls.__name__}, got {event}\n{log}"
         return event
 
+    async def all_of(self, *expected: type[Event]) -> list[Any]:
+        """The next facts must be one of each of these types, in any order; returns them in that of the types."""
+        found: dict[type[Event], Event] = {}
+        while len(found) < len(expected):
+            left = [cls for cls in expected if cls not in found]
+            event = await self.next()
+            if isinstance(event, NodeErrorsLogged | ServiceStarted) and type(event) not in left:
+                continue
+            log = (self.folder / "agent.log").read_text()[-3000:]
+            assert event is not None and type(event) in left, f"expected one of {left}, got {event}\n{log}"
+            found[type(event)] = event
+        return [found[cls] for cls in expected]
+
     async def until(
         self, cls: type[Event], holds: Callable[[Any], bool] = lambda fact: True, within_s: float = FACT_WITHIN_S
     ) -> Any:
@@ -159,3 +173,15 @@ async def has_state(pid: int, letter: str) -> None:
     """Wait until the process is in this state: `T` is stopped, `S` sleeps. A signal takes effect a moment later."""
     while Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != letter:
         await asyncio.sleep(0.01)
+
+
+def has_ended(pid: int) -> None:
+    """Wait for it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:  # it is gone already
+        return
+    try:
+        assert select.select([descriptor], [], [], 30.0)[0], f"{pid} has not ended"
+    finally:
+        os.close(descriptor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sqlite3
 import subprocess
@@ -34,7 +33,7 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, has_state
+from tests.integration.agent_case import FACT_WITHIN_S, AgentCase, has_ended, has_state
 from tests.integration.example_scripts import EXAMPLES
 
 
@@ -57,7 +56,7 @@ async def test_ranks_get_the_environment_of_torchrun_and_their_output_is_logged(
 
 async def logged(agent: AgentCase, job_id: str) -> set[str]:
     reader = await agent.bus.reader(dict.fromkeys(await agent.bus.partitions(Topic.LOGS), 0))
-    events = [codec.record(message).envelope.event for message in await reader.next_batch(100, 10.0)]
+    events = [codec.record(message).envelope.event for message in await reader.next_batch(100, FACT_WITHIN_S)]
     await reader.close()
     return {line.text for e in events if isinstance(e, JobLogged) and e.job_id == job_id for line in e.lines}
 
@@ -108,13 +107,15 @@ async def test_suspend_resume_and_stop_while_suspended(agent: AgentCase):
 
 
 async def test_a_killed_agent_adopts_its_running_task(agent: AgentCase):
-    await agent.order(launch("a", "sh", "-c", "sleep 2; exit 3"))
+    go = agent.folder / "go"
+    await agent.order(launch("a", "sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done; exit 3"))
     pid = (await agent.fact(JobStarted)).pid
     agent.kill()
     assert lives(pid)
     agent.start()
     joined = await agent.fact(NodeJoined)
     assert (joined.incarnation, [(t.job_id, t.attempt) for t in joined.tasks]) == (2, [("a", 1)])
+    go.touch()
     assert (await agent.fact(JobExited)).exit_code == 3
 
 
@@ -187,18 +188,6 @@ if sys.argv[2] == "2":
     has_ended(pid)
     agent.start()
     await agent.fact(NodeJoined, *told_then, JobExited)
-
-
-def has_ended(pid: int) -> None:
-    """Wait for it."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:  # it is gone already
-        return
-    try:
-        assert select.select([descriptor], [], [], 30.0)[0], f"{pid} has not ended"
-    finally:
-        os.close(descriptor)
 
 
 async def test_a_killed_shim_takes_its_task_along_and_that_is_said(agent: AgentCase):

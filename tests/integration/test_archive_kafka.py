@@ -27,6 +27,8 @@ async def test_archive_and_live_log_read_as_the_log_before(kafka_bootstrap: str,
         await session.commit([Outgoing(topic=Topic.CONTROL, key=late.key, headers=late.headers, value=late.value)])
     node = next(message.key for message in messages() if message.partition.topic is Topic.ORDERS)
 
+    await bus.end_offset(CONTROL)  # waits for the marker of the last commit: what that has committed can be read
+
     def seen() -> object:
         return verified(url, cell=cell), told(url, node, cell)
 

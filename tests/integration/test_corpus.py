@@ -67,10 +67,13 @@ def test_a_signal_is_recorded_as_a_shell_reports_it(url: str):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("true", "it ended well"), ("sleep 60", "it still ran after 0 s"), ("false", "no line has")]
+    ("command", "limit_s", "said"),
+    [("true", 60.0, "it ended well"), ("sleep 60", 0.3, "it still ran after 0 s"), ("false", 60.0, "no line has")],
 )
-def test_a_program_that_does_not_fail_as_it_was_meant_to_is_no_record(command: str, said: str, url: str):
-    program = Program(id="wrong", reason="no_signature", line="boom", run=command, limit_s=0.3)
+def test_a_program_that_does_not_fail_as_it_was_meant_to_is_no_record(
+    command: str, limit_s: float, said: str, url: str
+):
+    program = Program(id="wrong", reason="no_signature", line="boom", run=command, limit_s=limit_s)
 
     with pytest.raises(NotAsMeant, match=said):
         record(program, url)

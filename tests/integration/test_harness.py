@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from torch_agent.harness import inject_path
 from torch_agent.harness.page import SEQUENCE, SEQUENCE_AT, PageReading, PageWriter
 from torch_agent.pages import read_page
+
+from torch_agent import pages
 
 CASES = str(Path(__file__).with_name("harness_cases.py"))
 
@@ -116,7 +117,7 @@ def test_a_process_without_torch_notices_nothing(tmp_path: Path):
     assert run(tmp_path, sys.executable, "-c", "import json") == (0, [])
 
 
-def test_a_reader_waits_for_a_writer_that_was_interrupted(tmp_path: Path):
+def test_a_reader_waits_for_a_writer_that_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     PageWriter(str(tmp_path), rank=0, world_size=1).write(7, 0.0, 0.0, 0.0, 0, 0)
     [path] = tmp_path.iterdir()
 
@@ -126,11 +127,9 @@ def test_a_reader_waits_for_a_writer_that_was_interrupted(tmp_path: Path):
             page.write(SEQUENCE.pack(sequence))
 
     number(3)
-    goes_on = threading.Timer(0.01, number, [4])
-    goes_on.start()
+    monkeypatch.setattr(pages.time, "sleep", lambda _: number(4))  # the writer goes on while it waits
     reading = read_page(path)
     assert reading is not None and reading.minibatches_total == 7
-    goes_on.join()
 
 
 def test_a_page_is_read_whole_or_not_at_all(tmp_path: Path):

@@ -30,7 +30,7 @@ from libs.testing.shells import messages
 from services.introspection.adapters.ingest import Ingest
 from services.introspection.core.watching import WATCH
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 4.0
 E = TypeVar("E", bound=Event)
 
 

@@ -17,7 +17,7 @@ from torch_agent.harness.control import ask_to_save, current_turn
 from torch_agent.pages import pages
 
 from libs.bus.local_broker.network import free_port
-from tests.integration.job_process import JobProcess, start_by_hand
+from tests.integration.job_process import PATIENCE_S, JobProcess, start_by_hand
 
 Start = Callable[..., JobProcess]
 
@@ -40,7 +40,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the script leaves when it is run by hand, without an agent."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert start_by_hand(folder).wait(90) == 0
+    with start_by_hand(folder) as process:
+        try:
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
     assert len(lines(folder)) == 30 + 3
     return lines(folder)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from torch_agent.pages import pages
-from torch_agent.processes import lives
 
 from libs.contracts.agent import (
     JobExited,
@@ -29,7 +28,7 @@ from libs.kernel.launchers import PER_GPU, PER_NODE
 from libs.testing import quick_torch
 from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
-from tests.integration.agent_case import AgentCase, has_state
+from tests.integration.agent_case import AgentCase, has_ended, has_state
 from tests.unit.torch_agent.test_broken_code import nested
 
 SCRIPT = str(Path(__file__).with_name("launched_script.py"))
@@ -206,7 +205,8 @@ async def test_ranks_of_a_launcher_are_parked_and_go_on(agent: AgentCase, starte
         await agent.pause()
     await agent.order(stop("a", grace_s=30.0))
     assert (await agent.fact(JobExited)).outcome == "stopped"
-    assert not any(lives(pid) for pid in ranks)
+    for pid in ranks:
+        has_ended(pid)
 
 
 async def test_a_kill_reaches_ranks_in_process_groups_of_their_own(agent: AgentCase):
@@ -215,7 +215,8 @@ async def test_a_kill_reaches_ranks_in_process_groups_of_their_own(agent: AgentC
     ranks = await running_pages(agent, "a", 2)
     await agent.order(stop("a", grace_s=0.0))
     assert (await agent.fact(JobExited)).outcome == "stopped"
-    assert not any(lives(pid) for pid in ranks)
+    for pid in ranks:
+        has_ended(pid)
 
 
 async def test_ranks_in_process_groups_of_their_own_do_not_outlive_their_shim(agent: AgentCase):
@@ -224,7 +225,8 @@ async def test_ranks_in_process_groups_of_their_own_do_not_outlive_their_shim(ag
     ranks = await running_pages(agent, "a", 2)
     agent.kill_shim("a")
     assert (await agent.fact(JobExited)).outcome == "lost"
-    assert not any(lives(pid) for pid in ranks)
+    for pid in ranks:
+        has_ended(pid)
 
 
 LEAVES = """
@@ -277,9 +279,8 @@ async def test_an_archive_of_nested_folders_ends_its_attempt_and_not_the_agent(a
 async def test_a_launch_that_the_node_fails_is_not_the_jobs_fault(agent: AgentCase):
     (agent.folder / "n1" / "checkpoints").write_text("no folder")
     await agent.order(launch("a", "true"))
-    ended = await agent.fact(JobExited)
+    ended, logged = await agent.all_of(JobExited, NodeErrorsLogged)
     assert ended.outcome == "node_failed" and "checkpoints" in ended.stderr_tail
-    logged = await agent.fact(NodeErrorsLogged)
     assert logged.errors == 1 and logged.last.startswith("a.1 cannot be launched: ")
     (agent.folder / "n1" / "checkpoints").unlink()
 

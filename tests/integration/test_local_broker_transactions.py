@@ -133,6 +133,7 @@ async def test_begin_and_end_are_listed(
 ) -> None:
     async with _producer(kafka_bootstrap, topic) as producer, producer.transaction():
         await producer.send(topic.topic, b"one")
+    assert await _values(committed, 1) == [b"one"]  # a commit returns before its marker is written
     assert await committed.beginning_offsets([topic]) == {topic: 0}
     assert await committed.end_offsets([topic]) == {topic: 2}, "one record and the marker of its transaction"
 

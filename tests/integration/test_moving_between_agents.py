@@ -25,6 +25,7 @@ from libs.contracts.agent import (
     JobSuspended,
     NodeJoined,
 )
+from libs.contracts.base import Event
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.testing.builders import launch
@@ -137,11 +138,12 @@ class Moving:
         await self.switch_over()
         return restored
 
-    async def reborn(self, node_id: str) -> None:
-        """kill -9 of the agent, and start it again."""
+    async def reborn(self, node_id: str, *come: type[Event]) -> None:
+        """kill -9 of the agent, and start it again; `come`: facts that come before it has joined or after that."""
         self.agents.kill(node_id)
         self.agents.start(node_id)
-        self.ports[node_id] = (await self.agents.fact(NodeJoined)).state_port
+        joined, *_ = await self.agents.all_of(NodeJoined, *come)
+        self.ports[node_id] = joined.state_port
 
 
 def stop(node_id: str, attempt: int) -> StopTask:
@@ -194,12 +196,10 @@ async def test_agents_that_are_killed_in_the_middle_of_a_move_finish_what_they_b
 ):
     await trains(moving, tmp_path)
     await moving.warm()
-    await moving.reborn(OTHER[moving.node_id])  # while the destination gets ready
-    await moving.agents.fact(JobReady)
+    await moving.reborn(OTHER[moving.node_id], JobReady)  # while the destination gets ready
     await moving.suspend()
     await moving.restore()
-    await moving.reborn(OTHER[moving.node_id])  # while it gets its state
-    await moving.agents.fact(JobRestored)
+    await moving.reborn(OTHER[moving.node_id], JobRestored)  # while it gets its state
     await moving.switch_over()
 
     await moving.waits_after(90)

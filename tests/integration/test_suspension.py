@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch_agent.harness.control import current_turn, suspends
@@ -18,6 +20,7 @@ from torch_agent.pages import minibatches_done, pages
 from torch_agent.processes import lives
 
 from libs.contracts.agent import JobExited, JobResumed, JobStarted, JobSuspended, NodeJoined
+from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
 from libs.testing.builders import launch, stop
 from libs.testing.leftovers import nothing_left_of
@@ -44,15 +47,18 @@ async def reaches(agent: AgentCase, job_id: str, minibatches: int) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Path, tmp_path: Path, script: str):
     chance = random.Random(script)
-    await agent.order(launch("a", *losses_of(tmp_path, script), env={"PAUSE_S": "0.01"}))
-    pid = (await agent.fact(JobStarted)).pid
     boundaries = sorted(chance.sample(range(1, STEPS - 60), SUSPENSIONS))
+    open_gate(tmp_path, boundaries[0])  # it waits in the mini-batch after it until it is told to stand still
+    await agent.order(launch("a", *losses_of(tmp_path, script), env={"GATE": str(tmp_path / "gate")}))
+    pid = (await agent.fact(JobStarted)).pid
     slots = [0] * 7 + [1, 3, 2]
     chance.shuffle(slots)
-    for boundary, slot in zip(boundaries, slots, strict=True):
+    for (boundary, following), slot in zip(pairwise([*boundaries, sys.maxsize]), slots, strict=True):
         await reaches(agent, "a", boundary)
         await agent.order(SuspendTask(node_id="n1", job_id="a", attempt=1))
+        await goes_to_the_boundary(agent)
         suspended = await agent.fact(JobSuspended)
+        open_gate(tmp_path, following)
         assert suspended.parked and suspended.minibatches_total >= boundary
         assert suspended.left_bytes < suspended.parked_bytes / 100
         await has_state(pid, "T")
@@ -64,7 +70,7 @@ async def test_losses_are_the_same_to_the_bit(agent: AgentCase, undisturbed: Pat
 
 
 async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
-    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "600"]
+    command = [sys.executable, str(EXAMPLES / "mlp.py"), "--steps", "1000000"]
     await agent.order(launch("a", *command, gpus=2))
     await agent.fact(JobStarted)
     for boundary in (20, 150):
@@ -75,7 +81,8 @@ async def test_a_gang_stands_still_at_one_boundary(agent: AgentCase):
         assert suspended.parked and counts == [suspended.minibatches_total] * 2
         await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1))
         await agent.fact(JobResumed)
-    assert (await agent.fact(JobExited)).exit_code == 0
+    await agent.order(stop("a"))
+    assert (await agent.fact(JobExited)).outcome == "stopped"
 
 
 TRAINS = """
@@ -131,17 +138,17 @@ async def test_an_agent_that_is_killed_in_the_middle_of_it_finishes_what_it_bega
     await agent.fact(JobSuspended)
     await reborn(agent)  # while it stands still
     await agent.order(ResumeTask(node_id="n1", job_id="a", attempt=1, gpu_indices=[3]))
-    await reborn(agent)  # on its way back
-    assert (await agent.fact(JobResumed)).gpu_indices == [3]
+    [resumed] = await reborn(agent, JobResumed)  # on its way back, or there already
+    assert resumed.gpu_indices == [3]
     assert (await agent.fact(JobExited)).exit_code == 0
     assert losses_in(tmp_path, "disturbed.py") == losses_in(tmp_path, "alone.py")
 
 
-async def reborn(agent: AgentCase) -> None:
-    """kill -9, and start it again."""
+async def reborn(agent: AgentCase, *come: type[Event]) -> list[Any]:
+    """kill -9, and start it again; returns facts that come before it has joined or after that."""
     agent.kill()
     agent.start()
-    await agent.fact(NodeJoined)
+    return (await agent.all_of(NodeJoined, *come))[1:]
 
 
 @pytest.mark.parametrize("victim", ["task", "shim"])

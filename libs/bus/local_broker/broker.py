@@ -84,7 +84,7 @@ class LocalBroker:
     ) -> None:
         self.stop()
 
-    def start(self, timeout_s: float = 60.0) -> None:
+    def start(self, timeout_s: float = 180.0) -> None:
         """Fetch the jars and format the storage if need be, start, and return when the broker serves requests.
 
         After a kill this takes at least the 2 s in which the controller still believes in the killed broker.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
+"""A process that ends again and again is found out sooner; this is for one that hangs, also on a slow machine."""
 FETCHED_WITHIN_S = 900.0
 """Where it is fetched at its first start."""
 

@@ -19,7 +19,7 @@ from libs.cli.cell.child import QUICK_ENDS, Child
 from libs.cli.cell.plan import Command
 from libs.cli.cell.ports import refuse_taken
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 class BrokenPlan(CellPlan):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import shlex
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,10 @@ BEFOREHAND = Path(inject_path()).with_name("beforehand.py")
 SRUN = Path(__file__).with_name("srun.py")
 REFUSAL_RETRY_S = 5.0
 """Until the result of a task that cannot be started is written again, on a node that cannot write at the moment."""
+LOOPBACK = "127.0.0.1"
+GANG_PORTS = range(10_000, 15_000)
+"""Where gangs of one node meet. Their first rank listens seconds after the port was chosen, and by then those that the
+kernel gives to connections (32768 and above, as a rule) may be taken."""
 
 log = logging.getLogger(__name__)
 
@@ -293,6 +299,8 @@ def _rendezvous(order: LaunchTask) -> tuple[str, int]:
     """Where the gang meets: as ordered, or on a port of this node that is free now."""
     if order.rendezvous_host is not None and order.rendezvous_port is not None:
         return order.rendezvous_host, order.rendezvous_port
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return "127.0.0.1", probe.getsockname()[1]
+    for port in random.sample(GANG_PORTS, 50):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return LOOPBACK, port
+    raise NotLaunched(f"no port for the ranks to meet: 50 of {GANG_PORTS.start} to {GANG_PORTS[-1]} are in use")

@@ -41,7 +41,8 @@ PEER_GRACE_S = 5.0
 LEFT_GRACE_S = 60.0
 """How long processes may go on when SIGTERM has ended their starter before them: a batch script's shell ends at once,
 its ranks save what they have done. The agent kills them sooner, at the end of the grace of its stop."""
-KILLED_LOOK_S = 1.0
+KILLED_LOOK_S = 10.0
+"""How long is waited for one that has been killed: a driver may take seconds to give the memory of its GPU back."""
 STDERR_TAIL_BYTES = 4096
 HEARD = (signal.SIGCHLD, signal.SIGTERM)
 """Taken by sigtimedwait alone."""
@@ -105,11 +106,11 @@ def _wait_for_what_is_left(mark: str, grace_s: float) -> None:
 
 
 def _kill_what_is_left(ranks: dict[int, subprocess.Popen[bytes]], mark: str) -> None:
-    for process in ranks.values():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     while kill_members(mark):  # again, because one that is being killed may have started another
         pass
+    for process in ranks.values():  # afterwards: what this kills is not waited for
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def kill_members(mark: str) -> bool:
