@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -142,10 +143,11 @@ class Up:
         for first in range(often(1, thorough=len(WAYS))):
             self._each_service_ends(islice(cycle(WAYS), first, None))
         for number in WAYS:
-            [agent] = [found for name, found in self.processes().items() if name.startswith("torch_agent")]
-            before = self.incarnation()
+            [(name, agent)] = [found for found in self.processes().items() if found[0].startswith("torch_agent")]
             agent.send_signal(number)
-            self.until(lambda before=before: self.incarnation() > before)
+            self.until(lambda name=name, agent=agent: self.is_back(name, agent.pid))
+            begun_s = self.processes()[name].create_time()
+            self.until(lambda begun_s=begun_s: self.joined_s() > begun_s)
 
     def _each_service_ends(self, ways: Iterator[int]) -> None:
         services = {name: each for name, each in self.processes().items() if not name.startswith("torch_agent")}
@@ -186,15 +188,10 @@ class Up:
         process = self.processes().get(name)
         return process is not None and process.pid != pid
 
-    def incarnation(self) -> int:
-        joined: list[int] = []
-
-        def look() -> bool:
-            joined[:] = [int(event["data"]["incarnation"]) for event in self.client.events(type="node.joined.v1")]
-            return bool(joined)
-
-        self.until(look)
-        return max(joined)
+    def joined_s(self) -> float:
+        """When the agent has joined for the last time; one that could not reach the log for long joins again, too."""
+        times = [event["time"] for event in self.client.events(type="node.joined.v1")]
+        return max((datetime.fromisoformat(time).timestamp() for time in times), default=0.0)
 
     def machine_restarts(self) -> None:
         """Nothing is left of any process, and the agent's journal is from another life of the machine."""

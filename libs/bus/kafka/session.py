@@ -44,6 +44,8 @@ class KafkaSession:
             retry_backoff_ms=SESSION_BACKOFF_MS,
             **connection.client,
         )
+        self._moved: dict[Partition, Position] = {}
+        """What it has committed itself; the group's coordinator knows of it when the commit's markers are written."""
         self._failed: BaseException | None = None
         self._closed = False
         self._on_close = on_close
@@ -68,6 +70,8 @@ class KafkaSession:
 
     async def position(self, partition: Partition) -> Position:
         """See the port."""
+        if partition in self._moved:
+            return self._moved[partition]
         return await committed(self._connection, self._name, self._place(partition))
 
     async def commit(
@@ -84,7 +88,9 @@ class KafkaSession:
         if self._failed is not None:
             raise OutcomeUnknown(f"session {self._name} broke earlier and must be opened anew") from self._failed
         try:
-            return await asyncio.wait_for(self._transaction(outputs, moves), COMMIT_TIMEOUT_S)
+            offsets = await asyncio.wait_for(self._transaction(outputs, moves), COMMIT_TIMEOUT_S)
+            self._moved.update(moves)
+            return offsets
         except FENCED as error:
             self._failed = error
             raise Fenced(f"session {self._name}: a newer session has taken over") from error

@@ -130,7 +130,7 @@ class Feed:
 
         Raises:
             BusError: records that the log says it has do not come.
-            BusUnavailable: the log cannot be reached.
+            BusUnavailable: the log cannot be reached, or the gateway ends before `end` is reached.
         """
         await self.started.wait()
         position = self.next_offset if start is None else start
@@ -153,6 +153,8 @@ class Feed:
                 position = max(position, self.next_offset)
                 if not await within(self._news, heartbeat_s):
                     yield []
+        if end is not None and position < end:
+            raise _ending()
 
     async def _from_log(self, start: int, end: int) -> AsyncIterator[list[Entry]]:
         """What is not kept in memory any more."""
@@ -162,7 +164,11 @@ class Feed:
                 if batch := _readable(map(Entry, messages)):
                     yield batch
                 if self._stop.is_set():
-                    return
+                    raise _ending()
+
+
+def _ending() -> BusUnavailable:
+    return BusUnavailable("the gateway is ending")
 
 
 def _readable(entries: Iterable[Entry]) -> list[Entry]:

@@ -11,7 +11,7 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.memory import MemoryBus
-from libs.bus.port import BusError, Message, TopicLayout
+from libs.bus.port import Bus, BusError, BusUnavailable, Message, TopicLayout
 from libs.contracts.envelope import Record
 from libs.testing.late import LateBus
 from services.gateway.adapters.feed import Feed
@@ -49,11 +49,11 @@ STORY = Story().running().records
 
 
 @asynccontextmanager
-async def begun_late(bus: LateBus) -> AsyncIterator[Feed]:
+async def begun_late(bus: Bus, stop: asyncio.Event | None = None) -> AsyncIterator[Feed]:
     """The feed of a gateway that starts when the story is over: none of it is kept in memory."""
     await bus.create_topics(TopicLayout())
     await bus.append([codec.outgoing(record.envelope) for record in STORY])
-    feed = Feed(bus, asyncio.Event())
+    feed = Feed(bus, stop or asyncio.Event())
     running = asyncio.create_task(feed.run())
     await feed.started.wait()
     yield feed
@@ -65,6 +65,18 @@ async def test_what_comes_late_from_the_log_is_not_left_out() -> None:
     async with begun_late(LateBus(MemoryBus("lab", None), 9.0)) as feed:
         batches = [batch async for batch in feed.follow(0, 5.0, end=len(STORY))]
     assert [entry.offset for batch in batches for entry in batch] == list(range(len(STORY)))
+
+
+async def test_a_part_is_an_error_where_the_gateway_ends_meanwhile() -> None:
+    stop = asyncio.Event()
+    async with begun_late(MemoryBus("lab", None), stop) as feed:
+        following = feed.follow(0, 5.0, end=len(STORY))
+        await anext(following)
+        stop.set()
+        with pytest.raises(BusUnavailable, match="the gateway is ending"):
+            await anext(following)
+        with pytest.raises(BusUnavailable, match="the gateway is ending"):
+            await anext(feed.follow(0, 5.0, end=len(STORY)))
 
 
 async def test_what_does_not_come_from_the_log_is_an_error() -> None:
