@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
-from libs.bus.port import BusUnavailable, Message, Partition, Reader
+from libs.bus.port import Bus, BusUnavailable, Message, Partition, Reader
 
 BATCH = 1000
 SILENCE_S = 10.0
@@ -34,5 +35,37 @@ async def batches(reader: Reader, partition: Partition, start: int, end: int) ->
             start = batch[-1].offset + 1
             if kept := [message for message in batch if message.offset < end]:
                 yield kept
+    finally:
+        await reader.close()
+
+
+async def kept_before(bus: Bus, partition: Partition, end: int) -> AsyncIterator[Message]:
+    """The messages before an offset, as far as they are still kept.
+
+    Args:
+        bus: the cell's log.
+        partition: what is read.
+        end: offset at which the partition ends, or a message stands.
+
+    Raises:
+        BusUnavailable: the log cannot be reached, or messages that it says it has do not come.
+    """
+    begin = await bus.begin_offset(partition)
+    async with aclosing(batches(await bus.reader({partition: 0}), partition, begin, end)) as found:
+        async for messages in found:
+            for message in messages:
+                yield message
+
+
+async def first_from(bus: Bus, partition: Partition, offset: int) -> Message | None:
+    """The first message at or behind an offset before the partition's end; None: it does not come.
+
+    Raises:
+        OffsetLost: it is no longer kept.
+        BusUnavailable: the log cannot be reached.
+    """
+    reader = await bus.reader({partition: offset})
+    try:
+        return next(iter(await reader.next_batch(1, SILENCE_S)), None)
     finally:
         await reader.close()

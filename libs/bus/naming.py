@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+from libs.bus.batches import first_from
 from libs.bus.codec import message_id
 from libs.bus.port import Bus, BusError, Partition
 from libs.contracts.base import Topic
 
 CONTROL = Partition(Topic.CONTROL, 0)
-FIRST_RECORD_S = 10.0
 MOST_CELLS = 8
 """So many cells of a log are named at most in a message, those first that are written most alike."""
 
@@ -26,13 +26,8 @@ async def log_id(bus: Bus) -> str:
         return archived.log_id
     if await bus.end_offset(CONTROL) == 0:
         return ""
-    reader = await bus.reader({CONTROL: 0})
-    try:
-        for message in await reader.next_batch(1, FIRST_RECORD_S):
-            return message_id(message)
-        return ""
-    finally:
-        await reader.close()
+    first = await first_from(bus, CONTROL, 0)
+    return "" if first is None else message_id(first)
 
 
 def no_topic(cell: str, topic: Topic, cells: Iterable[str]) -> BusError:

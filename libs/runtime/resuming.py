@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+from libs.bus.batches import first_from
 from libs.bus.port import Bus, Message, OffsetLost, Partition, Position
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -18,8 +19,6 @@ log = logging.getLogger(__name__)
 
 REACH_S = 60.0
 """How far back a reader without a position starts: more than any window stays open."""
-LOOK_S = 10.0
-"""How long to wait for a message that the log says it has."""
 
 
 async def resumed(bus: Bus, committed: Mapping[Partition, Position], patience: Patience) -> dict[Partition, int]:
@@ -71,12 +70,7 @@ async def recent(bus: Bus, partition: Partition, reach_s: float = REACH_S) -> in
 
 async def _message_at(bus: Bus, partition: Partition, offset: int) -> Message | None:
     """The first message at or after an offset; None when it has been deleted meanwhile."""
-    reader = await bus.reader({partition: offset})
     try:
-        for message in await reader.next_batch(1, LOOK_S):
-            return message
-        return None
+        return await first_from(bus, partition, offset)
     except OffsetLost:
         return None
-    finally:
-        await reader.close()

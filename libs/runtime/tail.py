@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
 from libs.contracts.base import Topic
@@ -87,3 +87,16 @@ async def ends(bus: Bus, topic: Topic, stop: asyncio.Event) -> dict[Partition, i
         return {partition: await bus.end_offset(partition) for partition in await bus.partitions(topic)}
 
     return await Patience(stop).outlast(look, f"read where {topic.value} ends")
+
+
+async def begins(bus: Bus, partitions: Iterable[Partition], stop: asyncio.Event) -> dict[Partition, int]:
+    """The oldest offsets that partitions keep now; waits while the log is away.
+
+    Raises:
+        StopRequested: asked to stop meanwhile.
+    """
+
+    async def look() -> dict[Partition, int]:
+        return {partition: await bus.begin_offset(partition) for partition in partitions}
+
+    return await Patience(stop).outlast(look, "read where partitions begin")

@@ -6,14 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
+from libs.bus.batches import BATCH, SILENCE_S
 from libs.bus.port import Bus, BusError, BusUnavailable, Message, Partition
 from libs.inspect.archive import whole_reader
 from libs.runtime.exits import StopRequested
 from libs.runtime.patience import Patience
 from libs.runtime.stats import Stats
-
-_BATCH = 1000
-_SILENCE_S = 10.0
 
 
 class Walk:
@@ -40,14 +38,14 @@ class Walk:
                     raise StopRequested("fold the log")
                 self._stats.beat = time.monotonic()
                 try:
-                    batch = await reader.next_batch(_BATCH, _SILENCE_S)
+                    batch = await reader.next_batch(BATCH, SILENCE_S)
                 except BusUnavailable as error:
                     await self.patience.wait("read", error)
                     continue
                 self.patience.over()
                 if not batch:
                     where = f"{partition.topic}/{partition.index}@{start}"
-                    raise BusError(f"{where}: nothing came for {_SILENCE_S:g} s, expected records up to {end}")
+                    raise BusError(f"{where}: nothing came for {SILENCE_S:g} s, expected records up to {end}")
                 start = batch[-1].offset + 1
                 if start > end:
                     batch = [message for message in batch if message.offset < end]

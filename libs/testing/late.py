@@ -1,4 +1,4 @@
-"""A log whose readers answer late, as those of a busy broker do: a short wait ends without what is there."""
+"""A log that is slow to answer, as a busy broker is: a short wait ends without what is there."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import IO
 
 import psutil
 import pytest
+from torch_agent.processes import lives
 from websockets.asyncio.client import connect
 
 from libs.bus.local_broker.network import free_port
@@ -128,13 +129,6 @@ def first_line(stream: IO[bytes] | None) -> str:
     return stream.readline().decode().strip()
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_a_command_runs_beside_the_jobs_own(lab: Lab) -> None:
     job = lab.runs("beside", gpus=2)
     code, out, err = lab.done(
@@ -203,7 +197,7 @@ def test_no_process_outlives_its_session(lab: Lab, end: str) -> None:
             assert re.search(ENDED_WITH_THE_JOB, process.communicate()[1].decode())
         else:
             assert process.wait() == 0
-        wait_until(lambda: all(is_gone(pid) for pid in pids))
+        wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
 def test_no_process_outlives_the_agent(lab: Lab) -> None:
@@ -213,7 +207,7 @@ def test_no_process_outlives_the_agent(lab: Lab) -> None:
         lab.cell.kill("agent-n1")
         assert process.wait() == 1
         assert b"the connection to the node was cut" in process.communicate()[1]
-        wait_until(lambda: is_gone(pid))
+        wait_until(lambda: not lives(pid))
     wait_until(lambda: lab.done("exec", job, "--", "true")[0] == 0)
     assert lab.client.job(job)["attempt"] == 1, "the job itself has not noticed"
 
@@ -290,7 +284,7 @@ def test_the_users_terminal_is_restored_when_the_connection_is_cut(lab: Lab) -> 
         window.shows("error: the gateway at .* broke off")
         assert window.ends() == 5
         assert window.settings() == window.settings_before
-        wait_until(lambda: is_gone(pid))
+        wait_until(lambda: not lives(pid))
     wait_until(lambda: lab.done("exec", job, "--", "true")[0] == 0)
 
 

@@ -31,6 +31,7 @@ from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import often
 from tests.e2e.checking import checked
 from tests.e2e.disturbed import SCRIPT
+from tests.e2e.patience import PATIENT
 from tests.e2e.test_rounds import wait_until
 from tests.e2e.upgrading import ended_by_force, of_folder
 
@@ -61,8 +62,7 @@ class Up:
     def start(self, *options: str) -> None:
         """By the command that the last one has said would do it."""
         command = [*SANJAYA, *shlex.split(self.again)[1:], *options]
-        # An agent that takes long to be back on a busy machine is not to be taken for lost.
-        environment = {**os.environ, "SANJAYA_NODE_TIMEOUT_S": "300", "HOME": str(self.folder / "home")}
+        environment = {**os.environ, **PATIENT, "HOME": str(self.folder / "home")}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

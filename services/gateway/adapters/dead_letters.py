@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from libs.bus.batches import SILENCE_S
-from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Outgoing, Partition
+from libs.bus.batches import SILENCE_S, first_from
+from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Outgoing
 from libs.contracts.base import Topic
 from libs.runtime.clock import WallClock
 from libs.runtime.deadletter import Letter, letter
-from libs.runtime.patience import Patience
-from libs.runtime.tail import Tail, ends
+from libs.runtime.tail import Tail, begins, ends
 
 KEPT = 100
 """Letters that are kept; older ones stay on the topic and are only counted."""
@@ -48,16 +47,12 @@ class DeadLetters:
         if not 0 <= offset < end:
             return None
         try:
-            reader = await self._bus.reader({partition: offset})
-            try:
-                messages = await reader.next_batch(1, SILENCE_S)
-            finally:
-                await reader.close()
+            message = await first_from(self._bus, partition, offset)
         except OffsetLost:
             return None
-        if not messages:
+        if message is None:
             raise BusUnavailable(f"nothing came for {SILENCE_S:g} s, expected the letter at offset {offset}")
-        return messages[0] if messages[0].offset == offset else None
+        return message if message.offset == offset else None
 
     async def again(self, record: Outgoing) -> None:
         """Append the record of a letter once more.
@@ -86,16 +81,10 @@ class DeadLetters:
                     if message.offset + 1 >= at_start[message.partition]:
                         unread.discard(message.partition)
                 if messages == []:  # what has not come comes late, or was removed from the topic
-                    begins = await self._begins(unread)
-                    unread = {partition for partition, begin in begins.items() if begin < at_start[partition]}
+                    kept_from = await begins(self._bus, unread, self._stop)
+                    unread = {partition for partition, begin in kept_from.items() if begin < at_start[partition]}
         finally:
             await tail.close()
-
-    async def _begins(self, partitions: set[Partition]) -> dict[Partition, int]:
-        async def look() -> dict[Partition, int]:
-            return {partition: await self._bus.begin_offset(partition) for partition in partitions}
-
-        return await Patience(self._stop).outlast(look, f"read where {Topic.DEADLETTER.value} begins")
 
     def _keep(self, message: Message) -> None:
         found = letter(message)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from libs.bus import codec
-from libs.bus.batches import SILENCE_S, batches
+from libs.bus.batches import SILENCE_S, batches, first_from
 from libs.bus.port import (
     Bus,
     BusUnavailable,
@@ -418,17 +418,13 @@ class Intake:
         if entry.digest == waiting.digest:
             return True
         try:
-            reader = await self._bus.reader({CONTROL: entry.offset})
-            try:
-                messages = await reader.next_batch(1, SILENCE_S)
-            finally:
-                await reader.close()
-            if not messages:
+            message = await first_from(self._bus, CONTROL, entry.offset)
+            if message is None:
                 raise BusUnavailable(f"nothing came for {SILENCE_S:g} s, expected the record at offset {entry.offset}")
-            there = [codec.record(message) for message in messages if message.offset == entry.offset]
+            there = codec.record(message).envelope.event
         except (OffsetLost, Undecodable):
             return False
-        return any(digest_of(record.envelope.event) == waiting.digest for record in there)
+        return message.offset == entry.offset and digest_of(there) == waiting.digest
 
     def _refusal(self, waiting: _Waiting, found: Found, claimed: set[str]) -> Exception | None:
         """Why a request that is not known must not be appended; None when it may."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from libs.bus import codec
-from libs.bus.batches import batches
+from libs.bus.batches import batches, kept_before
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, Message, Partition, Reader
+from libs.bus.port import Bus, Message, Partition
 from libs.contracts.agent import JobLogged
 from libs.contracts.base import Topic
 from libs.contracts.wire import Undecodable
@@ -71,10 +71,10 @@ class JobLogs:
         """
         partition = await self._partition()
         end = await self._bus.end_offset(partition)
-        begin = await self._bus.begin_offset(partition)
         kept: deque[dict[str, Any]] = deque(maxlen=lines)
-        async for chunk in self._up_to(end, await self._bus.reader({partition: 0}), partition, begin):
-            kept.extend(chunk.lines)
+        async for message in kept_before(self._bus, partition, end):
+            if chunk := self._chunk(message):
+                kept.extend(chunk.lines)
         return list(kept), end
 
     async def follow(self, start: int, heartbeat_s: float, ended: Callable[[], Any]) -> AsyncIterator[Chunk | None]:
@@ -102,17 +102,14 @@ class JobLogs:
                         yield chunk
                 if not messages:
                     yield None
-            async for chunk in self._up_to(await self._bus.end_offset(partition), reader, partition, position):
-                yield chunk
+            end = await self._bus.end_offset(partition)
+            async with aclosing(batches(reader, partition, position, end)) as found:
+                async for messages in found:
+                    for message in messages:
+                        if chunk := self._chunk(message):
+                            yield chunk
         finally:
             await reader.close()
-
-    async def _up_to(self, end: int, reader: Reader, partition: Partition, start: int) -> AsyncIterator[Chunk]:
-        async with aclosing(batches(reader, partition, start, end)) as found:
-            async for messages in found:
-                for message in messages:
-                    if chunk := self._chunk(message):
-                        yield chunk
 
     def _chunk(self, message: Message) -> Chunk | None:
         if message.key != self._job_id:

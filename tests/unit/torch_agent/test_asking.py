@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,6 +9,8 @@ from pathlib import Path
 import pytest
 from torch_agent.asking import Said, said_by
 from torch_agent.shim import TASK_VARIABLE, kill_members
+
+from libs.testing.cancelling import cancelled_after
 
 
 async def test_what_a_process_answers_is_known_whole(tmp_path: Path):
@@ -36,14 +37,9 @@ async def test_a_command_that_is_not_there_is_told():
         await said_by("no-such-command")
 
 
-@pytest.mark.parametrize("steps", range(12))
-async def test_it_ends_wherever_it_is_cancelled(tmp_path: Path, steps: int):
+@pytest.mark.parametrize("turns", range(12))
+async def test_it_ends_wherever_it_is_cancelled(tmp_path: Path, turns: int):
     mark = str(tmp_path)
     command = ("sh", "-c", "sleep 1000; true")  # a shell with a process below it, which is not killed with the shell
-    asking = asyncio.create_task(said_by(*command, environment={**os.environ, TASK_VARIABLE: mark}))
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    await cancelled_after(turns, said_by(*command, environment={**os.environ, TASK_VARIABLE: mark}))
     kill_members(mark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ from torch_agent.environments.commands import Commands, SetupFailed
 from torch_agent.environments.setups import MARK, Setups, Wanted
 from torch_agent.processes import lives
 from torch_agent.shim import kill_members
+
+from libs.testing.cancelling import cancelled_after
 
 
 def wanted(folder: Path, command: str, **changes: Any) -> Wanted:
@@ -74,16 +75,11 @@ async def test_a_process_that_a_setup_leaves_behind_is_ended_and_holds_nothing_u
     assert not lives(int((tmp_path / "sleeper").read_text()))
 
 
-@pytest.mark.parametrize("steps", range(12))
-async def test_a_command_ends_wherever_it_is_cancelled(tmp_path: Path, steps: int):
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_command_ends_wherever_it_is_cancelled(tmp_path: Path, turns: int):
     mark = str(tmp_path)
     commands = Commands(tmp_path, mark, tmp_path / "out")
-    running = asyncio.create_task(commands.run(["sh", "-c", "sleep 1000; true"], os.environ))
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled_after(turns, commands.run(["sh", "-c", "sleep 1000; true"], os.environ))
     kill_members(mark)
 
 

@@ -13,6 +13,7 @@ import logging
 import msgspec
 
 from libs.bus import codec
+from libs.bus.batches import kept_before
 from libs.bus.port import Bus, Message, Partition, Position
 from libs.contracts.agent import JobExited, JobStarted
 from libs.contracts.base import Topic
@@ -21,7 +22,6 @@ from libs.contracts.wire import Undecodable
 from libs.node.task import task_key
 from torch_agent.journal import Journal
 from torch_agent.ordering import order_for
-from torch_agent.reading import up_to
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def beginning(bus: Bus, orders: Partition, node_id: str, journal: Journal,
 async def _never_reported(bus: Bus, orders: Partition, end: int, node_id: str) -> list[JobExited]:
     """The ends of the tasks that were ordered of a former life of this node, and never reported by it."""
     launches: dict[str, LaunchTask] = {}
-    async for message in up_to(bus, orders, end):
+    async for message in kept_before(bus, orders, end):
         order = order_for(message, node_id)
         if isinstance(order, LaunchTask):
             launches[task_key(order.job_id, order.attempt)] = order
@@ -76,7 +76,7 @@ async def _never_reported(bus: Bus, orders: Partition, end: int, node_id: str) -
         return []
     log.warning("this journal is new, and %d tasks were ordered before it: they are not started", len(launches))
     control = Partition(Topic.CONTROL, 0)
-    async for message in up_to(bus, control, await bus.end_offset(control)):
+    async for message in kept_before(bus, control, await bus.end_offset(control)):
         event = _report(message)
         if event is not None and event.node_id == node_id:
             launches.pop(task_key(event.job_id, event.attempt), None)

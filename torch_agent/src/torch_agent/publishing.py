@@ -11,12 +11,12 @@ import asyncio
 import logging
 
 from libs.bus import codec
+from libs.bus.batches import kept_before
 from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Outgoing, Partition, Position, Session
 from libs.contracts.agent import source_of
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from torch_agent.journal import Fact, Journal
-from torch_agent.reading import up_to
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Publisher:
         found = 0
         for topic in {type(fact.event).topic for fact in facts}:
             for partition in await self._bus.partitions(topic):
-                async for message in up_to(self._bus, partition, await self._bus.end_offset(partition)):
+                async for message in kept_before(self._bus, partition, await self._bus.end_offset(partition)):
                     found = max(found, numbers.get(dict(message.headers).get("ce_id", b""), 0))
         self._journal.published(found)
 

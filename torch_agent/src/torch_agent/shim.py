@@ -41,8 +41,10 @@ PEER_GRACE_S = 5.0
 LEFT_GRACE_S = 60.0
 """How long processes may go on when SIGTERM has ended their starter before them: a batch script's shell ends at once,
 its ranks save what they have done. The agent kills them sooner, at the end of the grace of its stop."""
-KILLED_LOOK_S = 10.0
-"""How long is waited for one that has been killed: a driver may take seconds to give the memory of its GPU back."""
+KILLED_LOOK_S = 1.0
+KILLED_WAIT_S = 10.0
+"""How long a shim waits for a process that it has killed: a driver may take seconds to free the memory of its GPU.
+An agent waits shorter, because everything else waits for it."""
 STDERR_TAIL_BYTES = 4096
 HEARD = (signal.SIGCHLD, signal.SIGTERM)
 """Taken by sigtimedwait alone."""
@@ -106,17 +108,21 @@ def _wait_for_what_is_left(mark: str, grace_s: float) -> None:
 
 
 def _kill_what_is_left(ranks: dict[int, subprocess.Popen[bytes]], mark: str) -> None:
-    while kill_members(mark):  # again, because one that is being killed may have started another
+    while kill_members(mark, KILLED_WAIT_S):  # again, because one that is being killed may have started another
         pass
     for process in ranks.values():  # afterwards: what this kills is not waited for
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def kill_members(mark: str) -> bool:
+def kill_members(mark: str, wait_s: float = KILLED_LOOK_S) -> bool:
     """Kill the processes of a task, and wait until they are gone, with their memory. Returns whether there were any.
 
     Held by descriptors: a process that is on its way out has no environment any more by which it would be found.
+
+    Args:
+        mark: the value of `TASK_VARIABLE` of this task.
+        wait_s: for each of them, at most.
     """
     descriptors = []
     for pid in members(mark):
@@ -126,7 +132,7 @@ def kill_members(mark: str) -> bool:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     for descriptor in descriptors:
-        select.select([descriptor], [], [], KILLED_LOOK_S)
+        select.select([descriptor], [], [], wait_s)
         os.close(descriptor)
     return bool(descriptors)
 
