@@ -102,8 +102,7 @@ class Model:
             (first + self.alone + columns, overlap, np.ones(self.alone)),
         ):
             self.rows.add_block(row, others, values)
-        same = self.alone_class[:, None] == self.alone_class[None, :]
-        mine, other = np.nonzero(same)
+        mine, other = _of_one_class(self.alone_class)
         part = mix[self.alone_class, self.alone_type]
         self.rows.add_block(first + self.alone + mine, other, -part[mine])
 
@@ -176,6 +175,14 @@ class Model:
 def _sums(places: Ints, values: Floats, size: int) -> Floats:
     """(size,) the sum of the values at each place; of no values at all numpy makes whole numbers."""
     return np.bincount(places, values, size).astype(float, copy=False)
+
+
+def _of_one_class(owner: Ints) -> tuple[Ints, Ints]:
+    """All pairs of places with the same owner, in order; `owner` ascends. Of thousands of jobs a table is too large."""
+    size = np.bincount(owner)[owner]
+    before = size.cumsum() - size
+    first = np.repeat(np.arange(len(owner)), size)
+    return first, np.arange(len(first)) + np.repeat(owner.searchsorted(owner) - before, size)
 
 
 def best_for_jobs(model: Model, program: LinearProgram, *, breaks_limits: bool = False) -> Floats:
