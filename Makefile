@@ -7,7 +7,7 @@ BUS ?= embedded
 TORCH ?= auto
 FAILURES ?= build/failures.jsonl
 
-.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas golden golden-accept bench failures up clean
+.PHONY: help setup wheel demo test test-thorough coverage unit lint types imports schemas claims golden golden-accept bench failures up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ imports: setup ## which package may import which
 
 schemas: setup ## write schemas/ from the event definitions
 	$(BIN)/python -m schemas.generate
+
+claims: setup ## write the pages of what is kept of the papers' claims
+	$(BIN)/python -m libs.studies.reproduce.documents
 
 golden: setup ## replay the recorded logs
 	$(BIN)/pytest -q tests/golden

@@ -24,24 +24,34 @@ def write_measured(measured: Measured, size: str, file: Path) -> None:
     file.write_text(head + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
 
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The document."""
 
     format: Literal["measured/1"]
     size: str
+    """In words."""
     claims: dict[str, dict[str, list[Value]]]
 
 
-def read_measured(file: Path, size: str | None = None) -> Measured:
-    """What `write_measured` has written.
+def read_kept(file: Path) -> Kept:
+    """The document that `write_measured` has written.
 
     Raises:
-        BadInput: the file cannot be read, or has been measured at another size than `size` (None: any will do).
+        BadInput: the file cannot be read.
     """
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_Kept)
+        return msgspec.json.decode(file.read_bytes(), type=Kept)
     except (OSError, msgspec.MsgspecError) as error:
         raise BadInput(str(file), str(error), f"a {FORMAT} document") from None
-    if size is not None and found.size != size:
+
+
+def read_measured(file: Path, size: str) -> Measured:
+    """What was measured at this size.
+
+    Raises:
+        BadInput: the file cannot be read, or has been measured at another size.
+    """
+    found = read_kept(file)
+    if found.size != size:
         raise BadInput(f"{file}: $.size", repr(found.size), repr(size))
     return found.claims

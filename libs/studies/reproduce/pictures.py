@@ -30,10 +30,12 @@ def drawing_of(picture: Picture, measured: Measured) -> Drawing | None:
     with styled():
         figure, (axes,) = canvas()
         (_curves if grows else _bars)(axes, drawn)
-        for curve in picture.curves:
+        for curve, points in curves:
             if curve.paper:
                 across, up = zip(*curve.paper, strict=True)
-                axes.plot(across, up, "x", color=look(curve.label).colour, markersize=7, markeredgewidth=1.6)
+                label = None if points else f"{curve.label}: paper only"
+                colour = look(curve.label).colour
+                axes.plot(across, up, "x", color=colour, markersize=7, markeredgewidth=1.6, label=label)
         if papers:
             axes.plot([], [], "x", color=MUTED, markersize=7, markeredgewidth=1.6, label="the paper's points")
         if grows:

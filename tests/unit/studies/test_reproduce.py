@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from libs.studies.report.verdicts import Verdict
 from libs.studies.reproduce import antman, antman_computed, gandiva, gavel, metrics, philly, philly_computed
 from libs.studies.reproduce.comparing import COMPARISONS, Value, deviation, exchanged, reached_at
 from libs.studies.reproduce.computed import COMPUTED
-from libs.studies.reproduce.keeping import KEPT, read_measured, write_measured
+from libs.studies.reproduce.documents import KEPT_STUDIES
+from libs.studies.reproduce.keeping import KEPT, read_kept, read_measured, write_measured
 from libs.studies.reproduce.pictures import drawing_of
 from libs.studies.reproduce.reporting import Part, report_of
 from libs.studies.reproduce.stated import Accepted, Arm, Curve, Picture, Stated, table_of
@@ -29,12 +29,6 @@ from libs.studies.reproduce.study import JUDGED, Claim, Study, percent, said, so
 SMALL = gavel.Size(gpus_of_each_type=2, seeds=(0,), shrink=20.0)
 SEEDED = gavel.Size(gpus_of_each_type=2, seeds=(0, 1, 2), full=True, shrink=20.0)
 STUDIES = {"gavel": gavel.study, "gandiva": gandiva.study, "antman": antman.study, "philly": philly.study}
-KEPT_STUDIES: dict[str, Callable[[], Study]] = {
-    **STUDIES,
-    "gavel-full": lambda: gavel.study(gavel.FULL),
-    "gandiva-full": lambda: gandiva.study(gandiva.FULL),
-}
-"""By the files of `reproduce/measured/`."""
 UNCHANGED = {"over": 1.0, "relative": 1.0, "change": 0.0, "saved": 0.0}
 """{comparison: its value where both arms have done the same}"""
 OF_WHAT_IS_DRAWN = {"fig5-models", "fig5-minibatches", "table6"}
@@ -244,7 +238,7 @@ def test_loads_are_parts_of_what_can_be_sustained():
 
 @pytest.mark.parametrize("file", sorted(KEPT.glob("*.json")), ids=lambda file: file.stem)
 def test_no_range_would_pass_the_baseline_in_place_of_the_policy(file: Path):
-    study, measured = KEPT_STUDIES[file.stem](), read_measured(file)
+    study, measured = KEPT_STUDIES[file.stem](), read_kept(file).claims
     assert set(measured) <= {each.claim_id for each in study.claims}, "values of claims that are in no table"
     rows = {row.claim_id: row for row in study.judge(measured)}
     for each in (found for found in study.claims if found.accepted is not None):
@@ -283,6 +277,15 @@ def test_what_is_measured_at_one_place_is_drawn_as_bars_and_crosses_are_named_wh
     assert drawing_of(picture(known), {}) is None
 
 
+def test_what_only_the_paper_has_is_named_beside_the_picture():
+    ours, other = (Curve(label=label, claims=[f"{label}/tested"], paper=[(0.0, 2.5)]) for label in ("antman", "fifo"))
+    drawn = drawing_of(picture(ours, other), {"antman": {"tested": values(1.0)}})
+    assert drawn is not None
+    legend = drawn.figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["antman", "fifo: paper only", "the paper's points"]
+
+
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
     measured = {"c": {"base": values(1.0, None), "tested": values(2.5)}}
     write_measured(measured, "24 GPUs", tmp_path / "m.json")
@@ -291,7 +294,7 @@ def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
         read_measured(tmp_path / "m.json", "108 GPUs")
     (tmp_path / "m.json").write_text('{"format": "other/1", "size": "", "claims": {}}')
     with pytest.raises(BadInput, match="expected a measured/1 document"):
-        read_measured(tmp_path / "m.json")
+        read_kept(tmp_path / "m.json")
 
 
 def test_deadlines_and_priorities_are_read_from_the_drawn_workload():
@@ -351,7 +354,7 @@ def test_ids_of_a_page_of_several_papers_are_each_there_once():
     parts = [
         Part(study, "small", [], measured, study.judge(measured))
         for study in (of() for of in STUDIES.values())
-        for measured in [read_measured(KEPT / f"{study.paper}.json")]
+        for measured in [read_kept(KEPT / f"{study.paper}.json").claims]
     ]
     text = page(report_of(parts, "by hand"))
     ids = re.findall(r' id="([^"]*)"', text)
@@ -376,7 +379,7 @@ def test_a_small_part_of_the_study_from_runs_to_report(tmp_path: Path):
 def test_a_report_of_several_papers_says_which_one_each_line_is_about():
     parts = []
     for paper in STUDIES:
-        study, measured = STUDIES[paper](), read_measured(KEPT / f"{paper}.json")
+        study, measured = STUDIES[paper](), read_kept(KEPT / f"{paper}.json").claims
         parts.append(Part(study, "kept", [], measured, study.judge(measured)))
     report = report_of(parts, "by hand")
     assert report.title == "Gavel (OSDI'20), Gandiva (OSDI'18), AntMan (OSDI'20) and Philly: claims, measured"
