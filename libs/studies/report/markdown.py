@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from libs.studies.report.drawing import Drawing
-from libs.studies.report.page import MARKS, Claims, Report, Section
+from libs.studies.report.page import CLAIM_HEADS, MARKS, Claims, Report, Section
 from libs.studies.report.verdicts import Verdict
-
-HEADS = ("where", "the paper says", "paper", "measured", "accepted", "")
 
 
 def markdown(report: Report, figures: str) -> str:
@@ -38,7 +36,7 @@ def _claims(table: Claims) -> list[str]:
     ]
     said = [row for row in table.rows if row.note and row.verdict is not Verdict.DIFFERS]
     remarks = "\n".join(f"- `{row.claim_id}` ({row.verdict.value}): {row.note}" for row in said)
-    return [f"## {table.title}", table.text, _table(HEADS, rows), remarks]
+    return [f"## {table.title}", table.text, _table(CLAIM_HEADS, rows), remarks]
 
 
 def _section(section: Section, figures: str) -> list[str]:
@@ -54,4 +52,8 @@ def _drawing(drawing: Drawing, figures: str) -> list[str]:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

@@ -22,6 +22,8 @@ MARKS = {
     Verdict.INCOMPLETE: "… incomplete",
     Verdict.NOT_MEASURED: "not measured",
 }
+CLAIM_HEADS = ("where", "the paper says", "paper", "measured", "accepted", "")
+"""Of the columns of a table of claims."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,11 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _claims(table: Claims) -> str:
-    heads = ("where", "the paper says", "paper", "measured", "accepted", "")
     return "".join(
         [
             f'<h2 id="{_anchor(table.title)}">{escape(table.title)}</h2><p>{_words(table.text)}</p>',
             '<div class="claims scroll"><table><thead><tr>',
-            *(f"<th>{head}</th>" for head in heads),
+            *(f"<th>{head}</th>" for head in CLAIM_HEADS),
             "</tr></thead><tbody>",
             *(_claim(row, table.ids) for row in table.rows),
             "</tbody></table></div>",
