@@ -71,6 +71,8 @@ def next_wakeup(state: State) -> float | None:
 
 
 def _best(state: State, room: Room, now_s: float) -> Proposal | None:
+    if room.is_full:  # each of the rules takes free GPUs
+        return None
     candidates = {
         job_id: assignment
         for job_id, assignment in state.assignments.items()

@@ -18,6 +18,8 @@ class Room:
         """Servers that a job is leaving."""
         self.filled: dict[str, None] = {}
         """Servers that a job is coming to."""
+        self._most: dict[str, int] = {}
+        """{GPU type: most free ones of any server}, as far as asked since the last plan."""
         taken = _taken(state)
         for node_id, server in state.servers.items():
             if server.present and node_id not in state.drains:
@@ -34,6 +36,8 @@ class Room:
         """Servers with room for all of the job, and what else it needs, the fullest first; not those that a job is
         leaving."""
         gpu_type, gpus = gpu_type_of(self._state, assignment), assignment.width
+        if gpus > self._most_free(gpu_type):  # on a crowded cluster that is the answer for nearly every job
+            return []
         # A trial, of one GPU, stays in the pool; any other job goes, or stays, outside.
         needs = [*self._state.needs.get(job_id, ()), self._side_of(assignment)]
         fitting = [
@@ -43,6 +47,11 @@ class Room:
         ]
         able = [pair for pair in fitting if not missing(needs, self._state.servers[pair[1]].features)]
         return [node_id for _, node_id in sorted(able)]
+
+    def _most_free(self, gpu_type: str) -> int:
+        if gpu_type not in self._most:
+            self._most[gpu_type] = max((counts.get(gpu_type, 0) for counts in self.free.values()), default=0)
+        return self._most[gpu_type]
 
     def _side_of(self, assignment: Assignment) -> str:
         here = self._state.servers.get(assignment.nodes[0])
@@ -56,10 +65,16 @@ class Room:
         """The job is about to go there, or to grow there; what it leaves is not free before it has left."""
         more = assignment.width if gpus is None else gpus - assignment.width
         self.free[to_node][gpu_type_of(self._state, assignment)] -= more
+        self._most.clear()
         if gpus is not None:
             return
         self.emptied.update(dict.fromkeys(assignment.nodes))
         self.filled[to_node] = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no server has a free GPU."""
+        return not any(map(self.free_gpus, self.free))
 
     def free_gpus(self, node_id: str) -> int:
         """Of any type."""
