@@ -75,8 +75,12 @@ def reproduce(
         fail("--judge and --again: expected one of them", USAGE)
     if known is not None and paper == ALL_PAPERS:
         fail(f"--known: a file has the values of one paper; name it instead of {ALL_PAPERS}", USAGE)
-    chosen = _chosen(paper, inputs, only or [])
-    earlier = None if known is None else read_measured(known, chosen[0][1])
+    whole = [of(inputs) for name, of in PAPERS.items() if paper in (name, ALL_PAPERS)]
+    earlier = None
+    if known is not None:
+        [(study, size)] = whole
+        earlier = study.shared(read_measured(known, size))
+    chosen = _chosen(whole, only) if only else whole
     for study, size in chosen:
         typer.echo(f"{study.paper}: {size}", err=True)
     runs = list({spec.cell_id: spec for study, _ in chosen for spec in study.runs(earlier)}.values())
@@ -124,11 +128,10 @@ def _check_inputs(paper: str, inputs: Inputs) -> None:
         fail("--full and --reduced: expected one of them", USAGE)
 
 
-def _chosen(paper: str, inputs: Inputs, only: list[str]) -> list[tuple[Study, str]]:
-    """The studies, each with its size in words; with `only` what they have of these claims."""
-    whole = [of(inputs) for name, of in PAPERS.items() if paper in (name, ALL_PAPERS)]
-    chosen = [(study.only(only), size) for study, size in whole] if only else whole
-    if only and not any(study.claims for study, _ in chosen):
+def _chosen(whole: Sequence[tuple[Study, str]], only: list[str]) -> list[tuple[Study, str]]:
+    """What the studies have of the claims that begin so, each with its size in words."""
+    chosen = [(study.only(only), size) for study, size in whole]
+    if not any(study.claims for study, _ in chosen):
         ids = ", ".join(claim.claim_id for study, _ in whole for claim in study.claims)
         fail(f"no claim begins with {' or '.join(only)}; there are {ids}", USAGE)
     return chosen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from libs.kernel.words import counted, plural
 from libs.studies.experiments.runs import Result, RunSpec
@@ -30,6 +30,27 @@ class Point:
 
     at: float
     spec: RunSpec
+
+
+class Measurement(NamedTuple):
+    """One value of a claim, and what it is made of."""
+
+    role: str
+    point: Point
+    metric: str
+    """Name in `METRICS`."""
+    divisor: RunSpec | None
+    """The run of the isolated policy that a metric of two runs divides by."""
+
+    @property
+    def place(self) -> tuple[str, float, int]:
+        """(Role, place of the curve, seed): which of the claim's values."""
+        return self.role, self.point.at, self.point.spec.seed
+
+    @property
+    def origin(self) -> tuple[str, str, str]:
+        """(Metric, cell id, the divisor's cell id): equal ones give equal values, whichever claim they are for."""
+        return self.metric, self.point.spec.cell_id, "" if self.divisor is None else self.divisor.cell_id
 
 
 class Plan(Protocol):
@@ -88,20 +109,24 @@ class Claim:
         """The metric of every run that has a result (`results`: by cell id); of computed claims the values."""
         if self.computed is not None:
             return {role: [Value(0.0, 0, value)] for role, value in self.computed().items()}
-        divisors = self.points.get("isolated")
         found: dict[str, list[Value]] = {}
+        for role, point, metric, divisor in self.measurements():
+            result = results.get(point.spec.cell_id)
+            beside = None if divisor is None else results.get(divisor.cell_id)
+            if result is not None and (divisor is None or beside is not None):
+                value = METRICS[metric](result, beside)
+                found.setdefault(role, []).append(Value(point.at, point.spec.seed, value))
+        return found
+
+    def measurements(self) -> Iterator[Measurement]:
+        """All that its runs are measured for."""
+        divisors = self.points.get("isolated")
         for role, points in self.points.items():
             other = self.stated.base_metric if role == "base" else ""
-            metric = METRICS.get(other or self.stated.metric)
-            if metric is None or role == "isolated":
-                continue
-            for place, point in enumerate(points):
-                result = results.get(point.spec.cell_id)
-                beside = None if divisors is None else results.get(divisors[place].spec.cell_id)
-                if result is not None and (divisors is None or beside is not None):
-                    value = metric(result, beside)
-                    found.setdefault(role, []).append(Value(point.at, point.spec.seed, value))
-        return found
+            metric = other or self.stated.metric
+            if metric in METRICS and role != "isolated":
+                for place, point in enumerate(points):
+                    yield Measurement(role, point, metric, None if divisors is None else divisors[place].spec)
 
     def lacking(self, arms: Arms, roles: Container[str] = ROLES) -> list[Point]:
         """The runs that have no value yet; with the runs of the isolated policy that these are divided by."""
@@ -250,6 +275,23 @@ class Study:
         if known is not None:
             measured = {claim: _together(known.get(claim, {}), arms) for claim, arms in measured.items()}
         return {claim: arms for claim, arms in measured.items() if arms}
+
+    def shared(self, known: Measured) -> Measured:
+        """What was measured, with each value also for the other claims that measure the same of the same run."""
+        made = {
+            (claim, role, value.at, value.seed): value.value
+            for claim, arms in known.items()
+            for role, values in arms.items()
+            for value in values
+        }
+        all_of = [(claim.claim_id, each) for claim in self.claims for each in claim.measurements()]
+        by_origin = {each.origin: made[claim, *each.place] for claim, each in all_of if (claim, *each.place) in made}
+        found = dict(known)
+        for claim, each in all_of:
+            if each.origin in by_origin and (claim, *each.place) not in made:
+                value = Value(each.point.at, each.point.spec.seed, by_origin[each.origin])
+                found[claim] = _together(found.get(claim, {}), {each.role: [value]})
+        return found
 
     def judge(self, measured: Measured) -> list[Row]:
         """A row for every claim."""

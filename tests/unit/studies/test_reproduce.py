@@ -144,6 +144,25 @@ def test_a_study_goes_on_from_what_was_measured_before():
     assert again["fig10-rho"] == {"base": [first]}, "a value that is known stays, and none is made up"
 
 
+def test_a_value_counts_for_every_claim_that_measures_the_same_of_the_same_run():
+    whole = gavel.study(SEEDED)
+    claims = {each.claim_id: each for each in whole.claims}
+    runs = {point.spec.cell_id: point for point in claims["fig8-jct"].points["base"]}
+    values = [Value(point.at, point.spec.seed, 7.0 + point.spec.seed) for point in runs.values()]
+    found = whole.shared({"fig8-jct": {"base": values}})
+    assert found["fig8-jct"] == found["fig8-load"] == {"base": values}, "of its curve only what was measured"
+    assert found["overhead"] == {"instead": values}, "in another role"
+    assert {*found} == {"fig8-jct", "fig8-load", "fig8-load-sharing", "fig13b-ideal", "overhead"}
+    assert not {each.cell_id for each in whole.runs(found)} & {*runs}
+    assert whole.shared(found) == found
+
+
+@pytest.mark.parametrize("name", ["gavel-full", "gandiva-full"])
+def test_what_is_kept_has_each_value_for_all_claims_that_it_counts_for(name: str):
+    claims = read_kept(KEPT / f"{name}.json").claims
+    assert KEPT_STUDIES[name]().shared(claims) == claims
+
+
 def test_a_long_study_makes_the_runs_of_claims_with_a_turn_first_claim_by_claim():
     whole = gavel.study(SEEDED)
     order = {spec.cell_id: place for place, spec in enumerate(whole.runs())}
