@@ -143,10 +143,11 @@ def _judged(study: Study, size: str, results: Sequence[Result], earlier: Measure
     from libs.studies.reproduce.reporting import Part
 
     needed = {spec.cell_id for spec in study.runs()}
+    known = len(needed) - len(study.runs(earlier))
     own = [result for result in results if result.spec.cell_id in needed]
     measured = study.measure(own, earlier)
     write_measured(measured, size, out / f"{study.paper}.measured.json")
-    return Part(study, size, own, measured, study.judge(measured))
+    return Part(study, size, own, measured, study.judge(measured), known)
 
 
 def _gavel(inputs: Inputs) -> tuple[Study, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from libs.kernel.words import counted
 from libs.studies.experiments.runs import Result
 from libs.studies.report.overview import facts
 from libs.studies.report.page import Claims, Report, Section
@@ -24,18 +25,21 @@ class Part:
     results: Sequence[Result]
     measured: Measured
     rows: Sequence[Row]
+    earlier: int = 0
+    """Runs of which only the values are there, from an earlier study."""
 
 
 def report_of(parts: Sequence[Part], made_by: str) -> Report:
     """One page for all of them."""
     rows = [row for part in parts for row in part.rows]
     results = [result for part in parts for result in part.results]
+    earlier = sum(part.earlier for part in parts) if results else 0
     alone = len(parts) == 1
     return Report(
         title=f"{_listed([part.study.title for part in parts])}: claims, measured",
         subtitle="What the papers state, what simulation gives here, and whether that agrees.",
         facts=facts(results) if results else (),
-        notes=[_counted(rows), *(note for part in parts for note in _notes(part, alone=alone))],
+        notes=[_counted(rows), *_from_before(earlier), *(note for part in parts for note in _notes(part, alone=alone))],
         claims=[_claims(part, alone=alone) for part in parts],
         sections=[section for part in parts for section in _sections(part, alone=alone)],
         made_by=made_by,
@@ -65,6 +69,12 @@ def _counted(rows: Sequence[Row]) -> str:
         f"{number[Verdict.NOT_MEASURED]} are not measured and say what they wait for.",
     )
     return " ".join(filter(None, sentences))
+
+
+def _from_before(runs: int) -> list[str]:
+    """The numbers at the head and pictures of single runs need whole results."""
+    known = f"{counted(runs, 'run')} of an earlier study, of which only values are kept"
+    return [f"The numbers above and pictures of single runs leave out {known}."] if runs else []
 
 
 def _differing(rows: Sequence[Row], paper: str) -> list[str]:

@@ -130,6 +130,23 @@ def test_an_unfinished_study_is_judged_without_running_anything(tmp_path: Path):
     )
 
 
+def test_a_study_makes_only_the_runs_whose_values_are_not_known(tmp_path: Path):
+    arguments = ("reproduce", "gandiva", "--only", "turns-cost", "-j", "1")
+    first = sanjaya(tmp_path, *arguments)
+    assert first.returncode == 0, first.stderr
+    kept = json.loads((tmp_path / "reproduced" / "gandiva.measured.json").read_text())
+    whole = kept["claims"]["turns-cost"]
+    kept["claims"]["turns-cost"] = {role: values for role, values in whole.items() if role != "tested"}
+    (tmp_path / "part.json").write_text(json.dumps(kept))
+    done = sanjaya(tmp_path, *arguments, "--known", "part.json", "--out", "other")
+    assert (done.returncode, done.stdout) == (0, first.stdout)
+    assert "1 run, 0 were there, 0 failed; in other" in done.stderr
+    assert json.loads((tmp_path / "other" / "gandiva.measured.json").read_text())["claims"]["turns-cost"] == whole
+    left_out = "leave out 2 runs of an earlier study"
+    assert left_out in (tmp_path / "other" / "report.html").read_text()
+    assert left_out not in (tmp_path / "reproduced" / "report.html").read_text()
+
+
 def test_the_table_says_why_a_claim_is_not_measured(tmp_path: Path):
     done = sanjaya(tmp_path, "reproduce", "gandiva", "--judge")
     assert done.returncode == 0, done.stderr
