@@ -193,6 +193,7 @@ class LinearProgram:
     def add_row(self, columns: Ints, values: Floats, lower: float, upper: float) -> None:
         """One more constraint."""
         self._highs.addRow(lower, upper, len(columns), columns.astype(np.int32), values)
+        self._rows += 1
 
 
 def _pass_model(highs: Any, columns: int, block: Rows) -> Any:

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import LinearProgram, Rows, kept
+from libs.policies.allocation.sifting import SiftedProgram
 from libs.policies.problem import SolverFailed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 INFINITY = float("inf")
+MANY_PAIRS = 20_000
+"""With more of them most are in no optimum, and the solver is faster when it does not see these."""
 SLACK = 1e-6
 """Rounding in the solver breaks limits by no larger part."""
 
@@ -169,7 +172,11 @@ class Model:
 
     def program(self, *, normalised: bool = False) -> LinearProgram:
         """The LP as built so far; `normalised` as `LinearProgram` has it."""
-        return LinearProgram(self.columns, self.rows, normalised=normalised)
+        if self.paired <= MANY_PAIRS:
+            return LinearProgram(self.columns, self.rows, normalised=normalised)
+        waiting = np.zeros(self.columns, dtype=bool)
+        waiting[self.alone : self.first_extra] = True
+        return SiftedProgram(self.columns, self.rows, waiting, normalised=normalised)
 
 
 def _sums(places: Ints, values: Floats, size: int) -> Floats:
