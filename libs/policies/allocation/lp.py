@@ -36,6 +36,11 @@ def kept(optimum: float, slack: float = KEPT) -> float:
     return optimum - slack * max(1.0, abs(optimum))
 
 
+def summed(places: Ints, values: Floats, size: int) -> Floats:
+    """(size,) the sum of the values at each place; of no values at all numpy makes whole numbers."""
+    return np.bincount(places, values, size).astype(float, copy=False)
+
+
 @dataclass
 class Rows:
     """A block of constraints `lower <= A x <= upper`, one entry per coefficient."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.policies.allocation.grouping import Classes
-from libs.policies.allocation.lp import LinearProgram, Rows, kept
+from libs.policies.allocation.lp import LinearProgram, Rows, kept, summed
 from libs.policies.allocation.sifting import SiftedProgram
 from libs.policies.problem import SolverFailed
 
@@ -135,7 +135,7 @@ class Model:
 
     def cost_of(self, per_class: Floats) -> Floats:
         """(columns,) the objective that sums `per_class` times each class's total throughput."""
-        return _sums(self._column, self._rate * per_class[self._owner], self.columns)
+        return summed(self._column, self._rate * per_class[self._owner], self.columns)
 
     def cost_of_typed(self, per_type: Floats) -> Floats:
         """(columns,) the objective that sums `per_type` times each class's throughput on the type."""
@@ -146,7 +146,7 @@ class Model:
 
     def throughputs(self, values: Floats) -> Floats:
         """(C,) total throughput of each class."""
-        return _sums(self._owner, self._rate * values[self._column], len(self.classes.count))
+        return summed(self._owner, self._rate * values[self._column], len(self.classes.count))
 
     @property
     def fastest(self) -> Floats:
@@ -162,8 +162,8 @@ class Model:
             SolverFailed: one is broken by more than rounding can explain.
         """
         classes, values = self.classes, np.maximum(values, 0.0)
-        time = _sums(self._owner, self._members * values[self._column], len(classes.count))
-        gpus = _sums(self._drawn_from, self._width * values[: self.first_extra], len(classes.pool_gpus))
+        time = summed(self._owner, self._members * values[self._column], len(classes.count))
+        gpus = summed(self._drawn_from, self._width * values[: self.first_extra], len(classes.pool_gpus))
         most = max(1.0, *(time / classes.count).tolist(), *(gpus / np.maximum(classes.pool_gpus, 1.0)).tolist())
         if not most <= 1 + SLACK:
             raise SolverFailed(f"{most} times as much as is possible is given away")
@@ -177,11 +177,6 @@ class Model:
         waiting = np.zeros(self.columns, dtype=bool)
         waiting[self.alone : self.first_extra] = True
         return SiftedProgram(self.columns, self.rows, waiting, normalised=normalised)
-
-
-def _sums(places: Ints, values: Floats, size: int) -> Floats:
-    """(size,) the sum of the values at each place; of no values at all numpy makes whole numbers."""
-    return np.bincount(places, values, size).astype(float, copy=False)
 
 
 def _of_one_class(owner: Ints) -> tuple[Ints, Ints]:

@@ -11,7 +11,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.policies.allocation.lp import TOLERANCE, Floats, Ints, LinearProgram, Rows
+from libs.policies.allocation.lp import TOLERANCE, Floats, Ints, LinearProgram, Rows, summed
 from libs.policies.problem import SolverFailed
 
 AT_ONCE = 1000
@@ -27,10 +27,7 @@ class SiftedProgram(LinearProgram):
 
     def __init__(self, columns: int, block: Rows, waiting: NDArray[np.bool_], *, normalised: bool = False) -> None:
         """`waiting`: (columns,) the variables to begin without. `normalised` as `LinearProgram` has it."""
-        owner = np.concatenate(block.columns)
-        order = owner.argsort(kind="stable")
-        self._owner, self._row = owner[order], np.concatenate(block.rows)[order]
-        self._value = np.concatenate(block.values)[order]
+        self._keep(np.concatenate(block.columns), np.concatenate(block.rows), np.concatenate(block.values))
         self._waiting = waiting.copy()
         self._here: Ints = np.flatnonzero(~waiting)
         self._place = np.full(columns, -1, dtype=np.int64)
@@ -40,6 +37,11 @@ class SiftedProgram(LinearProgram):
         rows, owners = self._row[inside], self._place[self._owner[inside]]
         seen = Rows(block.lower, block.upper, [rows], [owners], [self._value[inside]])
         super().__init__(len(self._here), seen, normalised=normalised)
+
+    def _keep(self, owner: Ints, row: Ints, value: Floats) -> None:
+        """All coefficients, variable by variable."""
+        order = owner.argsort(kind="stable")
+        self._owner, self._row, self._value = owner[order], row[order], value[order]
 
     def start_at(self, columns: Sequence[int], rows: Sequence[int]) -> None:
         """See `LinearProgram.start_at`: at a vertex where all that wait are 0."""
@@ -67,8 +69,7 @@ class SiftedProgram(LinearProgram):
 
     def _priced(self) -> Floats:
         """(columns,) what the constraints' dual prices ask for a unit of each variable."""
-        paid = self._value * self.row_duals[self._row]
-        return np.bincount(self._owner, paid, len(self._place)).astype(float, copy=False)
+        return summed(self._owner, self._value * self.row_duals[self._row], len(self._place))
 
     def is_feasible(self) -> bool:
         """See `LinearProgram.is_feasible`: all variables may be needed for it."""
@@ -119,9 +120,9 @@ class SiftedProgram(LinearProgram):
         """See `LinearProgram.add_row`."""
         inside = self._place[columns] >= 0
         super().add_row(self._place[columns[inside]], values[inside], lower, upper)
-        number = self._rows - 1
-        owner = np.concatenate([self._owner, columns])
-        order = owner.argsort(kind="stable")
-        self._owner = owner[order]
-        self._row = np.concatenate([self._row, np.full(len(columns), number)])[order]
-        self._value = np.concatenate([self._value, values])[order]
+        rows = np.full(len(columns), self._rows - 1)
+        self._keep(
+            np.concatenate([self._owner, columns]),
+            np.concatenate([self._row, rows]),
+            np.concatenate([self._value, values]),
+        )
