@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     steps_remaining: float | None = None
     elapsed_s: float = 0.0
     isolated_elapsed_s: float = 0.0
-    """How long it would have taken so far on its 1/n of the cluster."""
+    """How long it would have taken so far on its 1/n of the cluster, each step at the n of its time."""
     slo_s: float | None = None
     """Seconds from now within which the remaining steps must be done."""
     kind: str = ""
@@ -78,7 +78,8 @@ class PolicyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     space_sharing: bool = False
     heterogeneity_aware: bool = True
-    """False: the policy decides as if every type were equal (throughput 1 wherever the job can run at all)."""
+    """False: the policy decides as if every type were equal: throughput 1 wherever the job can run at all, and
+    work in the seconds that its steps take on the cluster's own mix of types."""
     water_filling: bool = False
     """For `max_min_fairness`: go on until every job is bottlenecked. `hierarchical` always does."""
 

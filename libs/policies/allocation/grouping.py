@@ -16,6 +16,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.policies.agnostic import mean_rate, with_work_in_seconds
 from libs.policies.problem import (
     GpuPool,
     Job,
@@ -65,9 +66,9 @@ class Classes:
     members: list[list[int]] = field(default_factory=list)
     """Jobs of each class, by index; empty when the problem was given as counts."""
     firsts: list[Job] = field(default_factory=list)
-    """One job of each class."""
+    """One job of each class, as the policy sees it."""
     agnostic: bool = False
-    """All types look the same."""
+    """All types look the same, and work is in seconds (`agnostic`)."""
 
     @property
     def equal_rates(self) -> Floats:
@@ -99,8 +100,8 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
         key: jobs with different keys are never put into one class.
     """
     types = list(problem.cluster)
-    jobs = problem.jobs
-    rates = _rates(problem, types)
+    cluster = cluster_arrays(problem.cluster)
+    jobs, rates = _seen(problem, _usable_rates(problem, types), cluster["mix"].tolist())
     colours = _colours(
         (row, job.scale_factor, job.weight, job.kind, key(index, job))
         for index, (row, job) in enumerate(zip(rates, jobs, strict=True))
@@ -115,7 +116,7 @@ def group(problem: Problem, key: Key = lambda index, job: None) -> Classes:
     class_rates = np.array([rates[listed[0]] for listed in members], dtype=float).reshape(len(members), len(types))
     by_kind = _kind_classes(problem, members, class_rates) if shared else []
     return Classes(
-        **cluster_arrays(problem.cluster),
+        **cluster,
         count=np.array([len(listed) for listed in members], dtype=float),
         width=np.array([job.scale_factor for job in firsts], dtype=float),
         weight=np.array([job.weight for job in firsts], dtype=float),
@@ -200,17 +201,24 @@ def cluster_arrays(cluster: dict[str, GpuPool]) -> ClusterArrays:
     }
 
 
-def _rates(problem: Problem, types: Sequence[str]) -> list[tuple[float, ...]]:
-    """(J, T) what the policy sees: 0 where a gang does not fit, one rate for all types when it is agnostic."""
+def _usable_rates(problem: Problem, types: Sequence[str]) -> list[tuple[float, ...]]:
+    """(J, T) steps per second; 0 where the job cannot run or its gang does not fit."""
     cluster = problem.cluster
     sizes = [(t, cluster[cluster[t].shares_gpus_with or t].gpus) for t in types]
-    rates = [
+    return [
         tuple([job.throughputs.get(t, 0.0) if job.scale_factor <= gpus else 0.0 for t, gpus in sizes])
         for job in problem.jobs
     ]
+
+
+def _seen(
+    problem: Problem, rates: list[tuple[float, ...]], mix: Sequence[float]
+) -> tuple[list[Job], list[tuple[float, ...]]]:
+    """The jobs and their rates, (J, T), as the policy sees them: one rate for all types when it is agnostic."""
     if problem.options.heterogeneity_aware:
-        return rates
-    return [tuple([1.0 if rate > 0 else 0.0 for rate in row]) for row in rates]
+        return problem.jobs, rates
+    jobs = [with_work_in_seconds(job, mean_rate(row, mix)) for job, row in zip(problem.jobs, rates, strict=True)]
+    return jobs, [tuple([1.0 if rate > 0 else 0.0 for rate in row]) for row in rates]
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from __future__ import annotations
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from libs.contracts.placement import Share
+from libs.policies.agnostic import mean_rate
 from libs.policies.problem import Job, Problem, Solution
 
 Floats = NDArray[np.float64]
@@ -26,30 +28,36 @@ Ints = NDArray[np.int64]
 def allox(problem: Problem) -> Solution:
     """The first of each queue runs now; the objective is the average completion time in seconds."""
     own = {t: pool.gpus for t, pool in problem.cluster.items() if pool.shares_gpus_with is None}
-    jobs = [job for job in problem.jobs if _shortest(job, own, problem) < inf]
+    seen = problem.jobs if problem.options.heterogeneity_aware else [_at_mean_rate(job, own) for job in problem.jobs]
+    jobs = [job for job in seen if _shortest(job, own) < inf]
     if not jobs:
         return Solution(objective=0.0, allocation=[])
-    jobs.sort(key=lambda job: -_shortest(job, own, problem))  # the matching is found four times faster in this order
+    jobs.sort(key=lambda job: -_shortest(job, own))  # the matching is found four times faster in this order
     queues = [min(count, len(jobs)) for count in own.values()]
     gpus = [t for t, count in zip(own, queues, strict=True) for _ in range(count)]
     kind = np.repeat(np.arange(len(own)), queues)
-    times = np.array([[_time(job, t, problem) for t in own] for job in jobs])[:, kind]
+    times = np.array([[_time(job, t, own) for t in own] for job in jobs])[:, kind]
     places, total = _matched(times)
     firsts = [(jobs[row], gpus[gpu]) for gpu, row in _firsts(places, times)]
     return Solution(objective=total / len(jobs), allocation=_running(firsts, own))
 
 
-def _shortest(job: Job, own: dict[str, int], problem: Problem) -> float:
-    return min((_time(job, gpu_type, problem) for gpu_type in own), default=inf)
+def _at_mean_rate(job: Job, own: dict[str, int]) -> Job:
+    """The job with the same rate on all types where it fits and can run."""
+    rates = {t: job.throughputs.get(t, 0.0) for t, gpus in own.items() if job.scale_factor <= gpus}
+    mean = mean_rate(list(rates.values()), [own[t] for t in rates])
+    return replace(job, throughputs={t: mean for t, rate in rates.items() if rate > 0})
 
 
-def _time(job: Job, gpu_type: str, problem: Problem) -> float:
+def _shortest(job: Job, own: dict[str, int]) -> float:
+    return min((_time(job, gpu_type, own) for gpu_type in own), default=inf)
+
+
+def _time(job: Job, gpu_type: str, own: dict[str, int]) -> float:
     """Seconds of one GPU, for all remaining steps; infinite where the job cannot run."""
     rate = job.throughputs.get(gpu_type, 0.0)
-    if rate <= 0 or job.scale_factor > problem.cluster[gpu_type].gpus:
+    if rate <= 0 or job.scale_factor > own[gpu_type]:
         return inf
-    if not problem.options.heterogeneity_aware:
-        rate = 1.0
     return (1.0 if job.steps_remaining is None else job.steps_remaining) * job.scale_factor / rate
 
 

@@ -150,6 +150,13 @@ class Account(msgspec.Struct, kw_only=True):
     """How fast it is taken to be on the GPUs that it holds, beside its companion there."""
     steps_done: float = 0.0
     """By its rate and the time that it held GPUs."""
+    isolated_s: float = 0.0
+    """How long the first `isolated_steps` of them would have taken on 1/n of the cluster, each at the n of its time."""
+    isolated_steps: float = 0.0
+
+    def begin_anew(self) -> None:
+        """The work that was done is lost."""
+        self.steps_done = self.isolated_s = self.isolated_steps = 0.0
 
 
 class PlacedRates(msgspec.Struct, frozen=True, kw_only=True):

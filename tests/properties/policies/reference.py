@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
@@ -35,8 +36,8 @@ class Reference:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.jobs = problem.jobs
         self.types = list(problem.cluster)
+        self.jobs = [self._with_work_as_seen(job) for job in problem.jobs]
         self.rates = [self._seen(job) for job in self.jobs]
         self.rows = [Row([i], [self.rates[i]]) for i in range(len(self.jobs))]
         if problem.options.space_sharing:
@@ -44,8 +45,20 @@ class Reference:
         self.size = len(self.rows) * len(self.types)
         self.limits, self.bounds = self._limits()
 
+    def _usable(self, job: Job) -> dict[str, float]:
+        return {t: r for t, r in job.throughputs.items() if job.scale_factor <= self.problem.cluster[t].gpus and r > 0}
+
+    def _with_work_as_seen(self, job: Job) -> Job:
+        """A policy that takes all types for equal counts seconds on the types that the job can use, by their GPUs."""
+        usable = self._usable(job)
+        if self.problem.options.heterogeneity_aware or not job.steps_remaining or not usable:
+            return job
+        gpus = {t: self.problem.cluster[t].gpus for t in usable}
+        done_per_s = sum(rate * gpus[t] for t, rate in usable.items()) / sum(gpus.values())
+        return replace(job, steps_remaining=job.steps_remaining / done_per_s)
+
     def _seen(self, job: Job) -> dict[str, float]:
-        fits = {t: r for t, r in job.throughputs.items() if job.scale_factor <= self.problem.cluster[t].gpus and r > 0}
+        fits = self._usable(job)
         return fits if self.problem.options.heterogeneity_aware else dict.fromkeys(fits, 1.0)
 
     def _pairs(self) -> list[Row]:

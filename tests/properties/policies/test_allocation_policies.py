@@ -123,7 +123,7 @@ def test_deadlines_hold_or_are_named(problem: Problem):
     expected, infeasible = plain.with_deadlines(reference, objective)
     assert solution.infeasible == infeasible
     assert close(solution.objective, expected)
-    for number, job in enumerate(problem.jobs):
+    for number, job in enumerate(reference.jobs):
         if job.slo_s and job.steps_remaining and job.id not in infeasible:
             assert reference.throughput(number) @ x >= job.steps_remaining / job.slo_s * (1 - CLOSE)
 

@@ -204,7 +204,7 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
         listener.leaving(cell, job, now_s)
     cell.release(job, job.gang)
     if not job.spec.restartable:
-        job.account.steps_done = 0.0
+        job.account.begin_anew()
     cell.give(job, [])
     if job.suspended:
         cell.suspend(job, suspended=False)

@@ -94,4 +94,4 @@ def _as_trial(spec: JobSpec, event: TrialOrdered) -> JobSpec:
 def _run_whole(job: Job, trial: Trial) -> None:
     """The next attempt is the job as its user described it; what was measured with fewer GPUs does not count."""
     job.spec, job.trial, job.profile = trial.asked, None, Profile()
-    job.account.steps_done = 0.0
+    job.account.begin_anew()

@@ -19,6 +19,7 @@ from services.placement.core.lifecycle.plan import Plan, plans
 from services.placement.core.lifecycle.table import machine
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.rounds.claims import backfill, by_deficit, claims
+from services.placement.core.mechanisms.rounds.isolation import keep_isolated_time
 from services.placement.core.mechanisms.rounds.leaving import way_made
 from services.placement.core.mechanisms.rounds.ledger import book, booked, keep_credit, pay
 from services.placement.core.mechanisms.rounds.memory import Rounds, of
@@ -103,7 +104,7 @@ class RoundsMechanism(Mechanism):
 
     def policy_changing(self, cell: Cell, policy: str, now_s: float) -> None:
         memory = of(cell)
-        memory.current, memory.asked = None, ""
+        memory.current, memory.asked, memory.divided = None, "", None
         forget(memory)
         cell.book.end_pairs()
 
@@ -215,6 +216,10 @@ machine.hears(AllocationComputed)
 @machine.evolves(AllocationRequested)
 def allocation_requested(cell: Cell, event: AllocationRequested, now_s: float) -> None:
     of(cell).asked = event.question
+    policy = ALLOCATION_POLICIES.get(event.policy)
+    if policy is not None and policy.sees_work:
+        jobs = competitors(cell)
+        keep_isolated_time(cell, jobs, shared(cell, jobs, offered(cell)))
 
 
 @machine.evolves(AllocationComputed)

@@ -35,6 +35,14 @@ class Rounds(msgspec.Struct, kw_only=True):
     """Jobs on GPUs that no share claims: this time is not charged."""
 
 
+class Divided(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs and GPUs of a question: each job's own part is 1/n of them."""
+
+    jobs: int
+    gpus: dict[str, int]
+    """{GPU type: GPUs}."""
+
+
 class Memory(msgspec.Struct, kw_only=True, dict=True):
     """Initially empty."""
 
@@ -42,6 +50,8 @@ class Memory(msgspec.Struct, kw_only=True, dict=True):
     """The question to which AllocationComputed is awaited; empty: none."""
     current: Rounds | None = None
     """None before the first allocation of the policy in force."""
+    divided: Divided | None = None
+    """Of the last question; None before the first one of a policy that sees how far jobs are."""
 
 
 of: Callable[[Cell], Memory] = attrgetter("rounds")

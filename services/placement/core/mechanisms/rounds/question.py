@@ -14,7 +14,7 @@ from services.placement.core.jobs import Job, Phase
 from services.placement.core.lifecycle.suspending.returning import is_pinned
 from services.placement.core.mechanisms.rounds.pinning import gives_way, open_rates, open_types
 from services.placement.core.sharing.pairs import of_configurations
-from services.placement.core.sharing.rates import configuration_of, rates
+from services.placement.core.sharing.rates import configuration_of
 
 Offered = dict[str, dict[str, list[int]]]
 """{GPU type: {node: indices of the GPUs that may be given away}}, by type."""
@@ -82,7 +82,7 @@ def question(cell: Cell, jobs: list[Job], gpus: dict[str, int], now_s: float) ->
     """The whole problem; `jobs` in order of arrival."""
     types = list(gpus)
     policy = ALLOCATION_POLICIES[cell.policy]
-    listed = [_job(cell, policy, job, types, gpus, len(jobs), now_s) for job in jobs]
+    listed = [_job(cell, policy, job, types, now_s) for job in jobs]
     return Problem(
         policy=cell.policy,
         options=cell.options,
@@ -98,8 +98,6 @@ def _job(
     policy: AllocationPolicy,
     job: Job,
     types: list[str],
-    gpus: dict[str, int],
-    jobs: int,
     now_s: float,
 ) -> ProblemJob:
     throughputs = open_rates(cell, job, types)
@@ -115,7 +113,6 @@ def _job(
         return row
     left = max(1.0, (job.spec.total_steps or 0.0) - job.account.steps_done)
     elapsed_s = now_s - job.arrived_s
-    isolated_rate_per_s = isolated_rate(rates(cell, job, types), gpus, row.scale_factor, jobs)
     return ProblemJob(
         id=row.id,
         kind=row.kind,
@@ -124,7 +121,7 @@ def _job(
         weight=row.weight,
         steps_remaining=left,
         elapsed_s=elapsed_s,
-        isolated_elapsed_s=job.account.steps_done / isolated_rate_per_s,
+        isolated_elapsed_s=job.account.isolated_s,
         slo_s=None if job.spec.deadline_s is None else _until(job.spec.deadline_s, elapsed_s, cell.settings.round_s),
     )
 
@@ -137,13 +134,6 @@ def _until(deadline_s: float, elapsed_s: float, round_s: float) -> float:
     left_s = deadline_s - elapsed_s
     ahead_s = min(AHEAD_ROUNDS * round_s, AHEAD_RATIO * deadline_s)
     return max(1.0, left_s - ahead_s if left_s > ahead_s + round_s else left_s)
-
-
-def isolated_rate(throughputs: dict[str, float], gpus: dict[str, int], width: int, jobs: int) -> float:
-    """Steps per second on 1/n of the cluster, in the cluster's own mix of types."""
-    total = sum(gpus.values())
-    mixed = sum(throughputs.get(t, 0.0) * n / total for t, n in gpus.items()) if total else 0.0
-    return max(1e-12, mixed * min(1.0, total / (max(1, jobs) * width)))
 
 
 def _kind_pairs(cell: Cell, jobs: list[Job], types: list[str]) -> list[KindPair]:
