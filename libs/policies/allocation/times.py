@@ -9,9 +9,10 @@ from libs.policies.allocation.fairness import Found
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from libs.policies.allocation.model import INFINITY, Model, better_for_jobs
-from libs.policies.allocation.one_type import merged, spread_as_mix
+from libs.policies.allocation.one_type import is_one_type, spread_as_mix, with_idle_gpus
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 CLOSE = 1e-9
 MOST_STEPS = 60
 
@@ -47,11 +48,32 @@ def min_makespan(classes: Classes) -> Found:
 def finish_time_fairness(classes: Classes) -> Found:
     """The smallest maximum of rho (Themis' measure), to the solver's tolerance.
 
-    Every job is a class here, thousands of them under an overloaded baseline, so that types which an agnostic policy
-    cannot tell apart are made one: a sixth of the variables.
+    Every job is a class here, thousands of them under an overloaded baseline, which does not know of types and to which
+    a formula gives what they get.
     """
-    one_type = merged(classes)
-    return smallest_rho(classes) if one_type is None else spread_as_mix(smallest_rho(one_type), classes)
+    return smallest_rho_on_one_type(classes) if is_one_type(classes) else smallest_rho(classes)
+
+
+def smallest_rho_on_one_type(classes: Classes) -> Found:
+    """The allocation of `finish_time_fairness` where no GPU suits a job better than another one.
+
+    Jobs need steps / (rho * D - elapsed) of their time, as in `smallest_rho`. Either some job needs all of it, or all
+    GPUs are needed: the larger of the two rho.
+    """
+    steps = _steps(classes)
+    time = np.zeros(len(steps))
+    chosen = np.flatnonzero(steps > 0)
+    rho = 0.0
+    if len(chosen):
+        left, elapsed, ideal = steps[chosen], *_elapsed(classes, steps, chosen)
+        demand = (classes.count * classes.width)[chosen]
+        rho = float(((elapsed + left) / ideal).max())
+        used = float(demand @ (left / (rho * ideal - elapsed)))
+        gpus = float(classes.pool_gpus.sum())
+        if used > gpus:
+            rho = _affordable(demand, left, ideal, elapsed, rho, gpus / used)
+        time[chosen] = np.minimum(1.0, left / (rho * ideal - elapsed))
+    return spread_as_mix(with_idle_gpus(time, classes), rho, classes)
 
 
 def smallest_rho(classes: Classes) -> Found:
@@ -67,11 +89,9 @@ def smallest_rho(classes: Classes) -> Found:
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, _second(model), 0.0, 0)
+    elapsed, ideal = _elapsed(classes, steps, chosen)
     steps = steps[chosen]
-    elapsed = np.array([job.elapsed_s for job in classes.firsts])[chosen]
-    ideal = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
     alone = steps / isolated_rates(classes)[chosen]
-    ideal = ideal + alone
     factor = model.first_extra
     first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], np.ones(len(chosen)))
     program = model.program()
@@ -98,6 +118,13 @@ def smallest_rho(classes: Classes) -> Found:
     for index, value in enumerate(need.tolist()):
         program.bound_row(first + index, kept(value), INFINITY)
     return Found(model, better_for_jobs(model, program, values), best, program.iterations)
+
+
+def _elapsed(classes: Classes, steps: Floats, chosen: Ints) -> tuple[Floats, Floats]:
+    """Of the chosen classes: seconds since the arrival, and from there to the end on 1/n of the cluster (D)."""
+    elapsed = np.array([job.elapsed_s for job in classes.firsts])[chosen]
+    isolated = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
+    return elapsed, isolated + (steps / isolated_rates(classes))[chosen]
 
 
 def _affordable(prices: Floats, steps: Floats, ideal: Floats, elapsed: Floats, rho: float, budget: float) -> float:

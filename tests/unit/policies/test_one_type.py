@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from libs.policies.allocation import times
 from libs.policies.allocation.grouping import Classes, group
-from libs.policies.allocation.one_type import merged
+from libs.policies.allocation.one_type import is_one_type
 from libs.policies.allocation.solve import solve
 from libs.policies.problem import GpuPool, Job, KindPair, PolicyOptions, Problem
 
@@ -40,12 +41,29 @@ def classes_of(asked: Problem) -> Classes:
 @pytest.mark.parametrize("jobs", [3, 8, 9, 20])
 def test_the_optimum_is_that_of_all_types(jobs: int):
     classes = classes_of(problem([job(number, scale_factor=1 + number % 2) for number in range(jobs)]))
-    one_type = merged(classes)
-    assert one_type is not None
-    assert one_type.pool_gpus.tolist() == [8.0]
-    found, before = times.smallest_rho(one_type), times.smallest_rho(classes)
-    assert found.objective == pytest.approx(before.objective, rel=1e-9)
-    assert found.iterations < before.iterations
+    assert is_one_type(classes)
+    found, solved = times.smallest_rho_on_one_type(classes), times.smallest_rho(classes)
+    assert found.objective == pytest.approx(solved.objective, rel=1e-9)
+    assert found.iterations == 0 < solved.iterations
+    for each in (found, solved):
+        thr = each.model.throughputs(each.values)
+        left = np.array([asked.steps_remaining for asked in classes.firsts])
+        elapsed = np.array([asked.elapsed_s for asked in classes.firsts])
+        ideal = np.array([asked.isolated_elapsed_s for asked in classes.firsts]) + left / times.isolated_rates(classes)
+        assert ((elapsed + left / thr) / ideal).max() == pytest.approx(found.objective, rel=1e-7)
+    used = [float(each.model.throughputs(each.values) @ classes.width) for each in (found, solved)]
+    assert used[0] == pytest.approx(used[1], rel=1e-6), "no GPU is idle that a job could use"
+
+
+def test_gpus_that_are_left_give_each_job_the_same_part_of_what_it_lacks():
+    urgent = job(0, elapsed_s=1e4)
+    wide = [job(number, elapsed_s=0.0, scale_factor=2, steps_remaining=1.0) for number in (1, 2)]
+    narrow = [job(number, elapsed_s=0.0, steps_remaining=1.0) for number in (3, 4, 5, 6, 7)]
+    found = solve(problem([urgent, *wide, *narrow]))
+    time = {share.jobs[0]: sum(share.time.values()) for share in found.allocation}
+    assert time.pop("job-0") == pytest.approx(1.0)
+    assert max(time.values()) == pytest.approx(7 / 9, rel=0.01) and min(time.values()) > 7 / 9 * 0.99
+    assert 2 * (time["job-1"] + time["job-2"]) + sum(time[f"job-{n}"] for n in (3, 4, 5, 6, 7)) == pytest.approx(7.0)
 
 
 def test_each_job_has_its_time_on_the_types_as_the_cluster_has_gpus():
@@ -69,8 +87,17 @@ def test_each_job_has_its_time_on_the_types_as_the_cluster_has_gpus():
     ids=["rates differ", "jobs share GPUs", "no rate on a type", "too wide for a type"],
 )
 def test_types_that_differ_stay_apart(asked: Problem):
-    assert merged(classes_of(asked)) is None
+    assert not is_one_type(classes_of(asked))
 
 
 def test_no_jobs():
     assert solve(problem([])).allocation == []
+
+
+def test_jobs_with_nothing_left_have_what_the_others_leave():
+    found = solve(problem([job(0, steps_remaining=0.0), job(1)]))
+    assert {share.jobs[0]: pytest.approx(sum(share.time.values())) for share in found.allocation} == {
+        "job-0": 1.0,
+        "job-1": 1.0,
+    }
+    assert solve(problem([job(0, steps_remaining=0.0)])).objective == 0.0
