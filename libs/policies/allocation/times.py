@@ -9,7 +9,7 @@ from libs.policies.allocation.fairness import Found
 from libs.policies.allocation.grouping import Classes
 from libs.policies.allocation.lp import KEPT_OVER_STAGES, kept
 from libs.policies.allocation.model import INFINITY, Model, better_for_jobs
-from libs.policies.allocation.one_type import is_one_type, spread_as_mix, with_idle_gpus
+from libs.policies.allocation.one_type import is_one_type, spread_as_mix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,23 +57,39 @@ def finish_time_fairness(classes: Classes) -> Found:
 def smallest_rho_on_one_type(classes: Classes) -> Found:
     """The allocation of `finish_time_fairness` where no GPU suits a job better than another one.
 
-    Jobs need steps / (rho * D - elapsed) of their time, as in `smallest_rho`. Either some job needs all of it, or all
-    GPUs are needed: the larger of the two rho.
+    A job needs steps / (rho * D - elapsed) of its time, as in `smallest_rho`, at most all of it: one that cannot keep
+    rho even so is late whatever the others get. The rho is looked for at which all needs are all GPUs. So it is the
+    smallest of those that can keep it, too, in the place of whichever allocation comes with the rho of the latest job.
     """
     steps = _steps(classes)
-    time = np.zeros(len(steps))
-    chosen = np.flatnonzero(steps > 0)
-    rho = 0.0
+    has_work = steps > 0
+    chosen = np.flatnonzero(has_work)
+    demand, gpus = classes.count * classes.width, float(classes.pool_gpus.sum())
+    time, rho = np.zeros(len(steps)), 0.0
     if len(chosen):
-        left, elapsed, ideal = steps[chosen], *_elapsed(classes, steps, chosen)
-        demand = (classes.count * classes.width)[chosen]
-        rho = float(((elapsed + left) / ideal).max())
-        used = float(demand @ (left / (rho * ideal - elapsed)))
-        gpus = float(classes.pool_gpus.sum())
-        if used > gpus:
-            rho = _affordable(demand, left, ideal, elapsed, rho, gpus / used)
-        time[chosen] = np.minimum(1.0, left / (rho * ideal - elapsed))
-    return spread_as_mix(with_idle_gpus(time, classes), rho, classes)
+        left, (elapsed, ideal) = steps[chosen], _elapsed(classes, steps, chosen)
+        time[chosen] = _needs_of_all_gpus(left, elapsed, ideal, demand[chosen], gpus)
+        rho = float(((elapsed + left / time[chosen]) / ideal).max())
+    if not has_work.all():
+        time[~has_work] = min(1.0, (gpus - demand @ time) / demand[~has_work].sum())
+    return spread_as_mix(time, rho, classes)
+
+
+def _needs_of_all_gpus(left: Floats, elapsed: Floats, ideal: Floats, demand: Floats, gpus: float) -> Floats:
+    """(C,) the parts of their time, at most 1, that jobs need for one rho: the smallest that there are GPUs for."""
+    if demand.sum() <= gpus:
+        return np.ones(len(left))
+
+    def needs(rho: float) -> Floats:
+        return left / np.maximum(rho * ideal - elapsed, left)
+
+    low, high = 0.0, 1.0
+    while demand @ needs(high) > gpus:
+        low, high = high, 2 * high
+    while high - low > CLOSE / 100 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if demand @ needs(middle) > gpus else (low, middle)
+    return needs(high)
 
 
 def smallest_rho(classes: Classes) -> Found:

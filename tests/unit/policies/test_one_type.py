@@ -55,15 +55,19 @@ def test_the_optimum_is_that_of_all_types(jobs: int):
     assert used[0] == pytest.approx(used[1], rel=1e-6), "no GPU is idle that a job could use"
 
 
-def test_gpus_that_are_left_give_each_job_the_same_part_of_what_it_lacks():
-    urgent = job(0, elapsed_s=1e4)
-    wide = [job(number, elapsed_s=0.0, scale_factor=2, steps_remaining=1.0) for number in (1, 2)]
-    narrow = [job(number, elapsed_s=0.0, steps_remaining=1.0) for number in (3, 4, 5, 6, 7)]
-    found = solve(problem([urgent, *wide, *narrow]))
+@pytest.mark.parametrize("narrow", [5, 12])
+def test_a_job_that_is_late_with_all_of_its_time_leaves_the_others_as_fair_among_themselves(narrow: int):
+    hopeless = job(0, elapsed_s=1e4)
+    new = {"elapsed_s": 0.0, "isolated_elapsed_s": 0.0, "steps_remaining": 1.0}
+    wide = [job(number, scale_factor=2, **new) for number in (1, 2)]
+    others = [job(number, **new) for number in range(3, 3 + narrow)]
+    found = solve(problem([hopeless, *wide, *others]))
     time = {share.jobs[0]: sum(share.time.values()) for share in found.allocation}
     assert time.pop("job-0") == pytest.approx(1.0)
-    assert max(time.values()) == pytest.approx(7 / 9, rel=0.01) and min(time.values()) > 7 / 9 * 0.99
-    assert 2 * (time["job-1"] + time["job-2"]) + sum(time[f"job-{n}"] for n in (3, 4, 5, 6, 7)) == pytest.approx(7.0)
+    each = 7 / (narrow + 2)
+    assert time.pop("job-1") == time.pop("job-2") == pytest.approx(each / 2)
+    assert list(time.values()) == pytest.approx([each] * narrow), "7 GPUs in equal parts, whatever the first one's rho"
+    assert found.objective > 30
 
 
 def test_each_job_has_its_time_on_the_types_as_the_cluster_has_gpus():
