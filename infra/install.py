@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LEAST_PYTHON = (3, 11, 4)
 TORCH = "torch>=2.4"
 INDEX = "SANJAYA_TORCH_INDEX"
 MBIT_PER_S = 100
@@ -123,9 +124,11 @@ def install(folder: Path, lock: Path, editable: Sequence[Path], torch: bool) -> 
         torch: whether torch is installed.
 
     Raises:
-        SetupError: there is no room, torch is not where the user says, or pip has failed (its own words are above).
+        SetupError: this Python is too old, there is no room, torch is not where the user says, or pip has failed (its
+            own words are above).
     """
     began = time.monotonic()
+    refuse_an_old_python(sys.version_info[:3])
     _say(f"packages of {lock.name}, for the command, the services and the tests: {PACKAGES}")
     venv.create(folder, symlinks=True, with_pip=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
@@ -145,6 +148,19 @@ def install(folder: Path, lock: Path, editable: Sequence[Path], torch: bool) -> 
         projects = [word for path in editable for word in ("--editable", str(path))]
         _pip(pip, "this project", "--no-deps", *projects)
     _say(f"ready in {time.monotonic() - began:.0f} s: {folder / 'bin'}")
+
+
+def refuse_an_old_python(version: tuple[int, ...]) -> None:
+    """Before anything is downloaded: pip would say so of the project, which it installs last.
+
+    Raises:
+        SetupError: the tarfile of this Python does not refuse archives that leave their directory.
+    """
+    if version < LEAST_PYTHON:
+        seen, least = (".".join(map(str, each)) for each in (version, LEAST_PYTHON))
+        raise SetupError(
+            f"{sys.executable} is Python {seen}; expected {least} or later  try: make setup PYTHON=/path/to/python3"
+        )
 
 
 def _refuse_a_full_disk(folder: Path, total: Size) -> None:

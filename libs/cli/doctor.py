@@ -166,7 +166,7 @@ def dead_letters(cell: Client) -> Finding:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "Python 3.11 or later")
+    yield Finding("python", sys.version_info >= (3, 11, 4), sys.version.split()[0], "Python 3.11.4 or later")
     yield _found("torch", has("torch"), f"{command_to_add(TORCH)}, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)
     yield _found("mvn", shutil.which("mvn") is not None, "Maven, for the same")

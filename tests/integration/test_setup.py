@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from infra.install import CPU_BUILD, DEFAULT_BUILD, INDEX, TORCH, SetupError, choose, install
+from infra.install import (
+    CPU_BUILD,
+    DEFAULT_BUILD,
+    INDEX,
+    LEAST_PYTHON,
+    TORCH,
+    SetupError,
+    choose,
+    install,
+    refuse_an_old_python,
+)
+from libs.testing.processes import ROOT
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
@@ -96,3 +108,15 @@ def test_a_package_that_cannot_be_had_ends_it_with_a_sentence(tmp_path: Path):
     lock.write_text("no-such-package==1.0\n")
     with pytest.raises(SetupError, match="pip could not install packages"):
         install(tmp_path / "venv", lock, (), torch=False)
+
+
+def test_a_python_whose_tarfile_unpacks_anything_is_refused_before_the_download():
+    refuse_an_old_python(LEAST_PYTHON)
+    with pytest.raises(SetupError, match=r"is Python 3\.11\.2; expected 3\.11\.4 or later"):
+        refuse_an_old_python((3, 11, 2))
+
+
+@pytest.mark.parametrize("project", [ROOT, ROOT / "torch_agent"], ids=["all", "agent"])
+def test_pip_asks_for_the_same_python(project: Path):
+    asked = tomllib.loads((project / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert asked == ">=" + ".".join(map(str, LEAST_PYTHON))
