@@ -16,6 +16,7 @@ from libs.client import Client, ClientError
 from libs.kernel.words import bytes_of, counted
 from libs.runtime.roster import roster
 
+LEAST_PYTHON = (3, 11, 4)
 LEAST_FREE_BYTES = 2 << 30
 MOST_LAG = 1000
 STANDSTILL_S = 3.0
@@ -166,7 +167,8 @@ def dead_letters(cell: Client) -> Finding:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding("python", sys.version_info >= (3, 11, 4), sys.version.split()[0], "Python 3.11.4 or later")
+    least = ".".join(map(str, LEAST_PYTHON))
+    yield Finding("python", sys.version_info >= LEAST_PYTHON, sys.version.split()[0], f"Python {least} or later")
     yield _found("torch", has("torch"), f"{command_to_add(TORCH)}, for training jobs", _torch)
     yield _found("java", shutil.which("java") is not None, "Java 17, for a Kafka broker of the cell's own", _java)
     yield _found("mvn", shutil.which("mvn") is not None, "Maven, for the same")

@@ -20,6 +20,7 @@ from infra.install import (
     install,
     refuse_an_old_python,
 )
+from libs.cli import doctor
 from libs.testing.processes import ROOT
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
@@ -117,6 +118,7 @@ def test_a_python_whose_tarfile_unpacks_anything_is_refused_before_the_download(
 
 
 @pytest.mark.parametrize("project", [ROOT, ROOT / "torch_agent"], ids=["all", "agent"])
-def test_pip_asks_for_the_same_python(project: Path):
+def test_pip_and_doctor_ask_for_the_same_python(project: Path):
+    assert doctor.LEAST_PYTHON == LEAST_PYTHON
     asked = tomllib.loads((project / "pyproject.toml").read_text())["project"]["requires-python"]
     assert asked == ">=" + ".".join(map(str, LEAST_PYTHON))

@@ -67,7 +67,7 @@ def smallest_rho_on_one_type(classes: Classes) -> Found:
     demand, gpus = classes.count * classes.width, float(classes.pool_gpus.sum())
     time, rho = np.zeros(len(steps)), 0.0
     if len(chosen):
-        left, (elapsed, ideal) = steps[chosen], _elapsed(classes, steps, chosen)
+        left, (elapsed, _, ideal) = steps[chosen], _ages(classes, steps, chosen)
         time[chosen] = _needs_of_all_gpus(left, elapsed, ideal, demand[chosen], gpus)
         rho = float(((elapsed + left / time[chosen]) / ideal).max())
     if not has_work.all():
@@ -105,9 +105,8 @@ def smallest_rho(classes: Classes) -> Found:
     model = Model(classes, extra=1)
     if not len(chosen):
         return Found(model, _second(model), 0.0, 0)
-    elapsed, ideal = _elapsed(classes, steps, chosen)
+    elapsed, alone, ideal = _ages(classes, steps, chosen)
     steps = steps[chosen]
-    alone = steps / isolated_rates(classes)[chosen]
     factor = model.first_extra
     first = model.add_throughput_rows(chosen, 1.0 / classes.count[chosen], np.ones(len(chosen)))
     program = model.program()
@@ -136,11 +135,13 @@ def smallest_rho(classes: Classes) -> Found:
     return Found(model, better_for_jobs(model, program, values), best, program.iterations)
 
 
-def _elapsed(classes: Classes, steps: Floats, chosen: Ints) -> tuple[Floats, Floats]:
-    """Of the chosen classes: seconds since the arrival, and from there to the end on 1/n of the cluster (D)."""
+def _ages(classes: Classes, steps: Floats, chosen: Ints) -> tuple[Floats, Floats, Floats]:
+    """Of the chosen classes, in seconds: since the arrival; on 1/n of the cluster still to go, and from the arrival to
+    the end (D)."""
     elapsed = np.array([job.elapsed_s for job in classes.firsts])[chosen]
     isolated = np.array([job.isolated_elapsed_s for job in classes.firsts])[chosen]
-    return elapsed, isolated + (steps / isolated_rates(classes))[chosen]
+    alone = (steps / isolated_rates(classes))[chosen]
+    return elapsed, alone, isolated + alone
 
 
 def _affordable(prices: Floats, steps: Floats, ideal: Floats, elapsed: Floats, rho: float, budget: float) -> float:

@@ -16,9 +16,9 @@ def case_of(policy: str = "finish_time_fairness") -> RoundsCase:
     return RoundsCase(policy, n1=1)
 
 
-def submit(case: RoundsCase, *job_ids: str, gpus: int = 1) -> None:
+def submit(case: RoundsCase, *job_ids: str) -> None:
     for job_id in job_ids:
-        case.submit(job_id, gpus, total_steps=1e6, throughputs={"v100": RATE_PER_S}, restartable=True)
+        case.submit(job_id, total_steps=1e6, throughputs={"v100": RATE_PER_S})
 
 
 def pass_rounds(case: RoundsCase, rounds: int) -> None:

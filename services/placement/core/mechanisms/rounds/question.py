@@ -93,13 +93,7 @@ def question(cell: Cell, jobs: list[Job], gpus: dict[str, int], now_s: float) ->
     )
 
 
-def _job(
-    cell: Cell,
-    policy: AllocationPolicy,
-    job: Job,
-    types: list[str],
-    now_s: float,
-) -> ProblemJob:
+def _job(cell: Cell, policy: AllocationPolicy, job: Job, types: list[str], now_s: float) -> ProblemJob:
     throughputs = open_rates(cell, job, types)
     row = ProblemJob(
         id=job.job_id,
