@@ -13,6 +13,7 @@ DESCRIPTION = """\
 Every fact and decision of a cell is a CloudEvent 1.0 in Kafka's binary mode: attributes in `ce_*` headers, the data as
 JSON in the value. Read with `isolation_level=read_committed` and `auto_offset_reset=earliest`; offsets have gaps
 (transaction markers). `ce_causationid` names the event that caused this one, `ce_correlationid` what both belong to.
+A record with `ce_clock: log` is dated by the log (its Kafka timestamp); `ce_time` is the time of its source's clock.
 Event types are short names with a version (`job.placed.v1`) rather than reverse-DNS names: they are typed by hand in
 filters and are unique within the cell's topics. Consumers ignore fields that they do not know.
 """

@@ -20,7 +20,7 @@ def envelope(message: Message) -> Envelope:
         wire.Undecodable: it is no event of this product; the message names topic, partition and offset.
     """
     try:
-        return wire.decode(message.headers, message.value)
+        return wire.decode(message.headers, message.value, message.appended_at_s)
     except wire.Undecodable as error:
         where = f"{message.partition.topic}/{message.partition.index}@{message.offset}"
         raise type(error)(f"{where}: {error}") from None

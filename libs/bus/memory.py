@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +11,9 @@ from libs.bus.limits import check_before, check_positions, check_sizes
 from libs.bus.naming import no_topic
 from libs.bus.partitioner import partition_index
 from libs.bus.port import Archived, BusError, Fenced, Message, OffsetLost, Outgoing, Partition, Position, TopicLayout
+from libs.bus.steady import steady_s
 from libs.contracts.base import Topic
+from libs.contracts.envelope import whole_microseconds
 
 _named: weakref.WeakValueDictionary[str, MemoryLog] = weakref.WeakValueDictionary()
 
@@ -117,7 +118,7 @@ class MemoryLog:
         """Append all, or nothing when one is refused."""
         check_sizes(outputs)
         places = [Partition(o.topic, partition_index(o.key, len(self.topic(cell, o.topic)))) for o in outputs]
-        now_s = time.time()
+        now_s = whole_microseconds(steady_s())
         offsets: list[int] = []
         for output, place in zip(outputs, places, strict=True):
             offset = self.end(cell, place)
@@ -192,6 +193,10 @@ class MemoryBus:
         """See the port."""
         self.check_open()
         self.log.give_back(self.cell, befores, archived)
+
+    async def now_s(self) -> float | None:
+        """See the port's `TellsTime`."""
+        return whole_microseconds(steady_s())
 
     async def close(self) -> None:
         """See the port."""

@@ -93,6 +93,7 @@ class Message:
     headers: Headers
     value: bytes
     appended_at_s: float
+    """When the log took it, by the log's clock: one for all that append, which none of them can set."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,18 @@ class TellsRoom(Protocol):
 
         Raises:
             BusUnavailable: the disk does not tell.
+        """
+
+
+@runtime_checkable
+class TellsTime(Protocol):
+    """A bus that can be asked for the time by the log's clock, between two messages."""
+
+    async def now_s(self) -> float | None:
+        """Seconds since the epoch; None where the log does not tell.
+
+        Raises:
+            BusUnavailable: cannot be reached.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from libs.cli.listing import AsJson, Limit, NoHeaders, Output, Sort, Watch, aske
 from libs.cli.output import Column, Form, show_document
 from libs.cli.policy_options import Guests, HeterogeneityAgnostic, SpaceSharing, WaterFilling
 from libs.cli.references import completions, id_of
-from libs.kernel.words import bytes_of
+from libs.kernel.words import bytes_of, off_by
 
 Node = Annotated[str, typer.Argument(help="Name of the node, as `sanjaya nodes` lists it.")]
 
@@ -32,7 +33,7 @@ NODES = (
     Column("HAS", lambda n: ", ".join(n["features"]), wide=True),
     Column("ADDRESS", lambda n: n["address"], wide=True),
     Column("INCARNATION", lambda n: str(n["incarnation"]), wide=True),
-    Column("NOTE", lambda n: n["note"]),
+    Column("NOTE", lambda n: note_of(n)),
 )
 GPUS = (
     Column("ID", lambda g: g["id"]),
@@ -57,6 +58,12 @@ SETTINGS = (
 )
 
 
+def note_of(node: dict[str, Any]) -> str:
+    """The node's note, and how far its clock is from the log's where that is 2 s or more."""
+    skew_s = node.get("clock_skew_s")
+    return "; ".join(filter(None, (node["note"], f"its clock is {off_by(skew_s)}" if skew_s else "")))
+
+
 def host_use(node: dict[str, Any]) -> str:
     """`12 % cpu, 3.1/62 GiB` of the last minute that was measured."""
     if node["cpu_utilisation_ratio"] is None:
@@ -67,7 +74,7 @@ def host_use(node: dict[str, Any]) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, events]
+    flat: list[Callable[..., None]] = [nodes, gpus, drain, undrain, repair_clock, events]
     for single in flat:
         app.command()(single)
     _group(app, "policy", "The placement policy.", show_policy, set_policy)
@@ -149,6 +156,17 @@ def undrain(node: Node, gateway: Gateway = None) -> None:
     with client(gateway) as cell:
         cell.undrain(node)
         typer.echo(f"{node} may be used again")
+
+
+def repair_clock(
+    reason: Annotated[str, typer.Option(help="Goes on the log.")],
+    gateway: Gateway = None,
+) -> None:
+    """Have services whose decisions are dated in the future go back to the log's clock (`doctor` names the need)."""
+    with client(gateway) as cell:
+        ahead_s = cell.clock()["ahead_s"]
+        cell.repair_clock(reason)
+        typer.echo(f"the services go back by {timedelta(seconds=round(ahead_s))}, to the log's clock")
 
 
 def show_policy(as_json: AsJson = False, gateway: Gateway = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from libs.cli.installation import TORCH, command_to_add, has
 from libs.client import Client, ClientError
-from libs.kernel.words import bytes_of, counted
+from libs.kernel.words import bytes_of, counted, off_by
 from libs.runtime.roster import roster
 
 LEAST_PYTHON = (3, 11, 4)
@@ -22,6 +22,7 @@ MOST_LAG = 1000
 STANDSTILL_S = 3.0
 """A service that is behind must have handled something within this time."""
 LOOK_EVERY_S = 0.2
+AHEAD_FROM_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def _cell(cell: Client) -> Iterator[Finding]:
     yield dead_letters(cell)
     yield _agents(nodes)
     yield from errors_of(nodes)
+    yield from clocks_of(nodes)
+    yield log_clock(cell)
     oldest = status["oldest_waiting"]
     if oldest:
         yield Finding("oldest waiting job", True, f"{oldest['id']}: {oldest['reason']}  (sanjaya why {oldest['id']})")
@@ -138,6 +141,26 @@ def errors_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:
         if node["state"] != "LEFT" and node["errors"]:
             said = f"{counted(node['errors'], 'error')} in its log, the last one: {node['last_error']}"
             yield Finding(f"agent {node['id']}", False, said, f"look at the log of the agent on {node['id']}")
+
+
+def clocks_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Nodes whose clock is off by 2 s or more. Nothing is decided by it: dates in their files and lines are wrong."""
+    for node in nodes:
+        if node["state"] != "LEFT" and node.get("clock_skew_s"):
+            said = f"{off_by(node['clock_skew_s'])} of the log's; nothing is decided by it"
+            yield Finding(f"clock of {node['id']}", False, said, f"set the clock of {node['id']}: NTP, chrony")
+
+
+def log_clock(cell: Client) -> Finding:
+    """Services whose present is in the future wait for moments that do not come."""
+    try:
+        ahead_s = cell.clock()["ahead_s"]
+    except ClientError as error:
+        return Finding("log's clock", False, str(error), "look at the gateway's log")
+    if ahead_s < AHEAD_FROM_S:
+        return Finding("log's clock", True, "the services go by it")
+    said = f"the services' decisions are dated {off_by(ahead_s)} of it: a node's clock was taken for it once"
+    return Finding("log's clock", False, said, "sanjaya repair-clock --reason …")
 
 
 def _conservation(light: dict[str, Any]) -> Finding:

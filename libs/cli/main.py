@@ -25,7 +25,7 @@ GROUPS = {
     "notebook": "notebook",
     "changes": "cancel pause resume set",
     "sweeps": "sweep sweeps",
-    "cluster": "nodes gpus drain undrain policy settings events",
+    "cluster": "nodes gpus drain undrain repair-clock policy settings events",
     "tenants": "tenants tenant",
     "dead_letters": "deadletter",
     "history": "history usage",

@@ -13,7 +13,10 @@ SECTIONS = {
     ),
     "Inside a job": ("ls cp exec shell forward notebook", "files, commands, a terminal, ports"),
     "Sweeps": ("sweep sweeps", "search for hyper-parameters"),
-    "Cluster": ("nodes gpus drain undrain tenants tenant policy settings", "what there is, and for which jobs"),
+    "Cluster": (
+        "nodes gpus drain undrain tenants tenant policy settings repair-clock",
+        "what there is, and for which jobs",
+    ),
     "Log and audit": (
         "history usage failures events deadletter profile replay coordination interference rehearse what-if diff state "
         "export archive classify rules analyze",

@@ -326,6 +326,14 @@ class Client(Connection):
         """Tell how fast configurations train, alone and in pairs."""
         return self._ask("PUT", "/v1/throughputs", json={"isolated": isolated, "colocated": colocated})
 
+    def clock(self) -> Json:
+        """By how much the services are ahead of the log's clock: `ahead_s`."""
+        return self._ask("GET", "/v1/clock")
+
+    def repair_clock(self, reason: str) -> Json:
+        """Have the services go back to the log's clock."""
+        return self._ask("POST", "/v1/clock/repair", json={"reason": reason})
+
     def settings(self) -> list[Json]:
         """The numbers that cores decide by."""
         return list(self._ask("GET", "/v1/settings")["items"])

@@ -29,6 +29,9 @@ OWNERS = (
     runtime.TimerFired.owner,
 )
 
+SERVICES = tuple(owner for owner in OWNERS if owner not in (gateway.OWNER, agent.OWNER, runtime.TimerFired.owner))
+"""Those that decide."""
+
 
 def events_of(owner: str) -> tuple[type[Event], ...]:
     """The events that one service may emit, in order of wire name."""

@@ -89,6 +89,19 @@ class NodeLost(Event, frozen=True, kw_only=True):
     """The incarnation of the agent that fell silent; a later NodeJoined has a higher one."""
 
 
+@event("clock.skewed.v1", owner=OWNER, subject="node_id")
+class ClockSkewed(Event, frozen=True, kw_only=True):
+    """The clock of a node is off by 2 s or more, by 2 s more or less than before, or right again.
+
+    Nothing is decided by it: cores and timers go by the log's clock. Dates in the node's own files and lines are off.
+    """
+
+    node_id: str
+    incarnation: int
+    skew_s: float
+    """Time by the node's clock less that by the log's: above 0 where it is ahead; 0 where it is right again."""
+
+
 @event("gpu.load_changed.v1", owner=OWNER, subject="node_id")
 class GpuLoadChanged(Event, frozen=True, kw_only=True):
     """How busy a GPU has been over the last `window_s`.

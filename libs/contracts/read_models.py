@@ -288,6 +288,8 @@ class NodeRow(Row, kw_only=True):
     errors: int = 0
     """That its agent has logged since its start."""
     last_error: str = ""
+    clock_skew_s: float = 0.0
+    """By how much its clock is ahead of the log's, as seen last (ClockSkewed); 0: by less than 2 s."""
     cpu_utilisation_ratio: float | None = None
     """Of the host, as measured last (HostProfiled); None: it was not yet."""
     memory_used_bytes: int | None = None
@@ -405,9 +407,12 @@ class EventRow(Row, kw_only=True):
     job_id: str | None
     node_id: str | None
     time_s: float
+    """By the log's clock (`Envelope.time_s`)."""
     appended_at_s: float
     causation_id: str
     data: dict[str, Any]
+    said_s: float | None = None
+    """By the clock of the source (`Envelope.said_s`)."""
 
 
 class EventCountRow(Row, kw_only=True):

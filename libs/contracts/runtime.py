@@ -14,6 +14,20 @@ class TimerFired(Event, frozen=True, kw_only=True):
     """What the core asked for; the envelope's time says when it really was."""
 
 
+@event("clock.repaired.v1", owner="gateway", subject="log")
+class ClockRepaired(Event, frozen=True, kw_only=True):
+    """The cores are ahead of the log's clock: a node's clock was wrong before the log had one. Asked for by an operator.
+
+    Each core whose present is later than the time at which the log took this record goes back to it, and its times with
+    it: what was due in so many seconds still is.
+    """
+
+    log: str
+    """The cell."""
+    requested_by: str
+    note: str = ""
+
+
 @event("service.started.v1", owner="runtime", subject="service")
 class ServiceStarted(Event, frozen=True, kw_only=True):
     """A service decides under these rules from here on: an epoch of the log begins.

@@ -2,6 +2,9 @@
 
 The headers are written by hand (the SDK is 20 times slower); a test holds them against the SDK. `ce_digest`
 is a checksum over the identity and the data: a record that was altered afterwards does not decode.
+
+`ce_clock: log` marks a record that is dated by the log's clock: `ce_time` is what its source says, and decides nothing.
+Records of older versions are without it, and keep the date that their source gave them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import msgspec
 
 from libs.contracts import catalogue, upcast
 from libs.contracts.base import Event, event_classes
-from libs.contracts.envelope import Envelope
+from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.learned import learned
 
 Headers = list[tuple[str, bytes]]
@@ -49,10 +52,14 @@ def encode_data(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-DIGESTED = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_causationid", "ce_sequence")
+DIGESTED = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_causationid", "ce_sequence", "ce_clock")
 """What digests cover, besides the data."""
+DIGESTED_UNDATED = DIGESTED[:-1]
+"""What those of logs without a clock of their own cover."""
 DIGESTED_AT_FIRST = ("ce_id", "ce_type", "ce_time")
 """What those of the first logs cover."""
+CLOCK = "ce_clock"
+BY_LOG = b"log"
 
 
 def digest(headers: Mapping[str, bytes], data: bytes, names: Sequence[str] = DIGESTED) -> str:
@@ -74,10 +81,23 @@ def encode(envelope: Envelope) -> tuple[Headers, bytes]:
     return [*headers, ("ce_digest", digest(dict(headers), data).encode()), ("content-type", CONTENT_TYPE)], data
 
 
-def attributes(envelope: Envelope) -> Headers:
-    """The headers of one record but for what depends on its data: a record of an older version has the same."""
+def dated_by_log(headers: Headers, value: bytes) -> Headers:
+    """The headers of a record as the log's clock needs them: those of an older agent lack the mark, and get it."""
+    if any(name == CLOCK for name, _ in headers):
+        return headers
+    marked = [*((name, text) for name, text in headers if name != "ce_digest"), (CLOCK, BY_LOG)]
+    return [*marked, ("ce_digest", digest(dict(marked), value).encode())]
+
+
+def attributes(envelope: Envelope, *, dated: bool = True) -> Headers:
+    """The headers of one record but for what depends on its data: a record of an older version has the same.
+
+    Args:
+        envelope: the record's.
+        dated: by the log's clock, as all of this version are.
+    """
     event = envelope.event
-    time = rfc3339(envelope.time_s)
+    time = rfc3339(envelope.source_time_s)
     subject = event.subject
     pairs = [
         ("ce_specversion", "1.0"),
@@ -95,11 +115,18 @@ def attributes(envelope: Envelope) -> Headers:
         pairs.append(("ce_causationid", envelope.causation_id))
     if envelope.sequence is not None:
         pairs.append(("ce_sequence", str(envelope.sequence)))
+    if dated:
+        pairs.append((CLOCK, "log"))
     return [(name, value.encode()) for name, value in pairs]
 
 
-def decode(headers: Headers, value: bytes) -> Envelope:
+def decode(headers: Headers, value: bytes, appended_at_s: float | None = None) -> Envelope:
     """Read one record.
+
+    Args:
+        headers: the record's.
+        value: its data.
+        appended_at_s: when the log took it; None where the record is on no log.
 
     Raises:
         Altered: the digest does not match.
@@ -119,15 +146,19 @@ def decode(headers: Headers, value: bytes) -> Envelope:
         raise Undecodable(f"header {missing} is missing; a CloudEvent of this cell has it") from None
     except ValueError as error:
         raise Undecodable(f"a header cannot be read: {error}") from None
-    if written != digest(h, value) and written != digest(h, value, DIGESTED_AT_FIRST):
+    dated = CLOCK in h
+    if written != digest(h, value, DIGESTED if dated else DIGESTED_UNDATED) and (
+        dated or written != digest(h, value, DIGESTED_AT_FIRST)
+    ):
         raise Altered(f"event {event_id} ({wire_type}) was altered after it was written: its digest differs")
     return Envelope(
         id=event_id,
         source=source,
-        time_s=time_s,
+        time_s=whole_microseconds(appended_at_s) if dated and appended_at_s is not None else time_s,
         event=decode_data(wire_type, value),
         causation_id=causation_id,
         sequence=sequence,
+        said_s=time_s if dated and appended_at_s is not None else None,
     )
 
 

@@ -65,7 +65,7 @@ class Branch:
         self.on_order: Callable[[Event], None] = _forget
         """Is told of orders to nodes."""
         self._inputs = 0
-        self._log = Log(self._appended, lambda order: self.on_order(order), keep=False)
+        self._log = Log(self, self._appended, lambda order: self.on_order(order), keep=False)
         own = {name: replicas[name] for name in cores}
         self._dispatcher = InOrder([replica.service for replica in own.values()], self._log)
         for name, replica in own.items():

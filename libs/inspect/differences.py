@@ -101,7 +101,7 @@ def envelope_differences(expected: Envelope, found: Envelope) -> list[FieldDiffe
         ("ce:id", expected.id, found.id),
         ("ce:type", expected.event.wire_type, found.event.wire_type),
         ("ce:source", expected.source, found.source),
-        ("ce:time", rfc3339(expected.time_s), rfc3339(found.time_s)),
+        ("ce:time", rfc3339(expected.source_time_s), rfc3339(found.source_time_s)),
         ("ce:causationid", expected.causation_id or NOTHING, found.causation_id or NOTHING),
         ("ce:sequence", str(expected.sequence), str(found.sequence)),
     ]

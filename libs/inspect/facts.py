@@ -107,7 +107,7 @@ class Facts:
         if derived and timer.due_s not in asked:
             wanted = ", ".join(map(repr, asked)) or "no timer"
             fields.append(FieldDifference(field="due_s", expected=wanted, found=repr(timer.due_s)))
-        if envelope.time_s < timer.due_s - MICROSECOND:
+        if envelope.said_s is None and envelope.time_s < timer.due_s - MICROSECOND:
             expected = f"{timer.due_s!r} or later"
             fields.append(FieldDifference(field="ce:time", expected=expected, found=repr(envelope.time_s)))
         event_id = derived_id(f"{TIMER_SOURCE}/{timer.service}", repr(timer.due_s), number)

@@ -31,7 +31,7 @@ def read(message: Message, awaited: Callable[[str], Envelope | None]) -> Read:
         awaited: the derived decision with an event id, if the log has not shown it yet.
     """
     try:
-        return Read(wire.decode(message.headers, message.value), None)
+        return Read(wire.decode(message.headers, message.value, message.appended_at_s), None)
     except wire.Altered:
         return _altered(message, awaited)
     except wire.Undecodable as error:
@@ -57,6 +57,6 @@ def _as_it_stands(message: Message) -> Envelope | None:
     headers = [(name, value) for name, value in message.headers if name != "ce_digest"]
     digest = ("ce_digest", wire.digest(dict(headers), message.value).encode())
     try:
-        return wire.decode([*headers, digest], message.value)
+        return wire.decode([*headers, digest], message.value, message.appended_at_s)
     except wire.Undecodable:
         return None

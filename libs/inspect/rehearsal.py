@@ -228,7 +228,7 @@ class _Stage:
     def _decide(self, envelope: Envelope) -> list[Event]:
         """What the code at hand decides on the recorded state."""
         machine, state_type = self._service.machine, self._service.state_type
-        now_s = max(self._folded.now_s, envelope.time_s)
+        now_s = self._folded.present_at(envelope)
         if self._copy is None:
             self._copy = msgspec.json.decode(self._folded.state_bytes, type=state_type)
         for change in self._changes:

@@ -240,7 +240,8 @@ class Verifier:
         """The attributes that the digest does not cover follow from the event."""
         if dict(message.headers).get("ce_type", b"").decode() != envelope.event.wire_type:
             return  # an old version of the event, upcast: written by an older Sanjaya
-        expected = [*wire.attributes(envelope), ("content-type", wire.CONTENT_TYPE)]
+        dated = envelope.said_s is not None
+        expected = [*wire.attributes(envelope, dated=dated), ("content-type", wire.CONTENT_TYPE)]
         fields = header_differences(expected, message)
         if fields:
             sentence = f"the attributes of {name_of(envelope)} contradict the event"

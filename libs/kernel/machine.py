@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
-from libs.contracts.runtime import TimerFired
+from libs.contracts.runtime import ClockRepaired, TimerFired
 
 S = TypeVar("S")
 E = TypeVar("E", bound=Event)
@@ -137,6 +137,8 @@ class Machine(Generic[S]):
         """Whether the event is an input of this service."""
         if isinstance(event, TimerFired):
             return event.service == self.service
+        if isinstance(event, ClockRepaired):
+            return True
         if event.owner == self.service:
             return type(event) in self._heard
         return type(event) in self._decides or type(event) in self._evolves
@@ -144,7 +146,7 @@ class Machine(Generic[S]):
     @property
     def inputs(self) -> tuple[type[Event], ...]:
         """The event types read, of the service's own only those that it hears, in order of wire name."""
-        known = {**self._decides, **self._evolves}
+        known = dict.fromkeys((*self._decides, *self._evolves, ClockRepaired))
         read = (c for c in known if c.owner != self.service or c in self._heard)
         return tuple(sorted(read, key=lambda c: c.wire_type))
 

@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from libs.contracts.base import Topic
-from libs.contracts.envelope import Envelope, Record
-from libs.contracts.runtime import TimerFired
+from libs.contracts.envelope import Envelope, Record, not_before
+from libs.contracts.runtime import ClockRepaired, TimerFired
+from libs.kernel.clock import turned_back
 from libs.kernel.ids import derived_id
 from libs.kernel.machine import Tell
 from libs.kernel.service import Service
@@ -39,6 +40,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions on control up to here."""
     timers: int = 0
     """Timers taken up to here."""
+    log_dates: bool = False
+    """The log has a clock of its own (`Replica.log_dates`)."""
 
 
 class SnapshotDamaged(Exception):
@@ -102,6 +105,10 @@ class Replica(Generic[S]):
         self.state: S = service.state_type()
         self.next_offset = 0
         self.now_s = 0.0
+        """The core's present: when the log took the latest input, never earlier than that of any input before."""
+        self.log_dates = False
+        """An input was dated by the log's clock. From then on records that are not, those of older versions, are taken
+        at the present as it is: no source can move it."""
         self.decided = 0
         """Decisions on control so far. Each carries its number (`Envelope.sequence`): none can be taken away."""
         self.timers = 0
@@ -161,17 +168,30 @@ class Replica(Generic[S]):
         return cls in self._emitted or (cls in self._requested and envelope.source == self.service.name)
 
     def _is_new(self, envelope: Envelope) -> bool:
-        """Note an input, and the time that it brings; False when it was taken before."""
+        """Note an input, and the time at which the log took it; False when it was taken before."""
         if envelope.id in self._recent:
             return False
         self._recent[envelope.id] = None
         if len(self._recent) > REMEMBERED_INPUTS:
             self._recent.popitem(last=False)
-        if envelope.time_s > self.now_s:
+        self.log_dates = self.log_dates or envelope.said_s is not None
+        if type(envelope.event) is ClockRepaired and envelope.time_s < self.now_s:
+            self.state = turned_back(self.state, envelope.time_s, self.now_s - envelope.time_s)
             self.now_s = envelope.time_s
+        self.now_s = self.present_at(envelope)
         if type(envelope.event) is TimerFired:
             self.timers += 1
         return True
+
+    def present_at(self, envelope: Envelope) -> float:
+        """The core's present when it takes this input next, seconds since the epoch."""
+        now_s = self.now_s
+        if envelope.time_s > now_s and (envelope.said_s is not None or not self.log_dates):
+            now_s = envelope.time_s
+        # Timers elapse on the shell's monotonic clock. Where that is a little fast, or the log's clock was set back,
+        # the record comes before its time by the log: the core would ask for the same moment again.
+        event = envelope.event
+        return max(now_s, not_before(event.due_s)) if type(event) is TimerFired else now_s
 
     def _envelope(self, cause: Envelope, ordinal: int, event: Any) -> Envelope:
         on_control = self._decidable.get(type(event))
@@ -216,6 +236,7 @@ class Replica(Generic[S]):
             rules=rules,
             decided=self.decided,
             timers=self.timers,
+            log_dates=self.log_dates,
         )
 
     def branched(self, state: bytes) -> Replica[S]:
@@ -229,7 +250,7 @@ class Replica(Generic[S]):
         branch = Replica(self.service, self.on_impossible)
         branch.state = msgspec.msgpack.decode(state, type=self.service.state_type)
         branch.next_offset, branch.now_s = self.next_offset, self.now_s
-        branch.decided, branch.timers = self.decided, self.timers
+        branch.decided, branch.timers, branch.log_dates = self.decided, self.timers, self.log_dates
         return branch
 
     def packed(self) -> bytes:
@@ -271,6 +292,6 @@ class Replica(Generic[S]):
         except msgspec.DecodeError as error:
             raise SnapshotDamaged(f"{where} does not decode: {error}") from None
         replica.next_offset, replica.now_s = snapshot.next_offset, snapshot.now_s
-        replica.decided, replica.timers = snapshot.decided, snapshot.timers
+        replica.decided, replica.timers, replica.log_dates = snapshot.decided, snapshot.timers, snapshot.log_dates
         replica._recent = OrderedDict.fromkeys(snapshot.recent_inputs)
         return replica

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -92,3 +92,8 @@ def lines_of_wait(waits_s: Mapping[str, float], waits_for: str, behind: str) -> 
     shown = [f"  behind {behind}, which waits for {waits_for}"] if behind else []
     spent = [f"{cause} {waited_s:.0f} s" for cause, waited_s in sorted(waits_s.items(), key=lambda each: -each[1])]
     return [*shown, f"  has waited {sum(waits_s.values()):.0f} s: {', '.join(spent)}"] if spent else shown
+
+
+def off_by(skew_s: float) -> str:
+    """`1:00:03 ahead`, `2 days, 0:00:00 behind`: a clock against the right one."""
+    return f"{timedelta(seconds=round(abs(skew_s)))} {'ahead' if skew_s > 0 else 'behind'}"

@@ -55,6 +55,7 @@ from libs.contracts.gateway import (
     ThroughputsProvided,
 )
 from libs.contracts.introspection import (
+    ClockSkewed,
     GpuIdle,
     GpuLoadChanged,
     HostProfiled,
@@ -87,7 +88,7 @@ from libs.contracts.placement import (
     UpgradeWithdrawn,
 )
 from libs.contracts.quota import QuotaReclaimed, UpgradeDeclined
-from libs.contracts.runtime import ServiceStarted, TimerFired
+from libs.contracts.runtime import ClockRepaired, ServiceStarted, TimerFired
 from libs.contracts.sweeps import SweepEnded, TrialDemoted, TrialEnded, TrialPromoted, TrialPruned, TrialStarted
 
 _PACE = "changes how fast the job goes on, or may, not its state"
@@ -100,6 +101,8 @@ IGNORED: dict[type[Event], str] = {
     AllocationComputed: "promises time; a placement or a lease that follows is told by JobPlaced",
     AllocationRequested: _NO_JOB,
     ArrayArrived: _OF_GROUPS,
+    ClockRepaired: _NO_JOB,
+    ClockSkewed: _NO_JOB,
     ComputeShareChanged: _PACE,
     DagArrived: _OF_GROUPS,
     DataChecked: "measures; an attempt that must not go on with such data says how it ends",

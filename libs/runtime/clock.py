@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
 from typing import Protocol
 
+from libs.bus.steady import steady_s
 from libs.contracts.envelope import whole_microseconds
 
 _LONGEST_NAP_S = 60.0
-"""The wall clock may be set; a sleeper looks at it again at least this often."""
+"""A machine that slept wakes its sleepers late by this at most: the event loop does not count sleep."""
 
 
 class Clock(Protocol):
@@ -23,16 +23,16 @@ class Clock(Protocol):
         """Return when `now_s()` has reached `time_s`."""
 
 
-class WallClock:
-    """The machine's clock."""
+class SteadyClock:
+    """The machine's clock when this process began, and what has elapsed since: setting the clock does not move it."""
 
     def now_s(self) -> float:
         """Seconds since the epoch, whole microseconds."""
-        return whole_microseconds(time.time())
+        return whole_microseconds(steady_s())
 
     async def sleep_until(self, time_s: float) -> None:
-        """Return when the machine's clock shows `time_s` or later."""
-        while (left_s := time_s - time.time()) > 0:
+        """Return when `now_s()` is `time_s` or later."""
+        while (left_s := time_s - steady_s()) > 0:
             await asyncio.sleep(min(left_s + 1e-6, _LONGEST_NAP_S))
 
 

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import Any
 
 from libs.bus import codec
-from libs.bus.port import Bus, BusUnavailable, Message
+from libs.bus.port import Bus, BusUnavailable, Message, TellsTime
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted
 from libs.inspect.archive import whole_reader
@@ -28,7 +28,7 @@ from libs.inspect.rules import rules_of
 from libs.kernel.ids import derived_id
 from libs.kernel.replica import Replica
 from libs.kernel.service import Service
-from libs.runtime.clock import Clock, WallClock
+from libs.runtime.clock import Clock, SteadyClock
 from libs.runtime.committer import Committer
 from libs.runtime.exits import CoreFailed, StopRequested
 from libs.runtime.feeder import Feeder
@@ -112,7 +112,7 @@ class Shell:
     ) -> None:
         """Wire a core to the world; without `snapshots` every start folds the whole log."""
         self._service, self._bus, self._snapshots = service, bus, snapshots
-        self._clock: Clock = clock or WallClock()
+        self._clock: Clock = clock or SteadyClock()
         self._options = options or Options()
         self.stats = stats or Stats(service.name)
         self._tracer, self._epoch = tracer, epoch
@@ -122,6 +122,8 @@ class Shell:
         self._saving: Saving | None = None
         self._patience: Patience
         self._committed_at_s = 0.0
+        self._log_s, self._then_s = 0.0, 0.0
+        """The latest time that the log's clock has shown, and what the shell's clock showed then."""
         self._lag = Lag(bus, self.stats)
         self._quiet = False
         """The last read found nothing: we are at the log's end."""
@@ -179,6 +181,10 @@ class Shell:
                 now_s=now_s,
                 rules=self._epoch.rules,
             )
+        self._look_at_clocks(replica.now_s)
+        if isinstance(bus := self._bus, TellsTime):  # what was due meanwhile is not waited for again
+            log_s = await outlast(lambda: bus.now_s(), "ask for the log's time")
+            self._look_at_clocks(log_s or replica.now_s)
         reader = await outlast(lambda: whole_reader(self._bus, {CONTROL: replica.next_offset}), "open a reader")
         self._inbox = Inbox(reader, options.batch_records, self._clock, stop)
         closing.push_async_callback(self._inbox.close)
@@ -215,7 +221,7 @@ class Shell:
         """Take what the log has, or what the clock says; then look after the house."""
         self.stats.beat = time.monotonic()
         try:
-            messages = await self._inbox.next(self._timer_due_s())
+            messages = await self._inbox.next(self._timer_fires_at_s())
         except BusUnavailable as error:
             self.stats.log_away = True
             await self._patience.wait("read", error)
@@ -231,8 +237,10 @@ class Shell:
     async def _take(self, messages: list[Message]) -> None:
         """Feed the core and commit what it decides; at a bad record, what precedes it."""
         feeder, decided = self._feeder, False
-        if messages and self._saving is not None:
-            self._saving.learn_log_id(messages[0])
+        if messages:
+            self._look_at_clocks(messages[-1].appended_at_s)
+            if self._saving is not None:
+                self._saving.learn_log_id(messages[0])
         try:
             for message in messages:
                 feeder.feed(message)
@@ -249,14 +257,21 @@ class Shell:
         if feeder.outbox:
             await self._commit()
 
-    def _timer_due_s(self) -> float | None:
-        return self._feeder.timers.due(self._feeder.replica.next_wakeup)
+    def _look_at_clocks(self, log_s: float) -> None:
+        self._log_s, self._then_s = log_s, self._clock.now_s()
+
+    def _timer_fires_at_s(self) -> float | None:
+        """By the shell's clock. A core is ahead of the log's where that was set back."""
+        replica = self._feeder.replica
+        return self._feeder.timers.fires_at(replica.next_wakeup, max(self._log_s, replica.now_s), self._then_s)
 
     async def _fire_timer(self) -> None:
         """Append the TimerFired that the core has asked for, if its time has come."""
-        due_s, now_s = self._timer_due_s(), self._clock.now_s()
-        if due_s is None or due_s > now_s:
+        fires_at_s, now_s = self._timer_fires_at_s(), self._clock.now_s()
+        if fires_at_s is None or fires_at_s > now_s:
             return
+        due_s = self._feeder.replica.next_wakeup
+        assert due_s is not None  # the core asks for a moment
         try:
             envelope = self._feeder.timers.fire(due_s, now_s)
         except StuckTimer as error:

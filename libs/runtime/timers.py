@@ -2,9 +2,14 @@
 
 Timers are numbered, and the log itself knows which are on it: a restart counts those that the core has taken, and finds
 the one that it has not. Nothing is guessed, and nothing rests on a position that a broker may forget.
+
+A wake-up time is one of the log's clock. It is waited for by elapsed time, on the clock of the shell: at the time when
+the log showed 10:00:00, a timer for 10:00:08 was due 8 s later, whatever any clock is set to meanwhile.
 """
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
@@ -38,7 +43,7 @@ class StuckTimer(Exception):
 
 
 class Timers:
-    """Which timer of one service is due, and which is on the log and not yet read back."""
+    """Which timer of one service is wanted, and which is on the log and not yet read back."""
 
     def __init__(self, service: str, note: Note = NEW) -> None:
         """Go on from what the log tells (`recovery`); by default the service has never run."""
@@ -46,6 +51,8 @@ class Timers:
         self._note = note
         self._last_due_s: float | None = None
         self._repeats = 0
+        self._waiting_for_s: float | None = None
+        self._fires_at_s = math.inf
 
     @property
     def metadata(self) -> str:
@@ -56,9 +63,23 @@ class Timers:
         """The ServiceStarted with this id is appended in one commit with the `metadata` as it is afterwards."""
         self._note = msgspec.structs.replace(self._note, epoch=event_id)
 
-    def due(self, next_wakeup: float | None) -> float | None:
-        """When the next timer is to be fired; None while there is none, or one is on its way back."""
-        return None if self._note.pending else next_wakeup
+    def fires_at(self, wanted_s: float | None, log_s: float, then_s: float) -> float | None:
+        """When to fire the next timer, by the shell's clock; None while none is wanted, or one is on its way back.
+
+        Of several looks the earliest answer counts: a log whose clock was set back, or one that is read late, would put
+        the same timer off at each look.
+
+        Args:
+            wanted_s: the moment that the core asks for, by the log's clock.
+            log_s: what that has shown,
+            then_s: when the shell's clock showed this.
+        """
+        if wanted_s != self._waiting_for_s:
+            self._waiting_for_s, self._fires_at_s = wanted_s, math.inf
+        if wanted_s is None or self._note.pending:
+            return None
+        self._fires_at_s = min(self._fires_at_s, then_s + wanted_s - log_s)
+        return self._fires_at_s
 
     def seen(self, envelope: Envelope) -> None:
         """The core has taken this envelope."""

@@ -118,9 +118,9 @@ class InOrder(Dispatcher):
         return bool(self._queue)
 
     def append(self, envelope: Envelope) -> None:
-        offset = self._log.end
-        if self._log.append(envelope):
-            self._queue.append((offset, envelope))
+        offset, record = self._log.end, self._log.append(envelope)
+        if record is not None:
+            self._queue.append((offset, record))
 
     def settle(self) -> None:
         while self._queue:
@@ -155,12 +155,10 @@ class Interleaved(Dispatcher):
         return any(self._inboxes.values())
 
     def append(self, envelope: Envelope) -> None:
-        offset = self._log.end
-        if not self._log.append(envelope):
+        offset, dated = self._log.end, self._log.append(envelope)
+        if dated is None:
             return
-        record = Record(
-            topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=envelope.time_s, envelope=envelope
-        )
+        record = Record(topic=Topic.CONTROL, partition=0, offset=offset, appended_at_s=dated.time_s, envelope=dated)
         for name in readers_of(self.replicas, type(envelope.event)):
             self._inboxes[name].append(record)
 

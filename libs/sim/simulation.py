@@ -8,7 +8,7 @@ from typing import Any
 
 from libs.contracts import wire
 from libs.contracts.catalogue import TERMINAL
-from libs.contracts.envelope import Envelope, Record, whole_microseconds
+from libs.contracts.envelope import Envelope, Record, not_before
 from libs.contracts.gateway import OWNER as GATEWAY
 from libs.contracts.gateway import JobArrived
 from libs.kernel.ids import request_id
@@ -65,7 +65,7 @@ class Simulation:
         self.agenda = Agenda()
         self.world = World(cluster, self.agenda, self.options, throughputs, seed)
         self.lives, self.searches = Lives(), Searches()
-        self.log = Log(self._appended, self.world.order, keep=self.options.keep_log)
+        self.log = Log(self.agenda, self._appended, self.world.order, keep=self.options.keep_log)
         self.dispatcher = self._dispatcher(services)
         self._requests = 0
         self._idle_steps = 0
@@ -167,8 +167,7 @@ class Simulation:
         return self.options.measure is not None or self.agenda.awaited == 0
 
     def _fire(self, due_s: float, name: str) -> None:
-        moment_s = whole_microseconds(due_s)
-        self.agenda.advance_to(moment_s if moment_s >= due_s else whole_microseconds(due_s + 1e-6))
+        self.agenda.advance_to(not_before(due_s))
         self.dispatcher.fire(name, due_s, self.agenda.now_s)
 
     def _fetch_facts(self) -> None:

@@ -17,6 +17,8 @@ from libs.bus.port import (
     Session,
     TopicLayout,
 )
+from libs.runtime.clock import Clock
+from libs.testing.forgetful import dated
 from libs.testing.passing import PassingBus
 
 
@@ -76,6 +78,8 @@ class FaultyBus(PassingBus):
         self.faults = faults
         self.positions: dict[str, dict[Partition, Position]] = {}
         """{session: positions} as committed through this bus."""
+        self.clock: Clock | None = None
+        """The log's clock and that of all sources, in the hand of a test; None: the log has its own."""
         self._changed = asyncio.Condition()
 
     async def until(self, reached: Callable[[], bool]) -> None:
@@ -90,7 +94,11 @@ class FaultyBus(PassingBus):
 
     async def reader(self, starts: Mapping[Partition, int]) -> Reader:
         """As the bus."""
-        return _Reader(self.faults, await self.bus.reader(starts))
+        return _Reader(self, await self.bus.reader(starts))
+
+    async def now_s(self) -> float | None:
+        """The log's time."""
+        return self.clock.now_s() if self.clock is not None else None
 
     async def committed(self, session: str, positions: Mapping[Partition, Position]) -> None:
         """Note a commit and wake what waits for it."""
@@ -121,15 +129,15 @@ class _Session:
 
 
 class _Reader:
-    def __init__(self, faults: Faults, reader: Reader) -> None:
-        self._faults, self._reader = faults, reader
+    def __init__(self, bus: FaultyBus, reader: Reader) -> None:
+        self._bus, self._faults, self._reader = bus, bus.faults, reader
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
         self._faults.moment("read")
         messages = await self._reader.next_batch(max_messages, timeout_s)
         if messages:
             self._faults.moment("read.done")
-        return messages
+        return messages if self._bus.clock is None else [dated(message) for message in messages]
 
     async def close(self) -> None:
         await self._reader.close()

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from libs.bus import codec
 from libs.bus.port import Bus, Message, Outgoing, Partition, Position, Reader, Session
+from libs.contracts.wire import parse_rfc3339
 from libs.testing.passing import PassingBus
+
+
+def dated(message: Message) -> Message:
+    """The message as if the log had taken it when its source made it."""
+    said = dict(message.headers).get("ce_time")
+    return message if said is None else replace(message, appended_at_s=parse_rfc3339(said.decode()))
 
 
 class ForgetfulBus(PassingBus):
@@ -67,8 +73,7 @@ class _Reader:
         self._reader = reader
 
     async def next_batch(self, max_messages: int, timeout_s: float) -> list[Message]:
-        messages = await self._reader.next_batch(max_messages, timeout_s)
-        return [replace(message, appended_at_s=codec.record(message).envelope.time_s) for message in messages]
+        return [dated(message) for message in await self._reader.next_batch(max_messages, timeout_s)]
 
     async def close(self) -> None:
         await self._reader.close()

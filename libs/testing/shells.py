@@ -20,6 +20,7 @@ from libs.runtime.recovery import CONTROL
 from libs.runtime.shell import UNNAMED, Epoch, Options, Shell
 from libs.runtime.snapshots import Snapshots
 from libs.testing.faults import Crash, FaultyBus
+from libs.testing.forgetful import dated
 
 CAREFUL = Options(batch_records=2, commit_every_records=1, snapshot_every_records=3, check_every_records=1, strict=True)
 """Small steps, everything checked."""
@@ -39,7 +40,7 @@ class ShellCase:
     ) -> None:
         self.service, self.bus, self.snapshots, self.options, self.tracer = service, bus, snapshots, options, tracer
         self.epoch = epoch
-        self.clock = ManualClock()
+        self.clock = bus.clock = ManualClock()
         self.lives = 0
         self.shell: Shell
         self.given = 0
@@ -118,8 +119,8 @@ async def ids(bus: Bus, topic: Topic) -> list[str]:
 
 
 async def replayed(service: Service[Any], bus: Bus) -> Replica[Any]:
-    """The core after a full replay of the log."""
-    records = [codec.record(message) for message in await messages(bus, Topic.CONTROL)]
+    """The core after a full replay of the log of a `ShellCase`, on which all are dated by the clock in its hand."""
+    records = [codec.record(dated(message)) for message in await messages(bus, Topic.CONTROL)]
     replica = Replica(service, refusing(lambda: records))
     for record in records:
         replica.step(record)

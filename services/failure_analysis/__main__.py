@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack
 
 from libs.contracts.failure_analysis import OWNER
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.listener import Listener
 from libs.runtime.process import cell_bus, read_settings, run
 from libs.runtime.serving import metrics, traces
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 async def _serve(settings: FailureSettings, stop: asyncio.Event) -> None:
-    stats, clock = Stats(OWNER), WallClock()
+    stats, clock = Stats(OWNER), SteadyClock()
     with ExitStack() as closing:
         tracer = traces(OWNER, settings, closing)
         metrics(stats, settings, closing)

@@ -13,7 +13,7 @@ from libs.bus.port import Bus
 from libs.contracts.introspection import OWNER
 from libs.runtime.agents import Agents
 from libs.runtime.cell_key import KeyUnreadable, read_key
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.exits import CONFIG
 from libs.runtime.listener import Listener
 from libs.runtime.process import cell_bus, read_settings, run
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 async def _serve(settings: IntrospectionSettings, key: bytes | None, stop: asyncio.Event) -> None:
-    stats, clock = Stats(OWNER), WallClock()
+    stats, clock = Stats(OWNER), SteadyClock()
     with ExitStack() as closing:
         metrics(stats, settings, closing)
         snapshots = Snapshots(settings.database, settings.cell)
@@ -86,9 +86,9 @@ async def _windows(settings: IntrospectionSettings, bus: Bus, stop: asyncio.Even
             FaustWindows,
         )  # Faust is loaded on Kafka alone
 
-        await FaustWindows(settings.bus, settings.cell, settings.rules, WallClock()).run(stop)
+        await FaustWindows(settings.bus, settings.cell, settings.rules, SteadyClock()).run(stop)
     else:
-        await EmbeddedWindows(bus, settings.rules, WallClock()).run(stop)
+        await EmbeddedWindows(bus, settings.rules, SteadyClock()).run(stop)
 
 
 if __name__ == "__main__":

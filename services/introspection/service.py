@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.contracts.gateway import JobCancelRequested
 from libs.contracts.introspection import (
     OWNER,
+    ClockSkewed,
     GpuIdle,
     GpuLoadChanged,
     HostProfiled,
@@ -29,6 +30,7 @@ SERVICE = Service(
         JobProfiled,
         GpuLoadChanged,
         NodeLost,
+        ClockSkewed,
         WindowClosed,
         JobStalled,
         GpuIdle,

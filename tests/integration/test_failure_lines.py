@@ -16,7 +16,7 @@ from libs.contracts.failure_analysis import FailureClassified, FailureObserved, 
 from libs.contracts.placement import AttemptFailed, JobPlaced, JobSucceeded
 from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.listener import Listener
 from libs.runtime.shell import Shell
 from libs.runtime.stats import Stats
@@ -89,7 +89,7 @@ def history() -> list[Event]:
 
 
 def following(bus: Bus, rules: OwnRules | None = None) -> Lines:
-    clock, stats = WallClock(), Stats("failure_analysis/lines")
+    clock, stats = SteadyClock(), Stats("failure_analysis/lines")
     control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
     return Lines(bus, control, clock, stats, rules or OwnRules(None))
 

@@ -18,7 +18,7 @@ from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.introspection import JobProfiled, NodeLost, WindowClosed
 from libs.contracts.placement import JobSucceeded
 from libs.kernel.ids import request_id
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.listener import Listener
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
@@ -55,7 +55,7 @@ class Cell:
     @asynccontextmanager
     async def ingest(self, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Stats]:
         """Runs the shell as long as the block; a node that is silent for so long is lost."""
-        stats, stop, clock = Stats("introspection"), asyncio.Event(), WallClock()
+        stats, stop, clock = Stats("introspection"), asyncio.Event(), SteadyClock()
         control = Listener(WATCH, self.bus, self.snapshots, clock, stats, every_records=5, every_s=60.0)
         ingest = Ingest(self.bus, control, clock, stats, interval_s=4.0, node_timeout_s=timeout_s)
         running = asyncio.create_task(ingest.run(stop))

@@ -17,7 +17,7 @@ from libs.bus.port import Bus, Outgoing, TopicLayout
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import JobProfiled
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.testing.core_case import node
 from libs.testing.introspection import give, minibatches, placed
 from libs.testing.processes import Processes
@@ -86,7 +86,7 @@ async def embedded_windows(memory: Bus, *facts: tuple[float, Event]) -> dict[Win
         found = await memory.partitions(Topic.PROFILES)
         return sum([await memory.end_offset(partition) for partition in found]) == 6 * len(JOBS)
 
-    await run_until(EmbeddedWindows(memory, RULES, WallClock()).run, all_closed)
+    await run_until(EmbeddedWindows(memory, RULES, SteadyClock()).run, all_closed)
     return await windows(memory)
 
 
@@ -94,7 +94,7 @@ async def test_both_shells_close_identical_windows(kafka: Bus, memory: Bus, kafk
     expected = await embedded_windows(memory, *seconds(1, 12))
     assert len(expected) == 6 * len(JOBS)
     await give(kafka, *seconds(1, 12))
-    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, SteadyClock())
 
     async def same() -> bool:
         return await windows(kafka) == expected
@@ -106,13 +106,13 @@ async def test_a_restarted_shell_builds_the_open_windows_again(
     kafka: Bus, memory: Bus, kafka_bootstrap: str, cell: str
 ):
     expected = await embedded_windows(memory, *seconds(1, 12))
-    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, Rules(window_s=2.0, grace_s=1000.0), WallClock())
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, Rules(window_s=2.0, grace_s=1000.0), SteadyClock())
     await give(kafka, *seconds(1, 7))
     running = asyncio.create_task(run_until(shell.run, lambda: asyncio.sleep(3, True)))
     await running  # has read everything and closed nothing
     assert await windows(kafka) == {}
     await give(kafka, *seconds(7, 12))
-    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, SteadyClock())
 
     async def all_there() -> bool:
         return set(await windows(kafka)) == set(expected)
@@ -138,7 +138,7 @@ async def test_windows_that_could_not_be_appended_are_folded_again(
     async def all_there() -> bool:
         return set(await windows(kafka)) == set(expected)
 
-    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock()).run, all_there)
+    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, SteadyClock()).run, all_there)
     assert failures[-1] < 0
 
 
@@ -160,7 +160,7 @@ async def test_a_consumer_that_has_left_its_group_for_good_is_started_anew(
     async def all_there() -> bool:
         return set(await windows(kafka)) == set(expected)
 
-    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock()).run, all_there)
+    await run_until(FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, SteadyClock()).run, all_there)
     assert broken
 
 
@@ -168,7 +168,7 @@ async def test_a_bad_record_goes_to_the_dead_letters_and_the_rest_goes_on(kafka:
     bad = Outgoing(Topic.TELEMETRY, "j0", [("ce_type", b"minibatch.profiled.v1")], b"\xff")
     await kafka.append([bad])
     await give(kafka, *seconds(1, 12))
-    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, WallClock())
+    shell = FaustWindows(f"kafka://{kafka_bootstrap}", cell, RULES, SteadyClock())
 
     async def all_there() -> bool:
         return len(await windows(kafka)) == 6 * len(JOBS)

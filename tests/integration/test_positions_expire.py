@@ -26,7 +26,7 @@ from libs.contracts.base import Event, Topic, event_classes
 from libs.contracts.envelope import Envelope
 from libs.contracts.placement import JobSucceeded, LaunchTask
 from libs.kernel.ids import request_id
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.recovery import CONTROL
 from libs.runtime.shell import Options, Shell
 from libs.runtime.snapshots import Snapshots
@@ -114,7 +114,7 @@ class Cell:
                 snapshots = stack.enter_context(closing(Snapshots(f"sqlite:///{self._snapshots}/s.db", self.name)))
             stop = asyncio.Event()
             shells = [
-                Shell(service, bus, snapshots=snapshots, clock=WallClock(), options=OFTEN, stats=Stats(service.name))
+                Shell(service, bus, snapshots=snapshots, clock=SteadyClock(), options=OFTEN, stats=Stats(service.name))
                 for service in SERVICES
             ]
             running = asyncio.ensure_future(all_or_none(stop, *(shell.run(stop) for shell in shells)))

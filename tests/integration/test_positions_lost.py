@@ -24,7 +24,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.gateway import OWNER as GATEWAY
 from libs.contracts.introspection import JobProfiled, WindowClosed
 from libs.kernel.ids import request_id
-from libs.runtime.clock import ManualClock, WallClock
+from libs.runtime.clock import ManualClock, SteadyClock
 from libs.runtime.listener import Listener
 from libs.runtime.stats import Stats
 from libs.testing.core_case import arrival
@@ -196,7 +196,7 @@ async def test_faust_folds_what_is_recent_when_the_group_has_no_position(kafka_b
     async def closed() -> bool:
         return len(await events(bus, Topic.PROFILES, WindowClosed)) >= 8
 
-    async with at_work(FaustWindows(url, cell, RULES, WallClock()).run) as until:
+    async with at_work(FaustWindows(url, cell, RULES, SteadyClock()).run) as until:
         await until(closed)
     windows = await events(bus, Topic.PROFILES, WindowClosed)
     await bus.close()
@@ -217,7 +217,7 @@ async def test_a_group_with_members_keeps_its_positions(kafka_bootstrap: str):
     async def closed() -> bool:
         return len(await events(bus, Topic.PROFILES, WindowClosed)) >= 5
 
-    async with at_work(FaustWindows(url, cell, RULES, WallClock()).run) as until:
+    async with at_work(FaustWindows(url, cell, RULES, SteadyClock()).run) as until:
         await until(closed)
         assert not await set_positions(connection, group, {place: 0})
     assert (await committed(connection, group, place)).next_offset > 3

@@ -13,7 +13,7 @@ from libs.bus.local_broker import LocalBroker
 from libs.bus.port import Bus, Fenced, Outgoing, Position, TopicLayout
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.committer import Committer
 from libs.runtime.recovery import CONTROL
 from libs.runtime.shell import Options, Shell
@@ -107,7 +107,7 @@ async def test_what_was_committed_outlasts_a_killed_broker(broker: LocalBroker, 
 
 async def test_faust_goes_on_after_the_broker_was_killed(broker: LocalBroker, bus: Bus):
     stop = asyncio.Event()
-    shell = FaustWindows(f"kafka://{broker.bootstrap}", CELL, Rules(window_s=2.0, grace_s=0.0), WallClock())
+    shell = FaustWindows(f"kafka://{broker.bootstrap}", CELL, Rules(window_s=2.0, grace_s=0.0), SteadyClock())
     running = asyncio.create_task(shell.run(stop))
     await give(bus, 1000, [minibatches("j", 5 * second) for second in range(1, 6)])
     await until(lambda: windows(bus, 2), 240.0)

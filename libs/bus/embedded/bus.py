@@ -121,6 +121,10 @@ class EmbeddedBus:
         """See the port. Other writers get their turn between parts of it; at the end the file shrinks."""
         await self._writer.run(lambda _: remove(self._path, self.cell, self._stopping, befores, archived))
 
+    async def now_s(self) -> float | None:
+        """See the port's `TellsTime`."""
+        return await self._reading.run(lambda lookup: lookup.now_s())
+
     async def room(self) -> Room:
         """See the port."""
         try:

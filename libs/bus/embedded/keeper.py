@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 
 from libs.bus.embedded.address import Keep
+from libs.bus.embedded.clock import LogClock
 from libs.bus.embedded.failures import in_our_words
 from libs.bus.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_for_writing
 from libs.bus.embedded.transactions import Transactions
@@ -107,7 +108,7 @@ def _trim_some(connection: sqlite3.Connection, partition_id: int, keep: Keep) ->
         "SELECT id, appended_at_s FROM messages WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
         (first, first | OFFSET_MASK, TRIM_MESSAGES),
     )
-    new_begin, surplus, too_old_s = begin, end - keep.messages, time.time() - keep.age_s
+    new_begin, surplus, too_old_s = begin, end - keep.messages, LogClock(connection).now_s() - keep.age_s
     for row_id, appended_at_s in oldest:
         if row_id & OFFSET_MASK >= surplus and appended_at_s >= too_old_s:
             break

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from libs.bus.embedded.clock import LogClock
 from libs.bus.embedded.failures import in_our_words
 from libs.bus.embedded.partitions import PartitionIds
 from libs.bus.embedded.same_file import SameFile
@@ -51,6 +52,11 @@ class Lookup:
         """The offset of the oldest message that is kept."""
         with in_our_words(self._path):
             return self._bounds_of(partition)[0]
+
+    def now_s(self) -> float | None:
+        """The log's time; None where no record of this boot has been written."""
+        with in_our_words(self._path), self._snapshot():
+            return LogClock(self._connection).read_s()
 
     def archived(self) -> Archived | None:
         """The note of the latest removal."""

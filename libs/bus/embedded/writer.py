@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from threading import Event
 import msgspec
 
 from libs.bus.embedded import lent
+from libs.bus.embedded.clock import LogClock
 from libs.bus.embedded.partitions import PartitionIds
 from libs.bus.embedded.schema import OFFSET_BITS, open_for_writing
 from libs.bus.embedded.transactions import Transactions
@@ -55,6 +55,7 @@ class Writer:
         self._connection = open_for_writing(path)
         self._transactions = Transactions(self._connection, path, stopping)
         self._ids = PartitionIds(self._connection, cell)
+        self._clock = LogClock(self._connection)
 
     def create_topics(self, layout: TopicLayout) -> None:
         """Make the topics that do not exist yet."""
@@ -171,7 +172,7 @@ class Writer:
         return rows
 
     def _insert(self, rows: Sequence[Row]) -> Appended:
-        now_s = time.time()
+        now_s = self._clock.now_s()
         begins = {partition_id: self._next_offset(partition_id) for partition_id, _, _, _ in rows}
         ends = dict(begins)
         offsets: list[int] = []

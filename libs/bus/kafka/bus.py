@@ -95,9 +95,18 @@ class KafkaBus:
         """See the port."""
         place = self._place(partition)
         async with self._seeking, reaching_kafka(f"find the end of {place.topic}"):
-            if self._ends is None:
-                self._ends = await Ends.open(self._connection)
-            return await self._ends.after_last_message(place)
+            return await (await self._found_ends()).after_last_message(place)
+
+    async def now_s(self) -> float | None:
+        """See the port's `TellsTime`: when the last heartbeat or sample came; a broker tells no other time."""
+        places = [self._place(partition) for partition in await self.partitions(Topic.TELEMETRY)]
+        async with self._seeking, reaching_kafka(f"read the end of {self.cell}.{Topic.TELEMETRY}"):
+            return await (await self._found_ends()).newest_s(places)
+
+    async def _found_ends(self) -> Ends:
+        if self._ends is None:
+            self._ends = await Ends.open(self._connection)
+        return self._ends
 
     async def begin_offset(self, partition: Partition) -> int:
         """See the port."""

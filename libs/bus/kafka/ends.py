@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -56,6 +57,30 @@ class Ends:
                 break
             window *= 4
         return begin
+
+    async def newest_s(self, places: Sequence[TopicPartition]) -> float | None:
+        """When the newest of the last records of partitions was taken, seconds since the epoch; None: there is none.
+
+        Of partitions without transactions: the last offset is that of a record.
+        """
+        reading, begins = self._everything, await self._everything.beginning_offsets(list(places))
+        ends = await reading.end_offsets(list(places))
+        waiting = {place for place in places if ends[place] > begins[place]}
+        if not waiting:
+            return None
+        reading.assign(list(waiting))
+        newest_ms = 0
+        try:
+            for place in waiting:
+                reading.seek(place, ends[place] - 1)
+            deadline = time.monotonic() + SETTLE_S
+            while waiting and time.monotonic() < deadline:
+                for place, records in (await reading.getmany(timeout_ms=100)).items():
+                    newest_ms = max(newest_ms, records[-1].timestamp)
+                    waiting.discard(place)
+        finally:
+            reading.unsubscribe()
+        return newest_ms / 1000 if newest_ms else None
 
     async def _settled_end(self, place: TopicPartition) -> int:
         """The broker's end of what is committed, not before what was committed until now.

@@ -180,6 +180,13 @@ def topic_needs(topic: Topic, replicas: int) -> list[Need]:
             lambda value: least <= int(value) <= most,
         ),
         Need("unclean.leader.election.enable", "false", "false", READ_COMMITTED, lambda value: value == "false"),
+        Need(
+            "message.timestamp.type",
+            "LogAppendTime",
+            "LogAppendTime",
+            "else records are dated by the clocks of their producers, and services go by whichever is ahead",
+            lambda value: value == "LogAppendTime",
+        ),
     ]
 
 

@@ -16,6 +16,9 @@ A_WEEK = {
     "segment.ms": str(DAY_MS),  # a segment that is still written is never deleted, however old its records are
 }
 
+BY_BROKER = {"message.timestamp.type": "LogAppendTime"}
+"""The broker dates records when it takes them: that is the log's clock. By default their producers would."""
+
 KEPT = (Topic.CONTROL, Topic.ORDERS, Topic.DEADLETTER)
 """Never deleted by the broker: `orders` too, for the audit and the archive hold every order against its decision."""
 
@@ -34,6 +37,7 @@ def stated(retention: dict[str, str], replicas: int) -> dict[str, str]:
     """All settings of a topic that is kept for so long; for those of no `Topic`, too."""
     return {
         **retention,
+        **BY_BROKER,
         "min.insync.replicas": str(most_in_sync(replicas)),
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(REQUEST_BYTES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.contracts import introspection
 from libs.inspect.sentences.table import tells
 from libs.inspect.sentences.words import minibatches
-from libs.kernel.words import counted
+from libs.kernel.words import counted, off_by
 
 
 @tells(introspection.GpuLoadChanged)
@@ -65,6 +65,13 @@ def _(e: introspection.JobConverged) -> str:
 def _(e: introspection.HostProfiled) -> str:
     used = f"{e.memory_used_mean_bytes / 2**30:.1f} of {e.memory_bytes / 2**30:.1f} GiB"
     return f"the host of {e.node_id} uses {e.cpu_utilisation_ratio:.0%} of {e.cpus} CPUs, and {used} of memory"
+
+
+@tells(introspection.ClockSkewed)
+def _(e: introspection.ClockSkewed) -> str:
+    if not e.skew_s:
+        return f"the clock of {e.node_id} is right again"
+    return f"the clock of {e.node_id} is {off_by(e.skew_s)}"
 
 
 @tells(introspection.NodeLost)

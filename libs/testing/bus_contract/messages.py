@@ -31,6 +31,21 @@ class MessageContract:
         assert offsets == sorted(set(offsets))
         assert await bus.end_offset(CONTROL) == offsets[-1] + 1
 
+    @pytest.mark.parametrize("off_by_s", [86_400.0, -3600.0, 2.3e9])
+    async def test_a_writer_whose_clock_is_wrong_does_not_date_its_messages(
+        self, log: LogUnderTest, monkeypatch: pytest.MonkeyPatch, off_by_s: float
+    ) -> None:
+        bus = await log.connect()
+        await bus.append([text(Topic.CONTROL, "k", "right")])
+        right, began = time.time, time.monotonic()
+        monkeypatch.setattr(time, "time", lambda: right() + off_by_s)
+        wrong = await log.connect()
+        await wrong.append([text(Topic.CONTROL, "k", "wrong")])
+        await (await wrong.open_session("one")).commit([text(Topic.CONTROL, "k", "wrong, too")])
+        first, *others = [message.appended_at_s for message in await until_end(bus, CONTROL)]
+        assert abs(first - right()) < 60.0
+        assert all(0.0 <= at_s - first <= time.monotonic() - began + 0.5 for at_s in others), others
+
     async def test_a_key_decides_the_partition_as_kafkas_clients_do(self, log: LogUnderTest) -> None:
         bus = await log.connect()
         keys = [f"job-{number}" for number in range(40)] + ["", "Büro", "\N{SAUROPOD}", "a\0b"]

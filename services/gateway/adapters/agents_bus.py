@@ -26,6 +26,7 @@ from libs.bus.http.protocol import (
     TopicQuestion,
 )
 from libs.bus.port import Bus, BusError, BusUnavailable, LendsSessions, Message, Outgoing, Partition, Reader
+from libs.contracts import wire
 from services.gateway.adapters.tokens import Principal
 from services.gateway.core.ownership import Ownership
 
@@ -89,8 +90,7 @@ class AgentsBus:
 
     async def append(self, caller: Principal, question: AppendQuestion) -> Done:
         """Append telemetry or lines of a node's."""
-        _require_own(self._ownership(caller), question.outputs)
-        await self._bus.append(question.outputs)
+        await self._bus.append(_own(self._ownership(caller), question.outputs))
         return Done()
 
     async def session(self, caller: Principal, question: SessionQuestion) -> SessionAnswer:
@@ -107,11 +107,9 @@ class AgentsBus:
         """Append facts of a node's and move positions."""
         ownership = self._ownership(caller)
         ownership.require_session(question.session)
-        _require_own(ownership, question.outputs, question.session)
+        outputs = _own(ownership, question.outputs, question.session)
         positions = {move.partition: move.position for move in question.moves}
-        offsets = await self._lender.commit_lent(
-            question.session, question.epoch, question.number, question.outputs, positions
-        )
+        offsets = await self._lender.commit_lent(question.session, question.epoch, question.number, outputs, positions)
         return CommitAnswer(offsets=offsets)
 
     @property
@@ -123,9 +121,15 @@ class AgentsBus:
         return self._bus
 
 
-def _require_own(ownership: Ownership, outputs: Sequence[Outgoing], session: str | None = None) -> None:
+def _own(ownership: Ownership, outputs: Sequence[Outgoing], session: str | None = None) -> list[Outgoing]:
+    """The records of a caller, as they are appended: the log dates them, those of older agents too.
+
+    Raises:
+        NotOwned: one of them is no fact of the caller's node.
+    """
     for output in outputs:
         ownership.require_own(output.topic, output.key, list(output.headers), output.value, session)
+    return [replace(output, headers=wire.dated_by_log(list(output.headers), output.value)) for output in outputs]
 
 
 def visible(ownership: Ownership, messages: Sequence[Message]) -> list[Message]:

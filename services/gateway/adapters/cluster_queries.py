@@ -10,7 +10,11 @@ import sqlalchemy as sa
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.gateway import NO_GUESTS, JobArrived
 from libs.contracts.read_models import EventRow, GpuRow, NodeRow, SettingRow, TenantRow
+from libs.contracts.runtime import ClockRepaired
 from services.gateway.adapters.tables import event_counts, events, gpus, nodes, rows_of, settings, tenants
+
+NEWEST_DECISIONS = 200
+"""So many show by how much the services are ahead of the log's clock: each has decided lately, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,19 @@ def event_page(
         query = query.where(key < after if newest_first else key > after)
     query = query.order_by(key.desc() if newest_first else key.asc()).limit(limit)
     return rows_of(EventRow, connection.execute(query))
+
+
+def clock_ahead_s(connection: sa.Connection, services: Sequence[str]) -> float:
+    """By how much the services' decisions are dated ahead of the log's clock, seconds; 0 where they are not.
+
+    Of the newest of them: a repair is the beginning.
+    """
+    key, repaired = events.c.log_offset, ClockRepaired.wire_type
+    since = sa.select(sa.func.max(key)).where(events.c.type == repaired).scalar_subquery()
+    query = sa.select(events).where(events.c.source.in_(services), key > sa.func.coalesce(since, -1))
+    rows = rows_of(EventRow, connection.execute(query.order_by(key.desc()).limit(NEWEST_DECISIONS)))
+    ahead_s = [(row.time_s if row.said_s is None else row.said_s) - row.appended_at_s for row in rows]
+    return max([0.0, *ahead_s])
 
 
 def events_by_id(connection: sa.Connection, ids: Sequence[str]) -> list[EventRow]:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from libs.bus.batches import SILENCE_S, first_from
 from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Outgoing
 from libs.contracts.base import Topic
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.deadletter import Letter, letter
 from libs.runtime.tail import Tail, begins, ends
 
@@ -70,7 +70,7 @@ class DeadLetters:
         """
         at_start = await ends(self._bus, Topic.DEADLETTER, self._stop)
         unread = {partition for partition, end in at_start.items() if end > 0}
-        tail = Tail(self._bus, dict.fromkeys(at_start, 0), _BATCH, WallClock(), self._stop)
+        tail = Tail(self._bus, dict.fromkeys(at_start, 0), _BATCH, SteadyClock(), self._stop)
         try:
             while not self._stop.is_set():
                 if not unread:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Response
 
 from libs.contracts import settings as known_settings
 from libs.contracts.base import Event
+from libs.contracts.catalogue import SERVICES
 from libs.contracts.gateway import (
     ColocatedRate,
     IsolatedRate,
@@ -19,6 +20,7 @@ from libs.contracts.gateway import (
     ThroughputsProvided,
 )
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow
+from libs.contracts.runtime import ClockRepaired
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.callers import Admin, Operator, Reader
@@ -39,6 +41,7 @@ from services.gateway.door import Gateway
 from services.gateway.models.answers import (
     Gpu,
     GpuList,
+    LogClock,
     Node,
     NodeList,
     Policy,
@@ -47,17 +50,20 @@ from services.gateway.models.answers import (
     SettingList,
 )
 from services.gateway.models.requests import (
+    ClockRepairRequest,
     DrainRequest,
     PolicyRequest,
     SettingRequest,
     ThroughputsRequest,
 )
-from services.gateway.problems import not_found
+from services.gateway.problems import Problem, not_found
 from services.gateway.strict import StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)
 
 NodeId = Annotated[str, Path(pattern=REFERENCE, examples=["n1"])]
+OFF_FROM_S = 2.0
+"""Below this, decisions are late by what it takes to decide, or a little early after an upgrade."""
 SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
@@ -161,6 +167,38 @@ async def provide_throughputs(
         isolated=[IsolatedRate(**row.model_dump()) for row in body.isolated],
         colocated=[ColocatedRate(**row.model_dump()) for row in body.colocated],
     )
+    return await request(gateway, caller, key, event)
+
+
+@router.get("/clock", operation_id="getClock", dependencies=[Fresh], responses=responses("LogClock"))
+async def get_clock(gateway: Door, caller: Reader) -> Response:
+    """By how much the services are ahead of the log's clock."""
+    ahead_s, offset = await look(gateway, _ahead_s)
+    return answer(LogClock(ahead_s=ahead_s), offset=offset)
+
+
+def _ahead_s(connection: sa.Connection) -> float:
+    return cluster_queries.clock_ahead_s(connection, SERVICES)
+
+
+@router.post(
+    "/clock/repair",
+    operation_id="repairClock",
+    status_code=202,
+    responses=responses("Requested", 400, 409, 413, 415, 507, status=202),
+)
+async def repair_clock(
+    gateway: Door, caller: Operator, body: ClockRepairRequest, key: IdempotencyKey = None
+) -> Response:
+    """Have the services go back to the log's clock, and all times that they wait for with them.
+
+    409 where their decisions are dated by it: there is nothing to repair.
+    """
+    ahead_s, _ = await look(gateway, _ahead_s)
+    if ahead_s < OFF_FROM_S:
+        detail = f"the services go by the log's clock (ahead of it by {ahead_s:.3f} s, expected {OFF_FROM_S:g} or more)"
+        raise Problem("conflict", detail)
+    event = ClockRepaired(log=gateway.bus.cell, requested_by=caller.name, note=body.reason)
     return await request(gateway, caller, key, event)
 
 

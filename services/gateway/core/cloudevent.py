@@ -18,7 +18,7 @@ def structured(record: Record) -> dict[str, Any]:
         "source": f"/sanjaya/{envelope.source}",
         "type": envelope.event.wire_type,
         "subject": envelope.event.subject,
-        "time": rfc3339(envelope.time_s),
+        "time": rfc3339(envelope.source_time_s),
         "dataschema": DATASCHEMA_PREFIX + envelope.event.wire_type,
         "datacontenttype": "application/json",
     }
@@ -35,7 +35,7 @@ def structured_row(row: EventRow) -> dict[str, Any]:
         "source": f"/sanjaya/{row.source}",
         "type": row.type,
         "subject": row.subject,
-        "time": rfc3339(row.time_s),
+        "time": rfc3339(row.time_s if row.said_s is None else row.said_s),
         "dataschema": DATASCHEMA_PREFIX + row.type,
         "datacontenttype": "application/json",
     }

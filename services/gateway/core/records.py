@@ -30,5 +30,6 @@ def records_of(rows: Iterable[EventRow]) -> Iterator[Record]:
                 time_s=row.time_s,
                 event=wire.decode_data(row.type, msgspec.json.encode(row.data)),
                 causation_id=row.causation_id,
+                said_s=row.said_s,
             ),
         )

@@ -110,6 +110,7 @@ def _node(row: NodeRow, gpus: Sequence[GpuRow], have: Promised) -> dict[str, Any
         "note": row.note,
         "errors": row.errors,
         "last_error": row.last_error,
+        "clock_skew_s": row.clock_skew_s,
         "cpu_utilisation_ratio": row.cpu_utilisation_ratio,
         "memory_used_bytes": row.memory_used_bytes,
         "host_memory_bytes": row.host_memory_bytes,

@@ -239,6 +239,14 @@ class Requested(Answer):
     offset: int | None
 
 
+class LogClock(Answer):
+    """The log's clock, and the services that go by it."""
+
+    ahead_s: float
+    """By how much their newest decisions are dated ahead of it: above 0 on a log on which a node's clock was taken for
+    the log's, by a version before the log had its own."""
+
+
 class DryRun(Answer):
     """What would become of a job; nothing was appended."""
 
@@ -418,6 +426,8 @@ class Node(Answer):
     errors: int
     """That its agent has logged since its start."""
     last_error: str
+    clock_skew_s: float
+    """By how much its clock is ahead of the log's; below 0: behind; 0: right within 2 s. It decides nothing."""
     cpu_utilisation_ratio: float | None
     """Of the host, over the last minute that was measured; null: it was not yet. So are the others."""
     memory_used_bytes: int | None

@@ -89,6 +89,14 @@ class DrainRequest(Strict):
     now: Annotated[bool, Field(description="Jobs that would start again from zero leave at once, too.")] = False
 
 
+class ClockRepairRequest(Strict):
+    """Why the services go back to the log's clock."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "node n7 was in 2099"}]})
+
+    reason: Annotated[str, Field(min_length=1, max_length=1000)]
+
+
 class ReleaseRequest(Strict):
     """An input that is to leave quarantine."""
 

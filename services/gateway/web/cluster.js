@@ -26,6 +26,7 @@ function card(node, gpus, byId, chosen, open) {
     el("div", { class: "title" },
       el("b", {}, node.id),
       node.state === "UP" ? null : el("span", { class: `chip ${node.state}` }, node.state.toLowerCase()),
+      node.clock_skew_s ? el("span", { class: "chip warn", title: "nothing is decided by it; dates in its files and lines are wrong" }, `clock ${off(node.clock_skew_s)}`) : null,
       node.pool ? el("span", { class: "chip", title: "set apart: only trials are placed here" }, `pool ${node.pool}`) : null,
       el("span", { class: "muted" }, `${node.free} of ${node.gpus} free · ${types}`)),
     el("div", { class: "muted host", title: "promised to jobs that ask for CPUs or memory; the others share the rest" }, host(node)),
@@ -42,6 +43,12 @@ function host(node) {
 function used(node) {
   if (node.cpu_utilisation_ratio === null) return "";
   return ` · in use ${Math.round(100 * node.cpu_utilisation_ratio)} % and ${gib(node.memory_used_bytes)}/${gib(node.host_memory_bytes)} GiB`;
+}
+
+// A clock against the log's, in the largest unit that it is off by.
+function off(seconds) {
+  const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([each]) => Math.abs(seconds) >= each) ?? [1, "s"];
+  return `${Math.round(Math.abs(seconds) / unit)} ${name} ${seconds > 0 ? "ahead" : "behind"}`;
 }
 
 const gib = (bytes) => Math.round(bytes / 2 ** 30);

@@ -38,10 +38,11 @@ from libs.runtime.tail import Tail, all_partitions, ends
 from libs.runtime.tasks import all_or_none
 from services.introspection.adapters.stacks import with_stacks
 from services.introspection.adapters.telemetry import GPU, HEARTBEAT, TASK
-from services.introspection.core import hosts, liveness, profiles
+from services.introspection.core import hosts, liveness, profiles, skew
 from services.introspection.core.hosts import Hosts
 from services.introspection.core.liveness import Liveness
 from services.introspection.core.profiles import Profiles
+from services.introspection.core.skew import Skews
 from services.introspection.core.watching import WATCH, Watch
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ DEAF_AFTER_S = 5.0
 
 
 class Ingest:
-    """Appends JobProfiled, HostProfiled, GpuLoadChanged, NodeLost and alarms to control."""
+    """Appends JobProfiled, HostProfiled, ClockSkewed, GpuLoadChanged, NodeLost and alarms to control."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Ingest:
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)
         self._liveness = Liveness(node_timeout_s, clock.now_s())
-        self._hosts, self._loads = Hosts(), Loads()
+        self._hosts, self._loads, self._skews = Hosts(), Loads(), Skews()
         self._alarms, self._agents = Alarms(limits or Limits()), agents or Agents(None)
         self._unread: list[Outgoing] = []
         """Dead letters of the listener."""
@@ -195,13 +196,14 @@ class Ingest:
                     kind = wire_type(message)
                     if kind == HEARTBEAT:
                         self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
-                        profiled += self._host_of(message)
+                        profiled += self._found_in(message)
                     elif kind == GPU and self._control.state.guests:
                         profiled += self._load_of(message)
                     elif kind == TASK:
                         alarms += self._alarms_of(message)
                 await self._report_lost(now_s)
                 self._hosts.forget_all_but(self._control.state.nodes)
+                self._skews.forget_all_but(self._control.state.nodes)
                 self._loads.forget_all_but(self._control.state.nodes)
                 await self._commit([codec.outgoing(envelope) for envelope in profiled], {})
                 await self._report_alarms(alarms)
@@ -233,8 +235,8 @@ class Ingest:
             self._unread.append(dead_letter(message, OWNER, error))
             return None
 
-    def _host_of(self, message: Message) -> list[Envelope]:
-        """The profile of the node's host that is due with a heartbeat, if one is."""
+    def _found_in(self, message: Message) -> list[Envelope]:
+        """What a heartbeat brings about: the profile of the node's host that is due, a change of its clock."""
         cause = self._read(message)
         if cause is None or not isinstance(beat := cause.event, NodeHeartbeat):
             return []
@@ -242,7 +244,13 @@ class Ingest:
         if state.nodes.get(beat.node_id) != beat.incarnation:
             return []
         profile = self._hosts.take(beat, cause.time_s, state.hosts)
-        return [hosts.envelope(profile, cause)] if profile is not None else []
+        found = [hosts.envelope(profile, cause)] if profile is not None else []
+        skew_s = cause.source_time_s - cause.time_s
+        skewed = self._skews.take(beat.node_id, beat.incarnation, skew_s, state.skews)
+        if skewed is not None:
+            log.warning("clock is off", extra=fields(node=beat.node_id, skew_s=skewed.skew_s))
+            found.append(skew.envelope(skewed, cause))
+        return found
 
     def _load_of(self, message: Message) -> list[Envelope]:
         """The change of a GPU's load that a sample brings about, if it does."""

@@ -9,6 +9,7 @@ from libs.contracts.failure_analysis import JobAbandoned
 from libs.contracts.gateway import PolicyChanged
 from libs.contracts.introspection import (
     OWNER,
+    ClockSkewed,
     GpuIdle,
     GpuLoadChanged,
     HostProfiled,
@@ -67,6 +68,8 @@ class Watch(msgspec.Struct, kw_only=True):
     """Whether there may be guests: only for them does it matter how busy GPUs are."""
     loads: dict[str, float] = {}
     """{`NODE:INDEX`: load of the last GpuLoadChanged}, of the same nodes."""
+    skews: dict[str, float] = {}
+    """{node id: by how much its clock is ahead}, of the same nodes, where ClockSkewed was said."""
     agents: dict[str, tuple[str, int]] = {}
     """{node id: address and port where its agent serves stacks}, of the same nodes."""
 
@@ -83,6 +86,7 @@ like the facts of other services."""
 @machine.evolves(NodeJoined)
 def node_joined(state: Watch, event: NodeJoined, now_s: float) -> None:
     state.nodes[event.node_id] = event.incarnation
+    state.skews.pop(event.node_id, None)
     state.agents[event.node_id] = (event.address, event.files_port)
 
 
@@ -91,6 +95,7 @@ def node_gone(state: Watch, event: NodeLeft | NodeLost, now_s: float) -> None:
     if state.nodes.get(event.node_id, 0) <= event.incarnation:
         state.nodes.pop(event.node_id, None)
         state.hosts.pop(event.node_id, None)
+        state.skews.pop(event.node_id, None)
         state.loads = {gpu: load for gpu, load in state.loads.items() if node_of(gpu) != event.node_id}
         state.agents.pop(event.node_id, None)
 
@@ -119,6 +124,12 @@ def policy_changed(state: Watch, event: PolicyChanged, now_s: float) -> None:
 def load_changed(state: Watch, event: GpuLoadChanged, now_s: float) -> None:
     if event.node_id in state.nodes:
         state.loads[gpu_of(event)] = event.utilisation_ratio
+
+
+@machine.evolves(ClockSkewed)
+def clock_skewed(state: Watch, event: ClockSkewed, now_s: float) -> None:
+    if state.nodes.get(event.node_id) == event.incarnation:
+        state.skews[event.node_id] = event.skew_s
 
 
 @machine.evolves(HostProfiled)

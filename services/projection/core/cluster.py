@@ -11,7 +11,7 @@ from libs.contracts.gateway import (
     SettingChanged,
     TenantConfigured,
 )
-from libs.contracts.introspection import GpuLoadChanged, HostProfiled, NodeLost
+from libs.contracts.introspection import ClockSkewed, GpuLoadChanged, HostProfiled, NodeLost
 from libs.contracts.migration import NodeDrained
 from libs.contracts.placement import NodeCordoned, NodeReturned
 from libs.contracts.read_models import GpuRow, NodeRow, NodeState, SettingRow
@@ -53,7 +53,7 @@ def joined(rows: Rows, event: NodeJoined, at: At) -> None:
     node.features, node.image_runner = event.features, event.image_runner
     node.gpu_indices = sorted({*node.gpu_indices, *(gpu.index for gpu in event.gpus)})
     node.present, node.joined_s = True, at.time_s
-    node.errors, node.last_error = 0, ""
+    node.errors, node.last_error, node.clock_skew_s = 0, "", 0.0
     if not node.draining:
         node.note = ""
     for info in event.gpus:
@@ -89,6 +89,14 @@ def errors_logged(rows: Rows, event: NodeErrorsLogged, at: At) -> None:
     node = rows.get(NodeRow, event.node_id)
     if node is not None and event.incarnation == node.incarnation:
         node.errors, node.last_error = event.errors, event.last
+        _save_node(rows, node, at)
+
+
+@on(ClockSkewed)
+def clock_skewed(rows: Rows, event: ClockSkewed, at: At) -> None:
+    node = rows.get(NodeRow, event.node_id)
+    if node is not None and event.incarnation == node.incarnation:
+        node.clock_skew_s = event.skew_s
         _save_node(rows, node, at)
 
 

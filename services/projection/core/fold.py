@@ -80,6 +80,7 @@ def apply(rows: Rows, record: Record) -> None:
             job_id=getattr(event, "job_id", None),
             node_id=getattr(event, "node_id", None),
             time_s=envelope.time_s,
+            said_s=envelope.said_s,
             appended_at_s=record.appended_at_s,
             causation_id=envelope.causation_id,
             data=msgspec.to_builtins(event),

@@ -42,7 +42,7 @@ from libs.contracts.placement import (
     ThroughputEstimated,
 )
 from libs.contracts.quota import QuotaReclaimed, UpgradeDeclined
-from libs.contracts.runtime import ServiceStarted, TimerFired
+from libs.contracts.runtime import ClockRepaired, ServiceStarted, TimerFired
 
 _COORDINATION = "is about jobs that share GPUs, which no column tells yet"
 _BOOKS_OF_PLACEMENT = "belongs to placement's books; what it means for a job is told by JobPlaced or TimeSliceStarted"
@@ -52,6 +52,7 @@ _BEFORE_THE_CORDON = "suspects; NodeCordoned, which follows, changes the rows"
 IGNORED: dict[type[Event], str] = {
     AllocationComputed: _BOOKS_OF_PLACEMENT,
     AllocationRequested: _BOOKS_OF_PLACEMENT,
+    ClockRepaired: "moves the times of cores; rows keep the dates that the log gave them",
     ComputeShareChanged: _COORDINATION,
     DataChecked: "names places in files, which no column has",
     DeadLetterRetried: "is about a record of another topic; its own row tells of it",

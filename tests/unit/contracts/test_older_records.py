@@ -1,5 +1,7 @@
 """Records that older versions have written say today what they were meant to say."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -36,9 +38,14 @@ def test_every_other_policy_keeps_its_name(wire_type: str, fields: dict[str, obj
 
 def with_first_digest(envelope: Envelope) -> tuple[wire.Headers, bytes]:
     """The record as the first logs have it: its digest covers neither the cause nor the source."""
+    return _older(envelope, wire.DIGESTED_AT_FIRST)
+
+
+def _older(envelope: Envelope, digested: Sequence[str]) -> tuple[wire.Headers, bytes]:
     headers, value = wire.encode(envelope)
-    found = wire.digest(dict(headers), value, wire.DIGESTED_AT_FIRST).encode()
-    return [(name, found if name == "ce_digest" else text) for name, text in headers], value
+    undated = [(name, text) for name, text in headers if name != wire.CLOCK]
+    found = wire.digest(dict(undated), value, digested).encode()
+    return [(name, found if name == "ce_digest" else text) for name, text in undated], value
 
 
 ENVELOPE = Envelope(
@@ -52,6 +59,35 @@ ENVELOPE = Envelope(
 
 def test_records_with_the_first_digest_are_read():
     assert wire.decode(*with_first_digest(ENVELOPE)) == ENVELOPE
+
+
+def test_records_of_a_log_without_a_clock_keep_the_date_of_their_source():
+    headers, value = _older(ENVELOPE, wire.DIGESTED_UNDATED)
+    assert wire.decode(headers, value, appended_at_s=70.0) == ENVELOPE
+
+
+def test_a_record_is_dated_by_the_log_and_shows_what_its_source_said():
+    found = wire.decode(*wire.encode(ENVELOPE), appended_at_s=70.0)
+    assert (found.time_s, found.source_time_s) == (70.0, ENVELOPE.time_s)
+    assert found.as_sent() == ENVELOPE
+    assert wire.encode(found) == wire.encode(ENVELOPE)
+
+
+@pytest.mark.parametrize("digested", [wire.DIGESTED_UNDATED, wire.DIGESTED_AT_FIRST])
+def test_a_record_cannot_be_made_one_that_the_log_dates_nor_the_other_way_round(digested: Sequence[str]):
+    headers, value = _older(ENVELOPE, digested)
+    with pytest.raises(wire.Altered):
+        wire.decode([*headers, (wire.CLOCK, wire.BY_LOG)], value, 70.0)
+    dated, value = wire.encode(ENVELOPE)
+    with pytest.raises(wire.Altered):
+        wire.decode([(name, text) for name, text in dated if name != wire.CLOCK], value, 70.0)
+
+
+def test_what_an_older_agent_sends_is_dated_by_the_log():
+    headers, value = _older(ENVELOPE, wire.DIGESTED_UNDATED)
+    assert wire.decode(wire.dated_by_log(headers, value), value, 70.0).time_s == 70.0
+    today, value = wire.encode(ENVELOPE)
+    assert wire.dated_by_log(today, value) is today
 
 
 @pytest.mark.parametrize("name", ["ce_id", "ce_time"])

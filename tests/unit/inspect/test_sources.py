@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from libs.bus.connect import connect
+from libs.bus.embedded.schema import OFFSET_BITS
 from libs.bus.naming import CONTROL
 from libs.bus.port import BusError, Message, Outgoing, Position, TopicLayout
 from libs.contracts.bad_input import BadInput
@@ -29,6 +32,14 @@ async def write_embedded(url: str, sent: list[Message]) -> None:
     await bus.create_topics(TopicLayout())
     await bus.append([Outgoing(topic=m.partition.topic, key=m.key, headers=m.headers, value=m.value) for m in sent])
     await bus.close()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:  # taken when the simulation was
+        for message in sent:
+            place = message.partition
+            file.execute(
+                "UPDATE messages SET appended_at_s=? WHERE id ="
+                f" ((SELECT id FROM partitions WHERE topic=? AND number=?) << {OFFSET_BITS} | ?)",
+                (message.appended_at_s, place.topic, place.index, message.offset),
+            )
 
 
 @pytest.fixture

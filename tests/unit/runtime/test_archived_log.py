@@ -16,6 +16,7 @@ from libs.runtime.snapshots import Snapshots
 from libs.runtime.starts import StartsUnknown, starts
 from libs.testing.core_case import arrival
 from libs.testing.faults import Faults, FaultyBus
+from libs.testing.forgetful import dated
 from libs.testing.shells import ShellCase, messages
 from libs.testing.toy import TOY
 
@@ -50,7 +51,7 @@ async def hash_of_all(case: ShellCase, directory: Path) -> str:
     """Of the state after archive and log."""
     replica = Replica(TOY)
     for message in [*Archive.open(directory).messages(CONTROL, 0), *await messages(case.bus.bus, Topic.CONTROL)]:
-        replica.step(codec.record(message))
+        replica.step(codec.record(dated(message)))
     return replica.state_hash
 
 

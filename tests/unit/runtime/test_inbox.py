@@ -10,7 +10,7 @@ import pytest
 from libs.bus.port import Message, Partition, Reader
 from libs.contracts.base import Topic
 from libs.runtime import inbox as inbox_module
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.inbox import PATIENT_AFTER, Inbox
 
 MESSAGE = Message(Partition(Topic.CONTROL, 0), 0, "j", [], b"", 0.0)
@@ -32,7 +32,7 @@ class OneByOne:
 
 async def test_a_core_that_decides_nothing_lets_records_gather(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inbox_module, "GATHER_S", 3600.0)
-    reader, clock = OneByOne(), WallClock()
+    reader, clock = OneByOne(), SteadyClock()
     inbox = Inbox(cast(Reader, reader), 10, clock, asyncio.Event())
     try:
         for _ in range(PATIENT_AFTER):
@@ -47,7 +47,7 @@ async def test_a_core_that_decides_nothing_lets_records_gather(monkeypatch: pyte
 
 async def test_a_core_that_decides_something_reads_on_at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inbox_module, "GATHER_S", 3600.0)
-    inbox = Inbox(cast(Reader, OneByOne()), 10, WallClock(), asyncio.Event())
+    inbox = Inbox(cast(Reader, OneByOne()), 10, SteadyClock(), asyncio.Event())
     try:
         for number in range(3 * PATIENT_AFTER):
             assert await inbox.next(None) == [MESSAGE]
@@ -58,7 +58,7 @@ async def test_a_core_that_decides_something_reads_on_at_once(monkeypatch: pytes
 
 async def test_where_there_is_more_to_read_nothing_has_to_gather(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(inbox_module, "GATHER_S", 3600.0)
-    inbox = Inbox(cast(Reader, OneByOne()), 1, WallClock(), asyncio.Event())
+    inbox = Inbox(cast(Reader, OneByOne()), 1, SteadyClock(), asyncio.Event())
     try:
         for _ in range(2 * PATIENT_AFTER):
             assert await inbox.next(None) == [MESSAGE]

@@ -15,7 +15,7 @@ from libs.bus.port import Bus, BusError, Outgoing, Partition, Position, TopicLay
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
 from libs.kernel.ids import request_id
-from libs.runtime.clock import WallClock
+from libs.runtime.clock import SteadyClock
 from libs.runtime.committer import Committer
 from libs.runtime.patience import Patience
 from libs.runtime.resuming import REACH_S, recent, resumed
@@ -85,7 +85,7 @@ async def test_messages_that_are_gone_in_one_partition_start_no_other_anew(
     for first in range(0, 100, 10):
         await append(busy, *(str(number) for number in range(first, first + 10)))
     await append(quiet, "a", "b", "c", "d")
-    tail = Tail(bus, partitions, 100, WallClock(), asyncio.Event())
+    tail = Tail(bus, partitions, 100, SteadyClock(), asyncio.Event())
     read: list[str] = []
     while len(read) < 27:
         read += [message.value.decode() for message in await tail.next() or []]

@@ -44,7 +44,7 @@ def cancel(job_id: str) -> JobCancelRequested:
 async def timers_of(bus: FaultyBus) -> list[tuple[float, float]]:
     """(time of the event, due time) of every TimerFired."""
     envelopes = [codec.record(message).envelope for message in await messages(bus.bus, Topic.CONTROL)]
-    return [(e.time_s, e.event.due_s) for e in envelopes if isinstance(e.event, TimerFired)]
+    return [(e.source_time_s, e.event.due_s) for e in envelopes if isinstance(e.event, TimerFired)]
 
 
 async def test_a_timer_is_fired_when_its_time_has_come_and_not_before(bus: FaultyBus):

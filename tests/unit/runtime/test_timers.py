@@ -7,7 +7,29 @@ from libs.runtime.timers import MOST_REPEATS, Note, StuckTimer, Timers
 
 
 def test_nothing_is_due_without_a_request():
-    assert Timers("placement").due(None) is None
+    assert Timers("placement").fires_at(None, 0.0, 0.0) is None
+
+
+def test_a_timer_fires_when_so_much_has_elapsed_on_the_shells_clock():
+    assert Timers("placement").fires_at(1_008.0, log_s=1_000.0, then_s=5.0) == 13.0
+
+
+def test_a_log_whose_clock_was_set_back_puts_nothing_off():
+    timers = Timers("placement")
+    assert timers.fires_at(1_008.0, log_s=1_000.0, then_s=5.0) == 13.0
+    assert timers.fires_at(1_008.0, log_s=1_000.0, then_s=12.0) == 13.0
+
+
+def test_a_later_look_shows_that_the_first_was_at_a_record_of_long_ago():
+    timers = Timers("placement")
+    assert timers.fires_at(1_008.0, log_s=1_000.0, then_s=5.0) == 13.0
+    assert timers.fires_at(1_008.0, log_s=1_007.0, then_s=5.5) == 6.5
+
+
+def test_another_moment_is_waited_for_anew():
+    timers = Timers("placement")
+    assert timers.fires_at(1_001.0, log_s=1_000.0, then_s=5.0) == 6.0
+    assert timers.fires_at(1_008.0, log_s=1_000.0, then_s=5.0) == 13.0
 
 
 def test_a_fired_timer_blocks_the_next_until_it_is_read_back():
@@ -15,17 +37,17 @@ def test_a_fired_timer_blocks_the_next_until_it_is_read_back():
     fired = timers.fire(due_s=5.0, now_s=5.5)
     assert fired.event == TimerFired(service="placement", due_s=5.0)
     assert fired.time_s == 5.5
-    assert timers.due(5.0) is None
+    assert timers.fires_at(5.0, 5.0, 5.0) is None
     timers.seen(fired)
-    assert timers.due(7.0) == 7.0
+    assert timers.fires_at(7.0, 5.0, 5.0) == 7.0
 
 
 def test_a_restart_knows_that_the_timer_is_on_the_log():
     fired = Timers("placement").fire(due_s=5.0, now_s=5.5)
     after = Timers("placement", Note(timers=1, pending=fired.id))
-    assert after.due(5.0) is None
+    assert after.fires_at(5.0, 5.0, 5.0) is None
     after.seen(fired)
-    assert after.due(9.0) == 9.0
+    assert after.fires_at(9.0, 5.0, 5.0) == 9.0
 
 
 def test_a_restart_before_the_commit_fires_the_same_timer():
