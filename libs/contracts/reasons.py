@@ -25,7 +25,15 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str
     """One sentence, ready to print."""
     numbers: dict[str, Number] = {}
+    """What was compared; of a refusal that the passing of time alone may change, `until_s` is the moment (seconds since
+    the epoch) at which it may."""
     rejected: list[Rejected] = []
+
+    @property
+    def until_s(self) -> float | None:
+        """The moment at which the passing of time alone may change the refusal; None: only an event may."""
+        until_s = self.numbers.get("until_s")
+        return float(until_s) if isinstance(until_s, int | float) else None
 
 
 class PendingReason:

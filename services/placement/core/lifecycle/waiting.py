@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.features import described, missing
@@ -67,6 +67,26 @@ def cause_to_wait(cell: Cell, job: Job, open_servers: Servers, fit: gangs.Fit | 
     if gangs.free_gpus(request, open_servers) < request.count:
         return PendingReason.INSUFFICIENT_GPUS
     return _acquires(cell, job) or PendingReason.GANG_FRAGMENTED
+
+
+def moments(cell: Cell) -> Iterator[float]:
+    """When those gangs accept more servers that were told last that they wait for fewer, in seconds since the epoch.
+
+    They follow from what is on the log and from the settings of now: a restart finds them again, whichever order the
+    policy looks at jobs in.
+    """
+    for by_cause in cell.told.values():
+        for job_id in by_cause.get(PendingReason.LOCALITY_RELAXING, ()):
+            if (until_s := _relaxed_s(cell, cell.jobs[job_id])) is not None:
+                yield until_s
+
+
+def _relaxed_s(cell: Cell, job: Job) -> float | None:
+    """When the gang accepts more servers than now; None: it does after more tries, and no time is set for these."""
+    if not POLICIES[cell.policy].acquires:
+        return job.queued_since_s + cell.settings.locality_relax_s
+    limit_s = cell.settings.wait_for_locality_s
+    return job.queued_since_s + limit_s if limit_s > 0 else None
 
 
 def _acquires(cell: Cell, job: Job) -> str:
@@ -279,24 +299,26 @@ def _acquiring(cell: Cell, job: Job, cause: str, numbers: dict[str, Number]) -> 
     if cause == PendingReason.ACQUIRE_BACKOFF:
         tries = cell.acquiring[job.job_id]
         message = f"has given back what it had acquired after try {tries.tries}, and tries again"
-        return Reason(code=cause, message=message, numbers={**numbers, "tries": tries.tries, "retry_s": tries.retry_s})
+        timed: dict[str, Number] = {"retry_s": tries.retry_s, "until_s": tries.retry_s}
+        return Reason(code=cause, message=message, numbers={**numbers, "tries": tries.tries, **timed})
     reservation = cell.reservations[job.job_id]
     where, held = ", ".join(reservation.parts), width_kept(cell, reservation)
     message = f"{_needs(job)} close together, and acquires them on {where} as they become free: {held} of them now"
-    return Reason(code=cause, message=message, numbers={**numbers, "held": held, "try": reservation.try_number})
+    ends: dict[str, Number] = {"until_s": reservation.until_s} if reservation.until_s is not None else {}
+    return Reason(code=cause, message=message, numbers={**numbers, "held": held, "try": reservation.try_number, **ends})
 
 
 def _relaxing(cell: Cell, job: Job, fit: gangs.Fit, numbers: dict[str, Number], now_s: float) -> Reason:
-    if POLICIES[cell.policy].acquires:
-        message = f"fits on {counted(fit.nodes, 'node')} now; accepts more nodes after more tries to acquire GPUs"
-        return Reason(
-            code=PendingReason.LOCALITY_RELAXING, message=message, numbers={**numbers, "nodes_now": fit.nodes}
-        )
-    left_s = max(0.0, job.queued_since_s + cell.settings.locality_relax_s - now_s)
+    found, until_s = f"fits on {counted(fit.nodes, 'node')} now", _relaxed_s(cell, job)
+    numbers = {**numbers, "nodes_now": fit.nodes}
+    if POLICIES[cell.policy].acquires or until_s is None:
+        message = f"{found}; accepts more nodes after more tries to acquire GPUs"
+        return Reason(code=PendingReason.LOCALITY_RELAXING, message=message, numbers=numbers)
+    left_s = max(0.0, until_s - now_s)
     return Reason(
         code=PendingReason.LOCALITY_RELAXING,
-        message=f"fits on {counted(fit.nodes, 'node')} now; waits {left_s:.0f} s more for fewer",
-        numbers={**numbers, "nodes_now": fit.nodes, "relaxes_in_s": left_s},
+        message=f"{found}; waits {left_s:.0f} s more for fewer",
+        numbers={**numbers, "relaxes_in_s": left_s, "until_s": until_s},
     )
 
 

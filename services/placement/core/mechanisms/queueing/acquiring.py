@@ -143,7 +143,8 @@ def why_here(cell: Cell, job: Job, fit: gangs.Fit, weighed: Weighed | None) -> R
 def moments(cell: Cell) -> Iterator[float]:
     """When what was acquired is given back, when the next tries begin, and when gangs wait no longer for locality."""
     if (limit_s := cell.settings.wait_for_locality_s) > 0:
-        yield from (cell.jobs[job_id].queued_since_s + limit_s for job_id in cell.acquiring)
+        weighing = {**cell.acquiring, **cell.reservations}
+        yield from (cell.jobs[job_id].queued_since_s + limit_s for job_id in weighing)
     yield from (each.until_s for each in cell.reservations.values() if each.until_s is not None)
     yield from (each.retry_s for job_id, each in cell.acquiring.items() if job_id not in cell.reservations)
 

@@ -93,6 +93,8 @@ class QueueingMechanism(Mechanism):
     def moments(self, cell: Cell) -> Iterator[float]:
         """When a gang accepts more servers, and when the next of its shape has waited long enough for a reservation."""
         policy = QUEUE_POLICIES[cell.policy]
+        # What was refused, and not what is first in some order: the walk may have gone by another one.
+        yield from waiting.moments(cell)
         if policy.acquires:
             yield from acquiring.moments(cell)
         for orders in cell.queue.values() if not policy.acquires else ():
@@ -151,6 +153,7 @@ def _patience(cell: Cell, policy: QueuePolicy, orders: list[tuple[int, int, str]
     """When the first job of a shape accepts more servers, and when the next one has waited for a reservation."""
     job = cell.jobs[orders[0][2]]
     if job.spec.gpus.count > 1 or job.spec.is_host_bound:
+        # Also where it was told that it waits for something else: a timer too many costs one pass.
         yield job.queued_since_s + cell.settings.locality_relax_s
         if policy.reservations and not policy.reserves_at_once:
             rest = (cell.jobs[job_id] for _, _, job_id in orders if job_id not in cell.reservations)
