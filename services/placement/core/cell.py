@@ -145,7 +145,7 @@ class Cell(msgspec.Struct, kw_only=True, dict=True):
     settings: Settings = msgspec.field(default_factory=Settings)
     next_seq: int = 0
     looked_s: float = 0.0
-    """Up to when the passing of time has been taken into account: by a timer, or by a pass that has placed a job."""
+    """Up to when the passing of time has been taken into account: by a timer, or by a pass that has placed an owner."""
 
     @cached_property
     def index(self) -> Index:

@@ -178,7 +178,9 @@ def job_queued(cell: Cell, event: JobQueued, now_s: float) -> None:
 @machine.evolves(JobPlaced)
 def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     job = cell.jobs[event.job_id]
-    cell.looked_s = now_s
+    if event.role == Role.OWNER:
+        # Guests may have been looked at alone: what the mechanism in force waits for is due still.
+        cell.looked_s = now_s
     dequeue(cell, job)
     cell.acquiring.pop(job.job_id, None)
     job.phase, job.wait_code, job.since_s = Phase.ACTIVE, "", now_s
