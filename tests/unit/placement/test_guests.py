@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, TenantConfigured
 from libs.contracts.introspection import InterferenceDetected
-from libs.contracts.jobs import JobClass
+from libs.contracts.jobs import JobClass, SimulatedWork
 from libs.contracts.placement import (
     GangReleased,
     GangReserved,
@@ -419,3 +419,12 @@ def test_a_look_at_seats_that_has_missed_a_change_is_found():
     case.replica.state.nodes["n2"].gpus[0].load_ratio = 0.7
     with pytest.raises(InvariantViolated, match="seats"):
         case.replica.check()
+
+
+def test_a_guest_gets_its_seat_as_soon_as_it_is_known_that_there_is_room_beside_another():
+    case = GuestsCase(n1=1, scales=False)
+    case.guest("a")
+    case.guest("b", simulated=SimulatedWork(duration_s=60.0, profiled_memory_bytes=GIB))
+    assert case.placed == ["a"], "it is not known how much memory the other one needs"
+    case.profile("a", peak_bytes=2 * GIB)
+    assert case.placed == ["a", "b"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from libs.contracts.gateway import ThroughputsProvided
 from libs.contracts.introspection import JobProfiled
+from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase
-from services.placement.core.lifecycle.table import machine
+from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.sharing.estimates import saw_beside
 from services.placement.core.sharing.pairs import partner_of
 from services.placement.core.sharing.rates import learn_colocated, learn_isolated
@@ -26,21 +27,25 @@ def throughputs_provided(cell: Cell, event: ThroughputsProvided, now_s: float) -
 
 
 @machine.evolves(JobProfiled)
-def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
-    """Alone on its GPUs or beside another; only what is news: every change is a new allocation."""
+def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> bool:
+    """Alone on its GPUs or beside another; only what is news: every change is a new allocation.
+
+    Returns whether guests may have seats beside it now that they had not: its memory or its load was not known so.
+    """
     job = cell.jobs.get(event.job_id)
     if job is None or job.phase is not Phase.ACTIVE or job.attempt != event.attempt:
-        return
+        return False
     partner = partner_of(cell, job)
     if partner is not None:
         saw_beside(cell, job, partner, event.rate_per_s)
-        return
+        return False
     if cell.book.packed(job.job_id) is not None:
-        return
+        return False
     cell.measured(job)
+    seats_change = job.profile.memory_peak_bytes != event.memory_peak_bytes or job.profile.utilisation is None
     if _beside_guests(cell, job):
         job.profile.memory_peak_bytes = event.memory_peak_bytes
-        return
+        return seats_change
     job.profile.utilisation, job.profile.memory_peak_bytes = event.gpu_utilisation_ratio, event.memory_peak_bytes
     learn_placed(cell, job, event.rate_per_s)
     if event.rate_per_s > 0 and not job.spec.throughputs:
@@ -48,6 +53,14 @@ def job_profiled(cell: Cell, event: JobProfiled, now_s: float) -> None:
         if abs(event.rate_per_s - before) > NEWS_RATIO * before:
             job.profile.rates[job.gpu_type] = event.rate_per_s
             cell.known.version += 1
+    return seats_change
+
+
+@reacts(JobProfiled)
+def look_for_seats(cell: Cell, event: JobProfiled, turn: Turn[Cell]) -> Look | None:
+    """Only while a guest waits: it may have been refused for what was not known of this job."""
+    waits = bool(cell.guest_queue or cell.still)
+    return Look(guests_alone=True) if waits and turn.changed else None
 
 
 def _beside_guests(cell: Cell, job: Job) -> bool:
