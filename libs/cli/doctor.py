@@ -19,6 +19,8 @@ from libs.runtime.roster import roster
 LEAST_PYTHON = (3, 11, 4)
 LEAST_FREE_BYTES = 2 << 30
 MOST_LAG = 1000
+NONE_STANDS = "no job is left standing"
+"""The law of the gateway's that is about time, and not about books."""
 STANDSTILL_S = 3.0
 """A service that is behind must have handled something within this time."""
 LOOK_EVERY_S = 0.2
@@ -68,7 +70,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
     )
     yield from disks_of(status)
     yield from _services(cell)
-    yield _conservation(status["conservation"])
+    yield from light_of(status["conservation"])
     yield dead_letters(cell)
     yield _agents(nodes)
     yield from errors_of(nodes)
@@ -163,16 +165,27 @@ def log_clock(cell: Client) -> Finding:
     return Finding("log's clock", False, said, "sanjaya repair-clock --reason …")
 
 
-def _conservation(light: dict[str, Any]) -> Finding:
-    """Every job in exactly one state, every GPU accounted for."""
-    broken = [violation for law in light["laws"] for violation in law["violations"]]
-    checked = ", ".join(f"{law['name']}: {law['checked']}" for law in light["laws"])
-    return Finding(
+def light_of(light: dict[str, Any]) -> Iterator[Finding]:
+    """Every job in exactly one state, every GPU accounted for; and no job left standing, as introspection has found."""
+    books = [law for law in light["laws"] if law["name"] != NONE_STANDS]
+    broken = [violation for law in books for violation in law["violations"]]
+    checked = ", ".join(f"{law['name']}: {law['checked']}" for law in books)
+    color = "red" if broken else "green" if books else light["light"]
+    yield Finding(
         "conservation",
-        light["light"] != "red",
-        f"{light['light']}  {'; '.join(broken[:3]) or checked}",
+        not broken,
+        f"{color}  {'; '.join(broken[:3]) or checked}",
         "sanjaya replay --verify, and report what it finds",
     )
+    for law in light["laws"]:
+        if law["name"] == NONE_STANDS:
+            none = f"none of {counted(law['checked'], 'job')} is left standing"
+            yield Finding(
+                "stuck jobs",
+                law["holds"],
+                "; ".join(law["violations"]) or none,
+                "sanjaya why JOB says of whom what is awaited: look at the log of that service or agent",
+            )
 
 
 def dead_letters(cell: Client) -> Finding:

@@ -186,13 +186,38 @@ class GpuIdle(Event, frozen=True, kw_only=True):
 
 @event("job.recovered.v1", owner=OWNER, subject="job_id")
 class JobRecovered(Event, frozen=True, kw_only=True):
-    """The job goes on after JobStalled, or uses its GPUs again after GpuIdle."""
+    """The job goes on after JobStalled or JobStuck, or uses its GPUs again after GpuIdle."""
 
     job_id: str
     attempt: int
     alarm: str
-    """Which episode is over: `stalled` or `idle`."""
+    """Which episode is over: `stalled`, `idle` or `stuck`."""
     minibatches_total: int
+    reason: Reason
+
+
+@event("job.stuck.v1", owner=OWNER, subject="job_id")
+class JobStuck(Event, frozen=True, kw_only=True):
+    """The job stands, and nothing that is known would ever bring it on: a service or an agent owes it something.
+
+    Its processes are not to blame, as they are for JobStalled: what was awaited next has not been said within its
+    bound, or the job waits for GPUs that have been free for as long. Once per episode, which ends with JobRecovered, or
+    with the job.
+    """
+
+    job_id: str
+    attempt: int
+    """Its latest number, placed or waiting; 0 before the first grant."""
+    awaited: str
+    """What was to come: `word`, `place`, `start`, `suspension`, `resumption`, `move` or `end`."""
+    owed_by: list[str]
+    """The service that is to bring it on, or `agent of NODE` for each of those that are."""
+    stood_s: float
+    """How long it has stood, as far as it was watched."""
+    limit_s: float
+    """How long it may."""
+    gpus: int
+    """That it holds meanwhile."""
     reason: Reason
 
 

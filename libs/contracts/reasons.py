@@ -25,15 +25,19 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str
     """One sentence, ready to print."""
     numbers: dict[str, Number] = {}
-    """What was compared; of a refusal that the passing of time alone may change, `until_s` is the moment (seconds since
-    the epoch) at which it may."""
+    """What was compared. Of a refusal that the passing of time alone may end, one of `MOMENTS` says when it may."""
     rejected: list[Rejected] = []
 
     @property
     def until_s(self) -> float | None:
-        """The moment at which the passing of time alone may change the refusal; None: only an event may."""
-        until_s = self.numbers.get("until_s")
-        return float(until_s) if isinstance(until_s, int | float) else None
+        """The moment at which the passing of time alone may end the refusal; None: only an event may."""
+        found = next((self.numbers[name] for name in MOMENTS if name in self.numbers), None)
+        return float(found) if isinstance(found, int | float) else None
+
+
+MOMENTS = ("until_s", "not_before_s", "retry_s")
+"""Names of numbers that are the moment at which time alone may end a refusal, in seconds since the epoch. Each of these
+moments is a wake-up of the core that has refused."""
 
 
 class PendingReason:

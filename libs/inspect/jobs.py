@@ -11,7 +11,7 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Record
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import JobArrived, JobCancelRequested, JobPauseRequested, JobResumeRequested
-from libs.contracts.introspection import GpuIdle, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import GpuIdle, JobRecovered, JobStalled, JobStuck, LossDiverged
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -27,6 +27,7 @@ from libs.contracts.quota import OpportunityGranted, QuotaDeferred, QuotaGranted
 from libs.contracts.reasons import PendingReason, Reason
 from libs.inspect.job_view import JobView, Said
 from libs.lifecycle import Lives, why_gpus_are_kept
+from libs.lifecycle.awaited import STUCK
 
 _ACCEPTED = "accepted; admission looks at it next"
 
@@ -112,6 +113,11 @@ def _may_be_a_guest(event: OpportunityGranted) -> Reason:
     return _not_yet_evaluated("it may run beside guaranteed jobs; placement looks at it next")
 
 
+def _recovered(event: JobRecovered) -> Reason | None:
+    """What has brought on a job that stood has said why that is where it is."""
+    return None if event.alarm == STUCK else event.reason
+
+
 def _resumed(event: JobResumed) -> Reason:
     return Reason(code="Resumed", message=f"goes on at {event.node_id}")
 
@@ -149,8 +155,9 @@ _REASONS: dict[type[Event], Callable[[Any], Reason | None]] = {
     JobSettingUp: _its_own,
     JobSuspended: why_gpus_are_kept,
     JobStalled: _its_own,
+    JobStuck: _its_own,
     GpuIdle: _its_own,
-    JobRecovered: _its_own,
+    JobRecovered: _recovered,
     LossDiverged: _its_own,
     JobResumed: _resumed,
     JobPreempted: _its_own,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from libs.lifecycle.stuck import STUCK_AFTER_S
 from libs.node.alarms import Limits
 from libs.runtime.settings import Settings
 from services.introspection.core.windows import Rules
@@ -34,6 +35,8 @@ class IntrospectionSettings(Settings):
     """So many losses in a row that are NaN or infinite are a divergence."""
     idle_gpu_s: float = Field(default=900.0, gt=0)
     """GPUs may be held so long without being used."""
+    stuck_after_s: float = Field(default=STUCK_AFTER_S, gt=0)
+    """What a service or an agent is to do next with a job may be overdue for so long."""
     cell_key_file: Path | None = None
     """The secret that the cell's agents know, to ask them for stacks; none: a stall comes without."""
 

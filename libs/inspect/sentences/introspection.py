@@ -41,6 +41,11 @@ def _(e: introspection.JobStalled) -> str:
     return f"attempt {e.attempt} has stalled: {e.reason.message}{seen}"
 
 
+@tells(introspection.JobStuck)
+def _(e: introspection.JobStuck) -> str:
+    return f"is stuck, owed by {' and '.join(e.owed_by)}: {e.reason.message}"
+
+
 @tells(introspection.GpuIdle)
 def _(e: introspection.GpuIdle) -> str:
     return f"attempt {e.attempt} leaves its GPUs idle: {e.reason.message}"

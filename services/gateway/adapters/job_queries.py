@@ -133,7 +133,7 @@ def queue_positions(connection: sa.Connection) -> dict[str, int]:
     return {job_id: place for place, job_id in enumerate(connection.execute(query).scalars(), start=1)}
 
 
-_ACCOUNTED = ("id", "tenant", "gpus", "widths", "state", "attempt", "placement", "tasks", "granted_gpus")
+_ACCOUNTED = ("id", "tenant", "gpus", "widths", "state", "attempt", "placement", "tasks", "granted_gpus", "notices")
 
 
 def live(connection: sa.Connection) -> list[JobRow]:

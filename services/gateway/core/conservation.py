@@ -1,14 +1,16 @@
-"""The operator's light: every job in exactly one state, every GPU accounted for, no quota held by nothing."""
+"""The operator's light: every job has exactly one state and is brought on, every GPU and all quota is accounted for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from libs.contracts.introspection import JobStuck
 from libs.contracts.read_models import FINAL_STATES, GpuRow, JobRow, JobState, NodeRow, TaskStatus, TenantRow
 from libs.kernel.words import bytes_of, counted, either, plural
 from services.gateway.core.hosts import NOTHING, promised
 
+NONE_STANDS = "no job is left standing"
 SHOWN = 5
 """So many violations of one law are spelled out."""
 
@@ -61,6 +63,7 @@ def check(
         _law("every job holds the GPUs it was given", len(live), _given(live, gpus)),
         _law("no node promises CPUs or memory that it has not", len(nodes), _enough(asking, gpus, nodes)),
         _law("every tenant is charged what its jobs were granted", len(tenants), _charged(live, tenants)),
+        _law(NONE_STANDS, len(live), _left_standing(live)),
     ]
 
 
@@ -81,6 +84,13 @@ def _one_state(live: Sequence[JobRow], counts: Counts) -> Iterable[str]:
     if alive != len(live):
         alive_jobs, found = counted(alive, "job is", "jobs are"), counted(len(live), "is", "are")
         yield f"{alive_jobs} in a state that is not final, {found} found"
+
+
+def _left_standing(live: Sequence[JobRow]) -> Iterable[str]:
+    """As introspection has found it, which knows how long jobs stand."""
+    for job in live:
+        if (found := job.notices.get(JobStuck.__name__)) is not None:
+            yield f"job {job.id} is stuck: {found}"
 
 
 def _ends_once(counts: Counts) -> Iterable[str]:

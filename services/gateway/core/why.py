@@ -32,6 +32,7 @@ from libs.contracts.introspection import (
     JobConverged,
     JobRecovered,
     JobStalled,
+    JobStuck,
     LossDiverged,
 )
 from libs.contracts.migration import MigrationAssessed, MigrationCompleted, MigrationFailed, MigrationStarted
@@ -104,7 +105,7 @@ _CHECKS: tuple[tuple[str, tuple[type[Event], ...]], ...] = (
         ),
     ),
     ("agent", (JobRanksApart, JobSettingUp, MemoryLimitChanged, ComputeShareChanged, MemoryBurst, GuestMisbehaved)),
-    ("introspection", (JobStalled, GpuIdle, JobRecovered, LossDiverged, InterferenceDetected, JobConverged)),
+    ("introspection", (JobStuck, JobStalled, GpuIdle, JobRecovered, LossDiverged, InterferenceDetected, JobConverged)),
     ("migration", (MigrationStarted, MigrationCompleted, MigrationFailed, MigrationAssessed)),
     ("failure_analysis", (FailureClassified, RetryScheduled, JobAbandoned)),
 )

@@ -74,8 +74,8 @@ function drawStatus(status) {
   $("shortage").textContent = `New jobs are refused: ${status.shortage}.`;
   const { light, laws } = status.conservation;
   $("light").className = `light ${light}`;
-  $("light").title = "every job in exactly one state, every GPU accounted for";
-  $("light").lastElementChild.textContent = { green: "all accounted for", red: "conservation violated", dark: "not checked" }[light];
+  $("light").title = "every job in exactly one state and brought on, every GPU accounted for";
+  $("light").lastElementChild.textContent = { green: "all accounted for", red: "needs attention", dark: "not checked" }[light];
   $("laws").replaceChildren(...laws.map((law) => el("div", { class: `law${law.holds ? "" : " broken"}` },
     `${law.holds ? "✓" : "✗"} ${law.name} (${law.checked} checked)`, ...law.violations.map((text) => el("div", { class: "mono" }, text)))));
 }

@@ -1,8 +1,8 @@
 """The ingest shell: what telemetry shows becomes facts on control, each exactly once.
 
 Three readers share one session. Control says which jobs and nodes there are, and what was reported already;
-closed windows become JobProfiled; heartbeats that fail to come become NodeLost, and samples of tasks that do not get on
-become JobStalled, LossDiverged and GpuIdle.
+closed windows become JobProfiled; heartbeats that fail to come become NodeLost, samples of tasks that do not get on
+become JobStalled, LossDiverged and GpuIdle, and what control should say next about a job and does not becomes JobStuck.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from libs.bus.port import Bus, Message, Outgoing, Partition
 from libs.contracts.agent import GpuSampled, NodeHeartbeat, TaskSampled
 from libs.contracts.base import Topic
 from libs.contracts.envelope import Envelope
-from libs.contracts.introspection import OWNER, JobStalled, WindowClosed
+from libs.contracts.introspection import OWNER, JobStalled, JobStuck, WindowClosed
 from libs.contracts.wire import Undecodable
 from libs.kernel.held import Held
 from libs.kernel.ids import derived_id
+from libs.lifecycle import stuck
 from libs.node import loads
 from libs.node.alarms import Alarm, Alarms, Limits
 from libs.node.loads import Loads
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 COMMIT_EVERY_S = 2.0
 LOOK_EVERY_S = 1.0
+LOOK_FOR_STUCK_EVERY_S = 5.0
 DEAF_AFTER_S = 5.0
 """A listener that did not come round for so long (a stopped process, a machine asleep) has heard nothing."""
 
@@ -66,6 +68,7 @@ class Ingest:
         *,
         interval_s: float,
         node_timeout_s: float,
+        stuck_after_s: float = stuck.STUCK_AFTER_S,
         limits: Limits | None = None,
         agents: Agents | None = None,
         tracer: Tracer | None = None,
@@ -79,6 +82,7 @@ class Ingest:
             stats: kept up to date.
             interval_s: least measured time between two JobProfiled of a job.
             node_timeout_s: a node that is silent so long is lost.
+            stuck_after_s: what is awaited of a job may be overdue for so long.
             limits: from when on something is an alarm; None: as by default.
             agents: asked for the stacks of stalled jobs; None: nothing is asked.
             tracer: told what was reported; None when nothing is traced.
@@ -87,6 +91,7 @@ class Ingest:
         self._profiles = Profiles(interval_s)
         self._liveness = Liveness(node_timeout_s, clock.now_s())
         self._hosts, self._loads, self._skews = Hosts(), Loads(), Skews()
+        self._standing, self._looked_s = stuck.Watch(stuck_after_s), clock.now_s()
         self._alarms, self._agents = Alarms(limits or Limits()), agents or Agents(None)
         self._unread: list[Outgoing] = []
         """Dead letters of the listener."""
@@ -189,6 +194,7 @@ class Ingest:
                 behind = messages is not None and len(messages) == BATCH
                 if behind or now_s - turned_s > DEAF_AFTER_S or self._interruptions != interruptions:
                     self._liveness.not_listening(now_s)
+                    self._standing.not_listening()
                 turned_s, interruptions = now_s, self._interruptions
                 alarms: list[tuple[Envelope, str, Alarm]] = []
                 profiled: list[Envelope] = []
@@ -202,6 +208,7 @@ class Ingest:
                     elif kind == TASK:
                         alarms += self._alarms_of(message)
                 await self._report_lost(now_s)
+                await self._report_stuck(now_s)
                 self._hosts.forget_all_but(self._control.state.nodes)
                 self._skews.forget_all_but(self._control.state.nodes)
                 self._loads.forget_all_but(self._control.state.nodes)
@@ -225,6 +232,18 @@ class Ingest:
             log.warning("node is lost", extra=fields(node=event.node_id, silent_s=event.silent_s))
         if lost:
             await self._commit([codec.outgoing(liveness.envelope(event, now_s)) for event in lost], {})
+
+    async def _report_stuck(self, now_s: float) -> None:
+        if now_s - self._looked_s < LOOK_FOR_STUCK_EVERY_S:
+            return
+        self._looked_s = now_s
+        outputs: list[Outgoing] = []
+        for key, fact in self._standing.look(self._control.state.books, now_s):
+            if isinstance(fact, JobStuck):
+                log.warning("a job is left standing", extra=fields(job=fact.job_id, why=fact.reason.message))
+            envelope = Envelope(id=derived_id(OWNER, key, 0), source=OWNER, time_s=now_s, event=fact)
+            outputs.append(codec.outgoing(envelope))
+        await self._commit(outputs, {})
 
     def _read(self, message: Message) -> Envelope | None:
         """A record of telemetry; None: it cannot be read, and goes to the dead letters."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from libs import lifecycle
 from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettingUp, JobStarted, JobSuspended
-from libs.contracts.introspection import GpuIdle, JobConverged, JobProfiled, JobRecovered, JobStalled, LossDiverged
+from libs.contracts.introspection import (
+    GpuIdle,
+    JobConverged,
+    JobProfiled,
+    JobRecovered,
+    JobStalled,
+    JobStuck,
+    LossDiverged,
+)
 from libs.contracts.migration import MigrationCompleted, MigrationFailed, MigrationStarted
 from libs.contracts.placement import (
     JobMoved,
@@ -18,12 +26,13 @@ from libs.contracts.placement import (
 from libs.contracts.quota import JobUpgraded
 from libs.contracts.read_models import AttemptRow, JobRow, ProfileRow
 from libs.contracts.reasons import Reason
+from libs.lifecycle.awaited import STUCK
 from libs.node.alarms import IDLE, STALLED
 from services.projection.core.fold import At, explain, note, on
 from services.projection.core.rows import Rows
 from services.projection.core.states import change_role, end_attempt, grant, keep, live_job, take, withdraw_grant
 
-_NOTICES = {STALLED: JobStalled.__name__, IDLE: GpuIdle.__name__}
+_NOTICES = {STALLED: JobStalled.__name__, IDLE: GpuIdle.__name__, STUCK: JobStuck.__name__}
 """{alarm that may be over: the code of its reason}."""
 
 
@@ -125,16 +134,20 @@ def told(rows: Rows, event: JobRanksApart | JobSettingUp, at: At) -> None:
         keep(rows, job, at)
 
 
-@on(JobStalled, GpuIdle, LossDiverged, JobRecovered)
-def alarm(rows: Rows, event: JobStalled | GpuIdle | LossDiverged | JobRecovered, at: At) -> None:
+@on(JobStalled, JobStuck, GpuIdle, LossDiverged, JobRecovered)
+def alarm(rows: Rows, event: JobStalled | JobStuck | GpuIdle | LossDiverged | JobRecovered, at: At) -> None:
     job = live_job(rows, event.job_id)
-    if job is None or job.attempt != event.attempt:
+    # A job that stands may be between two attempts.
+    stands = isinstance(event, JobStuck) or (isinstance(event, JobRecovered) and event.alarm == STUCK)
+    if job is None or (job.attempt != event.attempt and not stands):
         return
     if isinstance(event, JobRecovered):
         job.notices.pop(_NOTICES[event.alarm], None)
     else:
         job.notices[event.reason.code] = event.reason.message
-    if not job.cancel_requested:
+    # What has brought on a job that stood has said why that is where it is.
+    says_why = job.attempt == event.attempt and not (stands and isinstance(event, JobRecovered))
+    if says_why and not job.cancel_requested:
         explain(job, event.reason, at)
     keep(rows, job, at)
 

@@ -10,6 +10,7 @@ from libs.contracts.reasons import PendingReason
 from tests.unit.placement.guests_case import GuestsCase
 from tests.unit.placement.placement_case import PlacementCase
 
+
 def gangs_on_single_gpus(policy: str) -> PlacementCase:
     """One GPU is free on each of two servers; tenant a's gang waits since 10 s, tenant b's since 50 s."""
     case = PlacementCase(n1=2, n2=2)

@@ -299,8 +299,7 @@ def _acquiring(cell: Cell, job: Job, cause: str, numbers: dict[str, Number]) -> 
     if cause == PendingReason.ACQUIRE_BACKOFF:
         tries = cell.acquiring[job.job_id]
         message = f"has given back what it had acquired after try {tries.tries}, and tries again"
-        timed: dict[str, Number] = {"retry_s": tries.retry_s, "until_s": tries.retry_s}
-        return Reason(code=cause, message=message, numbers={**numbers, "tries": tries.tries, **timed})
+        return Reason(code=cause, message=message, numbers={**numbers, "tries": tries.tries, "retry_s": tries.retry_s})
     reservation = cell.reservations[job.job_id]
     where, held = ", ".join(reservation.parts), width_kept(cell, reservation)
     message = f"{_needs(job)} close together, and acquires them on {where} as they become free: {held} of them now"

@@ -1,0 +1,32 @@
+"""For tests of whole cells: nothing may be left standing, at any moment of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from libs.contracts.envelope import Envelope
+from libs.contracts.introspection import JobStuck
+from libs.lifecycle.awaited import Books
+from libs.lifecycle.stuck import STUCK_AFTER_S, Watch
+
+
+def left_standing(control: Iterable[Envelope], stuck_after_s: float = STUCK_AFTER_S) -> list[JobStuck]:
+    """The jobs of a recorded control log that stood for too long, in the order in which that would have been noticed.
+
+    It is looked before and after each record, so also a job counts that was brought on by accident in the end.
+    """
+    books, watch, found = Books(), Watch(stuck_after_s), list[JobStuck]()
+
+    def look(now_s: float) -> None:
+        for _, fact in watch.look(books, now_s):
+            books.take(fact, now_s)
+            if isinstance(fact, JobStuck):
+                found.append(fact)
+
+    now_s = 0.0
+    for envelope in control:
+        now_s = max(now_s, envelope.time_s)
+        look(now_s)
+        books.take(envelope.event, now_s)
+        look(now_s)
+    return found
