@@ -37,6 +37,8 @@ from libs.contracts.gateway import (
     JobResumeRequested,
     NodeDrainRequested,
     NodeUndrainRequested,
+    PolicyChanged,
+    SettingChanged,
 )
 from libs.contracts.introspection import JobRecovered, JobStuck, NodeLost
 from libs.contracts.jobs import GpuRequest
@@ -114,6 +116,8 @@ class Awaited(msgspec.Struct, kw_only=True):
     """It may be placed, and is not."""
     cause: str = ""
     """What it was told that it waits for."""
+    relaxes: bool = False
+    """It was told that it fits, and when it accepts that."""
     line: str = ""
     leads: bool = False
     behind: str = ""
@@ -172,9 +176,19 @@ class Books(msgspec.Struct, kw_only=True):
             handler(self, event, now_s)
 
     def reserved_of(self, node_id: str, gpu_type: str, but: str) -> int:
-        """GPUs of this type on the node that are kept for other gangs than this one."""
-        kept = (of_gang.get(node_id, {}) for job_id, of_gang in self.reserved.items() if job_id != but)
+        """GPUs of this type on the node that are kept for other gangs than this one and those that are behind it."""
+        kept = (
+            of_gang.get(node_id, {})
+            for job_id, of_gang in self.reserved.items()
+            if job_id != but and (job_id not in self.jobs or self.first_of(self.jobs[job_id]) != but)
+        )
         return sum(of_node.get(gpu_type, 0) for of_node in kept)
+
+    def first_of(self, job: Awaited) -> str:
+        """The job that this one was told it is behind, or that leads its line now; empty: it is behind none."""
+        if job.cause != PendingReason.BEHIND:
+            return ""
+        return job.behind if job.leads or not job.line else self.lines.get(job.line, "")
 
     def suits(self, job: Awaited, node_id: str) -> bool:
         """Whether the node has what the job needs beside GPUs, and is none that it avoids or that is set apart."""
@@ -297,6 +311,7 @@ class Books(msgspec.Struct, kw_only=True):
         job.cause, job.line, job.leads, job.behind = cause if told else "", event.line, event.leads, event.behind
         until_s = event.reason.until_s
         job.extra_s = max(0.0, until_s - now_s) if until_s is not None else 0.0
+        job.relaxes = cause == PendingReason.LOCALITY_RELAXING and until_s is not None
         if event.leads:
             self.lines[event.line] = event.job_id
 
@@ -501,6 +516,13 @@ class Books(msgspec.Struct, kw_only=True):
             left = {index: None for index in getattr(server, name) if index not in indices}
             setattr(server, name, left | dict.fromkeys(indices) if so else left)
 
+    def _set(self, event: SettingChanged | PolicyChanged, now_s: float) -> None:
+        """What was told of the time that is left may hold no more."""
+        if isinstance(event, PolicyChanged) or event.service == PLACEMENT:
+            for job in self.jobs.values():
+                if job.relaxes:
+                    job.relaxes, job.number = False, self.number
+
     def _said(self, event: JobStuck | JobRecovered, now_s: float) -> None:
         job = self.jobs.get(event.job_id)
         if job is None:
@@ -546,6 +568,7 @@ _HANDLERS: dict[type[Event], Callable[[Books, Any, float], None]] = {
     **dict.fromkeys((NodeDrainRequested, NodeUndrainRequested), Books._drained),
     **dict.fromkeys((GpuUnhealthy, GpuRecovered), Books._health),
     **dict.fromkeys((NodeCordoned, NodeReturned), Books._cordoned),
+    **dict.fromkeys((SettingChanged, PolicyChanged), Books._set),
     **dict.fromkeys((JobStuck, JobRecovered), Books._said),
 }
 

@@ -164,6 +164,8 @@ class Watch:
 
     def _of_waiting(self, books: Books, job: Awaited, now_s: float) -> Overdue | None:
         """A queued job that would fit on GPUs that have been free for as long as it may stand."""
+        if job.relaxes and job.cause == PendingReason.LOCALITY_RELAXING and not job.held:
+            return Overdue("place", [PLACEMENT], "it was told that it fits, and the time is over that it was to wait")
         if job.is_host_bound or job.on_trial or not self._may_start(books, job):
             return None
         quiet = [node_id for node_id in books.servers if self._is_quiet(node_id, now_s) and books.suits(job, node_id)]
@@ -184,8 +186,7 @@ class Watch:
             return False
         if job.cause != PendingReason.BEHIND:
             return True
-        first = job.behind if job.leads or not job.line else books.lines.get(job.line, "")
-        ahead = books.jobs.get(first)
+        ahead = books.jobs.get(books.first_of(job))
         return ahead is None or ahead is job or not (ahead.queued or ahead.suspended)
 
     def _is_quiet(self, node_id: str, now_s: float) -> bool:
