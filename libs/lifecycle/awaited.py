@@ -399,10 +399,12 @@ class Books(msgspec.Struct, kw_only=True):
             job.word = PLACEMENT if job.attempt else ADMISSION
 
     def _paused(self, event: JobPauseRequested | JobResumeRequested, now_s: float) -> None:
-        if (job := self._of(event.job_id)) is not None and not job.cancelled:
-            job.held = isinstance(event, JobPauseRequested)
-            if not job.held and job.queued:
-                job.word, job.cause = PLACEMENT, ""
+        job, held = self._of(event.job_id), isinstance(event, JobPauseRequested)
+        if job is None or job.cancelled or job.held is held:
+            return
+        job.held = held
+        if not held and job.queued:
+            job.word, job.cause = PLACEMENT, ""
 
     def _sliced(self, event: TimeSliceStarted, now_s: float) -> None:
         for job_id in event.suspended:

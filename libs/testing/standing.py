@@ -8,6 +8,18 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import JobStuck
 from libs.lifecycle.awaited import Books
 from libs.lifecycle.stuck import STUCK_AFTER_S, Watch
+from libs.sim.simulation import Simulation
+
+PROMPT_S, LAGGING_S = 100.0, 900.0
+"""How long jobs of a simulation may stand: more than agents have patience, and where services lag behind, more than
+that, because what they say late bears the time of what they have read."""
+
+
+def none_is_left_standing(simulation: Simulation) -> None:
+    """Asserts that no job of the run stood for too long at any moment."""
+    lags = simulation.options.interleaving is not None
+    found = left_standing(simulation.log.control, LAGGING_S if lags else PROMPT_S)
+    assert not found, [f"{each.job_id}, awaited of {each.owed_by}: {each.reason.message}" for each in found]
 
 
 def left_standing(control: Iterable[Envelope], stuck_after_s: float = STUCK_AFTER_S) -> list[JobStuck]:

@@ -12,21 +12,24 @@ import pytest
 from libs.bus import codec
 from libs.bus.connect import connect
 from libs.bus.port import BusUnavailable, Outgoing, TopicLayout
+from libs.contracts.admission import JobHeldBack
 from libs.contracts.agent import NodeHeartbeat, NodeLeft
 from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope, whole_microseconds
-from libs.contracts.introspection import JobProfiled, NodeLost, WindowClosed
+from libs.contracts.introspection import JobProfiled, JobRecovered, JobStuck, NodeLost, WindowClosed
 from libs.contracts.placement import JobSucceeded
+from libs.contracts.reasons import Reason
 from libs.kernel.ids import request_id
 from libs.runtime.clock import SteadyClock
 from libs.runtime.listener import Listener
 from libs.runtime.snapshots import Snapshots
 from libs.runtime.stats import Stats
-from libs.testing.core_case import node
+from libs.testing.core_case import arrival, node
 from libs.testing.faults import Faults, FaultyBus
 from libs.testing.introspection import minibatches, placed
 from libs.testing.processes import Processes
 from libs.testing.shells import messages
+from services.introspection.adapters import ingest as ingesting
 from services.introspection.adapters.ingest import Ingest
 from services.introspection.core.watching import WATCH
 
@@ -53,11 +56,19 @@ class Cell:
             await self.bus.append([codec.outgoing(envelope)])
 
     @asynccontextmanager
-    async def ingest(self, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Stats]:
-        """Runs the shell as long as the block; a node that is silent for so long is lost."""
+    async def ingest(self, timeout_s: float = TIMEOUT_S, stuck_after_s: float = 300.0) -> AsyncIterator[Stats]:
+        """Runs the shell as long as the block; a node may be silent, and a job stand, for so long."""
         stats, stop, clock = Stats("introspection"), asyncio.Event(), SteadyClock()
         control = Listener(WATCH, self.bus, self.snapshots, clock, stats, every_records=5, every_s=60.0)
-        ingest = Ingest(self.bus, control, clock, stats, interval_s=4.0, node_timeout_s=timeout_s)
+        ingest = Ingest(
+            self.bus,
+            control,
+            clock,
+            stats,
+            interval_s=4.0,
+            node_timeout_s=timeout_s,
+            stuck_after_s=stuck_after_s,
+        )
         running = asyncio.create_task(ingest.run(stop))
         yield stats
         stop.set()
@@ -105,6 +116,34 @@ async def test_a_node_that_falls_silent_is_lost_once_and_over_restarts(cell: Cel
     async with cell.ingest():
         await cell.beat_until_lost(2, "n1")
     assert [event.incarnation for event in await cell.said(NodeLost)] == [1, 2]
+
+
+async def test_a_job_of_which_nothing_is_said_is_stuck_once_over_restarts_until_something_is_said(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ingesting, "LOOK_FOR_STUCK_EVERY_S", 0.2)
+    await cell.give(arrival("j"))
+
+    async def until_said(cls: type[Event]) -> None:
+        async with asyncio.timeout(120):
+            while not await cell.said(cls):
+                await asyncio.sleep(0.1)
+
+    async with cell.ingest(stuck_after_s=1.0):
+        await until_said(JobStuck)
+        await asyncio.sleep(1.5)
+    async with cell.ingest(stuck_after_s=1.0):
+        await asyncio.sleep(2.5)
+    [stuck] = await cell.said(JobStuck)
+    assert (stuck.job_id, stuck.awaited, stuck.owed_by) == ("j", "word", ["admission"])
+    assert stuck.stood_s >= 1.0
+    await cell.give(JobHeldBack(job_id="j", reason=Reason(code="DependencyNotMet", message="waits for k")))
+    async with cell.ingest(stuck_after_s=1.0):
+        await until_said(JobRecovered)
+        await asyncio.sleep(2.5)
+    [over] = await cell.said(JobRecovered)
+    assert (over.job_id, over.alarm) == ("j", "stuck")
+    assert len(await cell.said(JobStuck)) == 1
 
 
 async def test_an_outage_of_the_log_is_no_silence_of_the_nodes(cell: Cell):

@@ -20,7 +20,7 @@ from libs.kernel.machine import Machine
 from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.purity import watched
-from libs.testing.standing import left_standing
+from libs.testing.standing import none_is_left_standing
 from libs.testing.strategies import crowded_cells, scenarios
 from services.placement.core.lifecycle.standing import Standing, standing
 from services.placement.core.lifecycle.transitions import CHANGES
@@ -58,7 +58,7 @@ def every_job_has_ended(simulation: Simulation) -> None:
     assert books.violations == []
     assert books.gpus_held == 0
     assert books.jobs_total == len(ended)
-    assert left_standing(simulation.log.control) == []
+    none_is_left_standing(simulation)
 
 
 def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
@@ -117,7 +117,7 @@ def test_rounds_keep_the_books_balanced_and_can_be_derived_again(scenario: Scena
 def check_books_and_decisions(scenario: Scenario) -> None:
     """Every job ends once, every GPU is given back, and a replay decides the same."""
     simulation = checked_run(scenario)
-    assert left_standing(simulation.log.control) == []
+    none_is_left_standing(simulation)
     books = conservation(simulation.records())
     assert books.violations == []
     assert books.gpus_held == 0

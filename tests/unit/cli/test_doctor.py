@@ -8,6 +8,7 @@ import pytest
 
 from libs.cli import doctor
 from libs.client import Client
+from services.gateway.core import conservation
 
 END = 100
 
@@ -74,3 +75,24 @@ def test_an_agent_that_logs_errors_is_named_with_the_last_of_them():
     [found] = doctor.errors_of(nodes)
     assert (found.what, found.ok) == ("agent n1", False)
     assert found.detail == "2 errors in its log, the last one: j-1.1 cannot be launched: OSError: full"
+
+
+def test_a_job_that_is_left_standing_is_no_fault_of_the_books():
+    laws: list[dict[str, Any]] = [
+        {"name": "every job ends once", "holds": True, "checked": 4, "violations": []},
+        {"name": doctor.NONE_STANDS, "holds": False, "checked": 2, "violations": ["job j is stuck: told to start"]},
+    ]
+    books, stuck = doctor.light_of({"light": "red", "laws": laws})
+    assert (books.mark, books.detail) == ("ok", "green  every job ends once: 4")
+    assert (stuck.what, stuck.mark, stuck.detail) == ("stuck jobs", "BAD", "job j is stuck: told to start")
+    laws[1] |= {"holds": True, "violations": []}
+    assert [finding.mark for finding in doctor.light_of({"light": "green", "laws": laws})] == ["ok", "ok"]
+
+
+def test_a_light_that_was_not_checked_is_dark():
+    [books] = doctor.light_of({"light": "dark", "laws": []})
+    assert (books.mark, books.detail) == ("ok", "dark  ")
+
+
+def test_the_gateway_and_the_doctor_call_the_law_the_same():
+    assert doctor.NONE_STANDS == conservation.NONE_STANDS

@@ -90,6 +90,14 @@ def test_lost_and_doubled_jobs_are_seen(arrived: int, ended: int, says: str) -> 
     assert says in broken(judge(Story().granted(), arrived=arrived, ended=ended))
 
 
+def test_a_job_that_is_left_standing_turns_the_light_red() -> None:
+    story = Story().running()
+    story.job().notices["JobStuck"] = "it has been told to start on n2, and has neither started nor failed"
+    law = judge(story)["no job is left standing"]
+    assert not law.holds
+    assert law.violations == ["job j is stuck: it has been told to start on n2, and has neither started nor failed"]
+
+
 def test_an_unknown_state_is_seen() -> None:
     laws = check([], [], [], Counts(1, 0, {"LIMBO": 1}))
     assert "unknown states: LIMBO" in laws[0].violations

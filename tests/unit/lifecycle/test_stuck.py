@@ -15,7 +15,7 @@ from libs.contracts.agent import (
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.failure_analysis import RetryScheduled
-from libs.contracts.gateway import JobCancelRequested, JobPauseRequested
+from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobResumeRequested
 from libs.contracts.introspection import JobRecovered, JobStuck, NodeLost
 from libs.contracts.placement import (
     AttemptFailed,
@@ -308,3 +308,12 @@ def test_what_stood_while_the_log_was_away_has_its_time_again():
     case.watch.not_listening()
     assert case.look(after_s=BOUND_S - 1.0) == []
     assert case.look(after_s=BOUND_S) != []
+
+
+def test_a_job_that_is_resumed_twice_was_answered_the_first_time():
+    case = Case()
+    case.queue("j", 1, PendingReason.HEALTHY_GPUS_MISSING)
+    case.say(JobPauseRequested(job_id="j", requested_by="ada"), queued("j", PendingReason.ON_HOLD))
+    again = JobResumeRequested(job_id="j", requested_by="ada")
+    case.say(again, queued("j", PendingReason.HEALTHY_GPUS_MISSING), again)
+    assert case.stuck() is None

@@ -17,7 +17,15 @@ from libs.contracts.gateway import (
     JobPriorityChanged,
     JobResumeRequested,
 )
-from libs.contracts.introspection import GpuIdle, JobProfiled, JobRecovered, JobStalled, LossDiverged, NodeLost
+from libs.contracts.introspection import (
+    GpuIdle,
+    JobProfiled,
+    JobRecovered,
+    JobStalled,
+    JobStuck,
+    LossDiverged,
+    NodeLost,
+)
 from libs.contracts.migration import MigrationCompleted, MigrationStarted
 from libs.contracts.placement import (
     AttemptFailed,
@@ -322,6 +330,28 @@ def test_what_is_wrong_with_a_job_is_noted_until_it_recovers_or_starts_anew() ->
     story.says(JobPreempted(job_id="j", attempt=1, reason=reason("Test")), *(exited(n) for n in ("n1", "n2")))
     story.says(JobQueued(job_id="j", attempt=2, reason=reason("Test")), placed("j", attempt=2))
     assert story.job().notices == {}
+
+
+def test_a_job_that_is_left_standing_is_noticed_until_something_has_brought_it_on() -> None:
+    story = Story().granted()
+    stuck = JobStuck(
+        job_id="j",
+        attempt=1,
+        awaited="word",
+        owed_by=["placement"],
+        stood_s=300.0,
+        limit_s=300.0,
+        gpus=0,
+        reason=reason("JobStuck"),
+    )
+    story.says(stuck)
+    assert list(story.job().notices) == ["JobStuck"]
+    assert (story.job().state, story.job().reason) == (JobState.QUEUED, "JobStuck")
+    story.says(
+        JobQueued(job_id="j", attempt=1, reason=reason("InsufficientGpus")),
+        JobRecovered(job_id="j", attempt=1, alarm="stuck", minibatches_total=0, reason=reason("Recovered")),
+    )
+    assert (story.job().notices, story.job().reason) == ({}, "InsufficientGpus")
 
 
 def test_a_reservation_is_shown_while_it_lasts() -> None:
