@@ -34,6 +34,7 @@ from libs.sim.simulation import Simulation
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.core_case import node
 from libs.testing.effort import searching
+from libs.testing.standing import none_is_left_standing
 from libs.testing.strategies import cells_with_guests
 from libs.testing.thorough import THOROUGH
 from services.roster import SERVICES
@@ -148,6 +149,7 @@ def test_every_job_ends_once_gangs_are_whole_no_gpu_has_two_owners_and_the_log_r
     simulation = watched_run(scenario)
     books = conservation(simulation.records())
     assert books.violations == [] and books.gpus_held == 0
+    none_is_left_standing(simulation)
     ended = [event.job_id for event in events(simulation, *TERMINAL)]
     assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
     wanted = {job.job_id: job.spec.gpus.count for job in simulation.workload.jobs}

@@ -14,6 +14,7 @@ from libs.contracts.placement import JobPlaced, JobSucceeded
 from libs.inspect.conservation import conservation
 from libs.inspect.verify import verify
 from libs.testing.builders import Scenario, events, log_of
+from libs.testing.standing import none_is_left_standing
 from libs.testing.strategies import cells_with_guests, crowded_cells, scenarios
 from services.roster import SERVICES
 from tests.properties.effort import whole_system
@@ -56,6 +57,7 @@ def test_no_gang_starts_before_its_trial_is_over_and_no_job_is_lost(scenario: Sc
     books = conservation(simulation.records())
     assert books.violations == []
     assert books.gpus_held == 0
+    none_is_left_standing(simulation)
 
 
 @whole_system

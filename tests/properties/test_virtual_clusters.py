@@ -24,6 +24,7 @@ from libs.inspect.verify import verify
 from libs.sim.simulation import Simulation
 from libs.testing.builders import OPERATOR, Scenario, events, log_of
 from libs.testing.effort import searching
+from libs.testing.standing import none_is_left_standing
 from libs.testing.strategies import HORIZON_S, crowded_cells, scenarios, times
 from services.quota.core import shares
 from services.quota.core.nouns import Claim
@@ -168,6 +169,7 @@ def check_books(simulation: Simulation, drawn: Drawn) -> None:
     books = conservation(simulation.records())
     assert books.violations == []
     assert books.gpus_held == 0
+    none_is_left_standing(simulation)
     check_limits(drawn, simulation.log.control)
     check_victims(drawn, simulation.log.control)
 

@@ -14,6 +14,7 @@ from libs.contracts.quota import QuotaGranted
 from libs.contracts.reasons import PendingReason
 from libs.inspect.verify import verify
 from libs.testing.builders import OPERATOR, Scenario, log_of
+from libs.testing.standing import none_is_left_standing
 from services.roster import SERVICES
 from tests.properties.effort import whole_system
 from tests.properties.test_wait_causes import look
@@ -88,5 +89,6 @@ def test_gangs_wait_for_less_than_they_gain_and_all_of_them_start(drawn: tuple[S
     work_s = sum((outcome.finish_s or 0.0) - (outcome.first_start_s or 0.0) for outcome in jobs.values())
     bound_s = work_s + len(jobs) * (START_S + TRIES * (ACQUIRE_S + BACKOFF_S)) + limit_s
     assert max(waited_s.values()) <= bound_s
+    none_is_left_standing(simulation)
     result = verify(log_of(simulation), SERVICES)
     assert result.ok, "\n".join(result.first.lines() if result.first else [])

@@ -58,7 +58,7 @@ def test_a_gang_waits_where_that_gains_more_than_it_costs():
     case = asked(crowded())
     assert "gang" not in case.placed
     [reason] = waits(case)
-    assert reason.numbers == {"gpus": 4, "nodes_now": 2, "gain_s": 750.0, "wait_s": 290.0}
+    assert reason.numbers == {"gpus": 4, "nodes_now": 2, "gain_s": 750.0, "wait_s": 290.0, "until_s": 3700.0}
     assert reason.message == (
         "fits on 2 nodes now, and waits: the rest of its work would take 750 s less on 1 server, by the operators' "
         "table; GPUs are expected there in 290 s (n2)"

@@ -62,6 +62,8 @@ class Weighed:
     """Servers that the gang needs."""
     left_s: float
     """So much longer it may wait for that."""
+    until_s: float
+    """That is until then, at the latest."""
 
     @property
     def pays(self) -> bool:
@@ -96,7 +98,7 @@ class Weighed:
     def why_it_waits(self, fit: gangs.Fit, gpus: int) -> Reason:
         """Why the gang does not take the place that it fits."""
         message = f"fits on {counted(fit.nodes, 'node')} now, and waits: {self.words}"
-        numbers: dict[str, Number] = {"gpus": gpus, "nodes_now": fit.nodes, **self.numbers}
+        numbers: dict[str, Number] = {"gpus": gpus, "nodes_now": fit.nodes, **self.numbers, "until_s": self.until_s}
         return Reason(code=PendingReason.LOCALITY_RELAXING, message=message, numbers=numbers)
 
 
@@ -128,7 +130,8 @@ class Weighing:
         if gain is None or fewest is None or fit.nodes <= fewest:
             return None
         place = soonest(self._cell, request, fewest, servers, self._ends)
-        return Weighed(gain, place, fewest, job.queued_since_s + limit_s - self._now_s)
+        until_s = job.queued_since_s + limit_s
+        return Weighed(gain, place, fewest, until_s - self._now_s, until_s)
 
     @cached_property
     def _ends(self) -> list[End]:
