@@ -393,7 +393,8 @@ class JobExited(Event, frozen=True, kw_only=True):
     started), `setup_failed` (the command that prepares its environment has), `node_failed` (this node could not start
     it), `restore_failed` (it got no state to go on with), `host_memory_exceeded` (it had more of the host's memory than
     it asked for), `lost` (its record is gone) or `interrupted` (ended from outside while its agent was away: with its
-    machine, or by a service manager; `stderr_tail` says which)."""
+    machine, or by a service manager; or fenced from its job's checkpoints by a newer attempt; `stderr_tail` says
+    which)."""
     rank: int | None = None
     """Global rank of the process that ended badly."""
     stderr_tail: str = ""

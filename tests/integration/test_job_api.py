@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -133,8 +134,8 @@ def test_it_goes_on_where_it_was_stopped_or_killed(start: Start, undisturbed: li
     killed.stops_after(22)
     killed.kill()
     assert checkpoints(tmp_path) == ["job-21"]
-    (tmp_path / "saved" / "job-25.part").mkdir()
-    (tmp_path / "saved" / "job-25.part" / "rank-0").write_bytes(b"half a state")
+    (tmp_path / "saved" / "attempt-0" / "job-25.part").mkdir()
+    (tmp_path / "saved" / "attempt-0" / "job-25.part" / "rank-0").write_bytes(b"half a state")
     (tmp_path / "go-22").touch()
     assert start("3", **saves).ended() == [0]
     found = lines(tmp_path)
@@ -193,7 +194,7 @@ def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
     stopped.stands_still_after(5)
     end_still(stopped)
     [name] = checkpoints(tmp_path)
-    left = [position((tmp_path / "saved" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    left = [position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
     assert left == [int(name.removeprefix("job-"))] * 2
     assert gang("2").ended() == [0, 0]
     for rank in range(2):
@@ -202,7 +203,28 @@ def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
 
 
 def checkpoints(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "saved").iterdir())
+    """In the order of attempts."""
+    return [path.name for path in sorted((folder / "saved").glob("attempt-*/job-*"))]
+
+
+def test_an_attempt_that_was_thought_lost_is_refused_and_the_newer_one_ends_as_if_alone(
+    start: Start, undisturbed: list[str], tmp_path: Path
+):
+    """As when a node is silent for a while: its processes stand still, or not, and another node goes on with the job."""
+    saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved"), "SANJAYA_JOB_ID": "j", "CHECKPOINT_EVERY": "4"}
+    silent = start("1", SANJAYA_ATTEMPT="1", STOP_AFTER="10", **saves)
+    silent.stops_after(10)
+    newer = start("2", SANJAYA_ATTEMPT="2", STOP_AFTER="14", **saves)
+    newer.stops_after(14)
+    silent.goes_on_after(10)  # it is at its next checkpoint soon
+    assert silent.ended() == [1]
+    why = "fenced: attempt 2 keeps checkpoints in"
+    assert why in silent.stderr.read_text()
+    assert json.loads((silent.pages / "fenced.json").read_text())["why"].startswith(why)
+    newer.goes_on_after(14)
+    assert newer.ended() == [0]
+    assert {path.parent.name for path in (tmp_path / "saved").glob("attempt-*/job-*")} == {"attempt-2"}
+    assert sorted(set(lines(tmp_path))) == sorted(undisturbed)
 
 
 def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Path):
@@ -228,7 +250,7 @@ def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Pat
     destination.goes_on_after(13)
     assert destination.ended() == [143, 143]
     [name] = checkpoints(tmp_path)
-    left = [position((tmp_path / "saved" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    left = [position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
     assert left == [int(name.removeprefix("job-"))] * 2
     [done] = at
     for rank in range(2):

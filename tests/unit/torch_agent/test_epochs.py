@@ -77,25 +77,40 @@ def test_epochs_that_are_not_to_be_told_are_known(file: Path, script: Reporter):
 
 
 def kept(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "best").iterdir())
+    return sorted(str(path.relative_to(folder / "best")) for path in (folder / "best").glob("*/*"))
 
 
 def best_of(folder: Path) -> BestCheckpoint:
-    return BestCheckpoint(str(folder), 0, lambda: None, alike=False)
+    best = BestCheckpoint(str(folder), 0, lambda: None, alike=False)
+    best.claim()
+    return best
 
 
 def test_the_checkpoint_of_the_best_epoch_is_kept_and_no_other(tmp_path: Path):
     best = best_of(tmp_path)
     for batches, loss in ((10, 2.0), (20, 1.0), (30, 1.5), (40, float("nan")), (50, None)):
         best.keep(lambda batches=batches: {"weights": torch.tensor(batches)}, batches, loss)
-    assert kept(tmp_path) == ["job-20", "loss.json"]
-    assert Checkpoints(str(tmp_path / "best"), 0, lambda: None).load() == {"weights": torch.tensor(20)}
+    assert kept(tmp_path) == ["attempt-0/job-20"]
+    again = Checkpoints(str(tmp_path / "best"), 0, lambda: None)
+    again.claim()
+    assert again.load() == {"weights": torch.tensor(20)}
 
 
 def test_an_attempt_that_begins_again_knows_the_best_loss_of_the_one_before(tmp_path: Path):
     best_of(tmp_path).keep(lambda: {"weights": torch.tensor(1)}, 50, 1.0)
     again = best_of(tmp_path)
     again.keep(lambda: {"weights": torch.tensor(2)}, 10, 2.0)
-    assert kept(tmp_path) == ["job-50", "loss.json"]
+    assert kept(tmp_path) == ["attempt-0/job-50"]
     again.keep(lambda: {"weights": torch.tensor(3)}, 20, 0.5)
-    assert kept(tmp_path) == ["job-20", "loss.json"]
+    assert kept(tmp_path) == ["attempt-0/job-20"]
+
+
+def test_the_best_loss_of_versions_before_attempts_had_folders_counts_on(tmp_path: Path, monkeypatch):
+    (tmp_path / "best" / "job-50").mkdir(parents=True)
+    (tmp_path / "best" / "loss.json").write_text('{"loss": 1.0, "batches_done": 50}')
+    monkeypatch.setenv("SANJAYA_ATTEMPT", "2")
+    best = best_of(tmp_path)
+    best.keep(lambda: {"weights": torch.tensor(2)}, 10, 2.0)
+    assert kept(tmp_path) == [] and (tmp_path / "best" / "job-50").exists()
+    best.keep(lambda: {"weights": torch.tensor(3)}, 20, 0.5)
+    assert kept(tmp_path) == ["attempt-2/job-20"] and not (tmp_path / "best" / "job-50").exists()

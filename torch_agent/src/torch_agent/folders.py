@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from libs.node.seen import Ended, Seen
+from torch_agent.harness.attempts import NOTE
 from torch_agent.harness.control import create_control
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
-from torch_agent.records import Exit, Fetched, MemoryExceeded, R, Shim, read_record
+from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, read_record
 from torch_agent.shim import VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
@@ -261,6 +262,11 @@ class TaskFolder:
                 rank=found.rank,
                 stderr_tail=exceeded.why.replace("\0", "\ufffd"),
             )
+        if found.outcome in ("exited", "signalled") and found.exit_code != 0:
+            fenced = _read(self.pages / NOTE, Fenced)
+            if fenced is not None:  # what the other processes have died of follows from it
+                why = fenced.why.replace("\0", "\ufffd")
+                return Ended(exit_code=None, signal=None, outcome="interrupted", rank=found.rank, stderr_tail=why)
         return Ended(
             exit_code=found.exit_code,
             signal=found.signal,

@@ -61,6 +61,12 @@ class MemoryExceeded(Record, frozen=True, kw_only=True):
     why: str
 
 
+class Fenced(Record, frozen=True, kw_only=True):
+    """`pages/fenced.json`: the harness has ended a process of the task, whose attempt was not the newest one."""
+
+    why: str
+
+
 R = TypeVar("R", bound=Record)
 
 

@@ -71,6 +71,17 @@ def meet_in_the_store(name: str) -> None:
             raise
 
 
+def agreed_in_the_store(name: str, text: str) -> str:
+    """The text of the first of all ranks that have met, without a device; `name` is used once."""
+    distributed = group()
+    if distributed is None:
+        return text
+    place, key = store(distributed), f"sanjaya/agreed/{name}"
+    if distributed.get_rank() == 0:
+        place.set(key, text)
+    return str(place.get(key).decode())
+
+
 def from_the_first(thing: Any) -> Any:
     """What the first of all ranks that have met was given here; the very same thing on that one."""
     distributed = group()

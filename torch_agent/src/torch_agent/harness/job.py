@@ -58,7 +58,8 @@ class Job:
     Raises:
         TypeError: a part is none of these; or an elastic Job has a model that exchanges gradients by itself.
         ValueError: the state that was found has other parts; or the Job is to be elastic and has no optimizer, or
-            cannot be divided among so many processes.
+            cannot be divided among so many processes; or the folder is another job's.
+        Fenced: there is a newer attempt at the job, as also where it saves; that ends the process (SystemExit).
         RuntimeError: the process has a Job.
     """
 
@@ -83,7 +84,7 @@ class Job:
         folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR")
         self._checkpoints = Checkpoints(folder, place()[0], barrier, alike=elastic) if folder else None
         self._epochs = self._harness.epochs if self._harness is not None else followed()
-        self._best = None
+        self._best: BestCheckpoint | None = None
         """Of a job whose losses are followed."""
         if folder and self._epochs is not None:
             self._best = BestCheckpoint(folder, place()[0], barrier, alike=elastic)
@@ -216,6 +217,10 @@ class Job:
             raise SystemExit("sanjaya: without the harness this job cannot take over a state")
         else:
             handed_over = False
+        # Not earlier: until this process goes on, a move may be given up, and the attempt that it would replace trains.
+        for checkpoints in (self._checkpoints, self._best):
+            if checkpoints is not None:
+                checkpoints.claim()
         if self._checkpoints is not None and not handed_over:
             saved = self._checkpoints.load()
             if saved is not None:

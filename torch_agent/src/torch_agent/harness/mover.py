@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
+from .attempts import Fenced
 from .control import ControlReader
 from .leaving import Leaving
 from .moving.loading import load
@@ -110,6 +111,8 @@ class Mover:
         try:
             with self._on_host(parker) as parked:
                 self._job.keep(self._collected(), parked)
+        except Fenced as refused:  # the process ends where it stands: its tensors have no memory
+            print(refused, file=sys.stderr)
         except Exception as error:
             print(f"sanjaya: the state of this job cannot be saved: {error!r}", file=sys.stderr)
 

@@ -22,9 +22,9 @@ from sanjaya_harness import part
 
 B = TypeVar("B")
 
-PREFIX, PART = "lease-", ".part"
+PREFIX = "lease-"
 
-gang, leaving = part("gang"), part("leaving")
+attempts, gang, leaving = part("attempts"), part("gang"), part("leaving")
 
 
 class LeaseIterator(Generic[B]):
@@ -35,6 +35,10 @@ class LeaseIterator(Generic[B]):
         save: writes a checkpoint to the path that it is given; called on rank 0 alone.
         load: reads one; called on every rank.
         folder: where the checkpoint is kept; default: the job's own, `SANJAYA_CHECKPOINT_DIR`.
+
+    Raises:
+        ValueError: the folder is another job's.
+        Fenced: there is a newer attempt at the job, as also where it saves; that ends the process (SystemExit).
     """
 
     def __init__(
@@ -46,7 +50,8 @@ class LeaseIterator(Generic[B]):
         folder: str | None = None,
     ) -> None:
         self._batches, self._save = batches, save
-        self._folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR") or "."
+        folder = folder or os.environ.get("SANJAYA_CHECKPOINT_DIR") or "."
+        self._attempt = attempts.AttemptFolder(folder, PREFIX)
         self.batches_done = 0
         """Over all attempts."""
         self._resume(load)
@@ -57,18 +62,14 @@ class LeaseIterator(Generic[B]):
         distributed = gang.group()
         if distributed is not None and distributed.get_rank() != 0:
             return
-        older = self._saved()
-        path = os.path.join(self._folder, f"{PREFIX}{self.batches_done}")
-        self._save(path + PART)
-        os.replace(path + PART, path)
-        for batches_done in older:
-            if batches_done != self.batches_done:
-                os.remove(os.path.join(self._folder, f"{PREFIX}{batches_done}"))
-
-    def _saved(self) -> list[int]:
-        """Batches done at each complete checkpoint, ascending; more than one only after a crash."""
-        names = [name for name in os.listdir(self._folder) if name.startswith(PREFIX) and not name.endswith(PART)]
-        return sorted(int(name.removeprefix(PREFIX)) for name in names)
+        self._attempt.check()
+        unfinished = os.path.join(self._attempt.path, f"{PREFIX}{self.batches_done}{attempts.PART}")
+        try:
+            self._save(unfinished)
+            self._attempt.remove_before(self._attempt.complete(unfinished), others=True)
+        except (OSError, RuntimeError):  # torch.save raises the latter where the folder is gone
+            self._attempt.check()  # a newer attempt may have removed what was being written
+            raise
 
     def __iter__(self) -> Iterator[B]:
         iterator = iter(self._batches)
@@ -89,7 +90,8 @@ class LeaseIterator(Generic[B]):
         self._leaving.leave()
 
     def _resume(self, load: Callable[[str], Any]) -> None:
-        saved = self._saved()
-        if saved:
-            self.batches_done = saved[-1]
-            load(os.path.join(self._folder, f"{PREFIX}{self.batches_done}"))
+        self._attempt.claim()
+        newest = gang.agreed_in_the_store(f"leases/{self._attempt.path}", self._attempt.newest() or "")
+        if newest:
+            self.batches_done = self._attempt.batches_done(newest)
+            load(newest)

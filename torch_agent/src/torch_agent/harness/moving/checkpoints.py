@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..attempts import PART, AttemptFolder
+from ..gang import agreed_in_the_store
 from .loading import load
 from .saving import save
 
-PREFIX, PART = "job-", ".part"
+PREFIX = "job-"
 NOT_PARKED: Mapping[int, Any] = MappingProxyType({})
 """Every tensor has its memory."""
+NO_NOTE: Mapping[str, str] = MappingProxyType({})
 
 
 class Checkpoints:
-    """Of one job; `job-<batches done>/rank-<rank>` in the folder."""
+    """Of one job; `attempt-<number>/job-<batches done>/rank-<rank>` in the folder."""
 
     def __init__(self, folder: str, rank: int, barrier: Callable[[], None], *, alike: bool = False) -> None:
-        """Look what is there.
+        """Look whose the folder is.
 
         Args:
             barrier: waits for all ranks of the job.
             alike: all ranks are in the same state, which the first one saves for all.
+
+        Raises:
+            ValueError: it is another job's.
         """
-        self._folder, self._rank, self._barrier, self._alike = folder, rank, barrier, alike
-        os.makedirs(folder, exist_ok=True)
-        names = [name for name in os.listdir(folder) if name.startswith(PREFIX) and not name.endswith(PART)]
-        self._newest = max(map(_batches_done, names), default=None)
+        self._attempt = AttemptFolder(folder, PREFIX)
+        self._rank, self._barrier, self._alike = rank, barrier, alike
+        self._newest: int | None = None
+        """Batches done at this attempt's newest checkpoint."""
+
+    def claim(self) -> None:
+        """Make this the newest attempt at the job, before it loads anything or trains.
+
+        Raises:
+            Fenced: it is not.
+        """
+        self._attempt.claim()
+
+    def newest(self) -> str | None:
+        """The newest complete checkpoint of all attempts; None when there is none."""
+        return self._attempt.newest()
 
     def load(self) -> Any:
-        """This rank's state in the newest complete checkpoint; None when there is none."""
-        if self._newest is None:
-            return None
-        return load(self._file(self._path(self._newest)))
+        """This rank's state in the newest complete checkpoint, the same one on all ranks; None when there is none."""
+        newest = agreed_in_the_store(f"checkpoints/{self._attempt.path}", self.newest() or "")
+        return load(self._file(newest)) if newest else None
 
     def save(
         self,
@@ -44,6 +60,8 @@ class Checkpoints:
         *,
         parked: Mapping[int, Any] = NOT_PARKED,
         barrier: Callable[[], None] | None = None,
+        note: Mapping[str, str] = NO_NOTE,
+        others: bool = False,
     ) -> None:
         """Make a checkpoint, together with all other ranks, and remove those before it.
 
@@ -52,16 +70,29 @@ class Checkpoints:
             batches_done: names it.
             parked: {identity of a storage that is empty now: its bytes, on the host}.
             barrier: in the place of the usual one.
+            note: {name of a file: text} that the first rank adds.
+            others: remove this attempt's later ones, too.
+
+        Raises:
+            Fenced: the attempt is not the newest; nothing of another one has been touched.
         """
         if batches_done == self._newest:
             return
-        path = self._path(batches_done)
-        if self._rank == 0 or not self._alike:
-            self._write(state, path + PART, parked)
-        (barrier or self._barrier)()
-        if self._rank == 0:
-            os.replace(path + PART, path)
-            self._remove_before(batches_done)
+        self._attempt.check()
+        part = os.path.join(self._attempt.path, f"{PREFIX}{batches_done}{PART}")
+        try:
+            if self._rank == 0 or not self._alike:
+                self._write(state, part, parked)
+            for name, text in note.items() if self._rank == 0 else ():
+                with open(os.path.join(part, name), "w") as file:
+                    file.write(text)
+            (barrier or self._barrier)()
+            if self._rank == 0:
+                path = self._attempt.complete(part)
+                self._attempt.remove_before(path, others=others)
+        except OSError:
+            self._attempt.check()  # a newer attempt may have removed what was being written
+            raise
         self._newest = batches_done
 
     def _write(self, state: Any, checkpoint: str, parked: Mapping[int, Any]) -> None:
@@ -71,18 +102,5 @@ class Checkpoints:
             file.flush()
             os.fsync(file.fileno())
 
-    def _remove_before(self, batches_done: int) -> None:
-        """Also what was never completed; what other ranks may have begun since stays."""
-        for name in os.listdir(self._folder):
-            if name.startswith(PREFIX) and _batches_done(name) < batches_done:
-                shutil.rmtree(os.path.join(self._folder, name))
-
-    def _path(self, batches_done: int) -> str:
-        return os.path.join(self._folder, f"{PREFIX}{batches_done}")
-
     def _file(self, checkpoint: str) -> str:
         return os.path.join(checkpoint, f"rank-{0 if self._alike else self._rank}")
-
-
-def _batches_done(name: str) -> int:
-    return int(name.removeprefix(PREFIX).removesuffix(PART))
