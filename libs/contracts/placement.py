@@ -413,6 +413,21 @@ class MoveAbandoned(Event, frozen=True, kw_only=True):
     reason: Reason
 
 
+class Overlap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An older attempt of a job that runs, or may run, beside a newer one: its node was thought lost."""
+
+    attempt: int
+    node_id: str
+    seen: bool
+    """The node has come back with it; otherwise its end is at an unknown time, or has not been told."""
+
+    @property
+    def words(self) -> str:
+        """A clause about the newer attempt's failure."""
+        does = "has run" if self.seen else "may have run"
+        return f"attempt {self.attempt} {does} beside it on node {self.node_id}, which was thought lost"
+
+
 @event("attempt.failed.v1", owner=OWNER, subject="job_id")
 class AttemptFailed(Event, frozen=True, kw_only=True):
     """Every task of the attempt has ended and the job did not succeed; failure analysis says what happens next."""
@@ -431,6 +446,8 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     """The highest number given to an attempt of the job so far, where it is higher than this one's."""
     trial: bool = False
     """The attempt was the job's trial."""
+    overlap: Overlap | None = None
+    """An older attempt that has run, or may have, at the same time: then the failure says nothing of the job."""
     reason: Reason
 
 

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 from libs.contracts.failure_analysis import FailureObserved
+from libs.contracts.placement import Overlap
 from libs.failures.classifier import Classifier
 from libs.failures.exits import said, status_of
 from libs.failures.package import package_rules
@@ -95,6 +96,17 @@ def classify(
     if observed is not None and _decides(observed, ended):
         return _observed(observed, ended, stderr_tail)
     return _by_tail(ended, stderr_tail)
+
+
+def overlapped(by: Overlap, failure: Failure) -> Failure:
+    """What a failure comes to of an attempt that an older one overlapped: nothing is said of the job.
+
+    Args:
+        by: the older one.
+        failure: as it would be judged without it; its evidence is passed on.
+    """
+    evidence = f"{by.words}; it ended with: {failure.evidence}" if failure.evidence else by.words
+    return Failure("job_preempted", "infrastructure", True, evidence)
 
 
 def _decides(observed: FailureObserved, ended: Ended) -> bool:

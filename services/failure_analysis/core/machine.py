@@ -24,7 +24,7 @@ from libs.contracts.runtime import TimerFired
 from libs.kernel.machine import Turn
 from libs.kernel.settings import take_setting
 from services.failure_analysis.core import blaming, repeating, retrying
-from services.failure_analysis.core.classify import BY_LINES, Failure, classify
+from services.failure_analysis.core.classify import BY_LINES, Failure, classify, overlapped
 from services.failure_analysis.core.retrying import ALLOCATOR, NO_FAULT, next_attempt
 from services.failure_analysis.core.state import Changes, History, Host, State, Waiting
 from services.failure_analysis.core.table import machine
@@ -91,7 +91,10 @@ def attempt_failed(state: State, event: AttemptFailed, now_s: float) -> None:
     if history is None:
         return
     history.tried = next_attempt(event) if event.trial else None
-    if event.outcome in NO_FAULT:
+    history.excused_by = retrying.excused_by(event, history)
+    if history.excused_by is not None:
+        history.overlaps += 1
+    elif event.outcome in NO_FAULT:
         history.losses += 1
     elif event.outcome != "interrupted":
         history.failures += 1
@@ -131,7 +134,7 @@ def judge_what_has_waited_too_long(state: State, event: TimerFired, turn: Turn[S
 def classified(state: State, event: FailureClassified, now_s: float) -> None:
     state.waiting.pop(event.job_id, None)
     history = state.jobs.get(event.job_id)
-    if history is not None and history.tried is not None and event.failure in EXCUSED:
+    if history is not None and history.tried is not None and history.excused_by is None and event.failure in EXCUSED:
         history.excused = history.tried
         history.failures -= 1
     blaming.note(state, event, now_s)
@@ -158,6 +161,8 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
         stderr_tail=event.stderr_tail,
         observed=told if told is not None and told.attempt == event.attempt else None,
     )
+    if history.excused_by is not None:
+        failure = overlapped(history.excused_by, failure)
     turn.emit(_classified(event, history, failure, retry=retrying.can_help(state, event, history, failure)))
     if failure.observed is not None:
         blaming.suspect(state, failure.observed.node_id, turn)

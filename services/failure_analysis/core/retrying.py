@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from libs.contracts.failure_analysis import JobAbandoned, RetryScheduled
-from libs.contracts.placement import AttemptFailed
+from libs.contracts.placement import AttemptFailed, Overlap
 from libs.contracts.reasons import Reason
 from libs.failures.consequences import OUTCOMES, Consequence, consequence_of, without_change
 from libs.kernel.machine import Turn
@@ -16,6 +16,9 @@ from services.failure_analysis.core.table import machine
 
 FREE_LOSSES = 3
 """Attempts that may vanish, or never begin, without using up a retry."""
+FREE_DOUBTS = 5
+"""Failures beside an attempt that may be over that use up no retry: their delays last as long as a node is waited for
+and longer, and a node that has burnt down must not excuse a job for ever."""
 USER = "user"
 """The category of failures that are the program's own."""
 NO_FAULT = ("lost", "node_failed", "start_timed_out")
@@ -66,9 +69,17 @@ def retry_scheduled(state: State, event: RetryScheduled, now_s: float) -> None:
     history.changes.allocator = event.env.get(ALLOCATOR, history.changes.allocator)
 
 
+def excused_by(event: AttemptFailed, history: History) -> Overlap | None:
+    """The older attempt that the failure is put down to, given those before it; None: it is the attempt's own."""
+    overlap = event.overlap
+    if overlap is None or event.outcome == "interrupted":  # which uses up no retry anyway
+        return None
+    return overlap if overlap.seen or history.overlaps < FREE_DOUBTS else None
+
+
 def can_help(state: State, event: AttemptFailed, history: History, failure: Failure) -> bool:
     """Whether another attempt may succeed, as it is or with what may be changed of it."""
-    if not state.rules:
+    if not state.rules and history.excused_by is None:
         return failure.retry_can_help and not _would_fail_again(event, failure)
     return _next(state, event, history, failure).consequence is not Consequence.NEVER
 
@@ -83,6 +94,8 @@ def decide(state: State, event: AttemptFailed, history: History, failure: Failur
 
 
 def _next(state: State, event: AttemptFailed, history: History, failure: Failure) -> Next:
+    if history.excused_by is not None:
+        return Next(Consequence.LATER)
     if _would_fail_again(event, failure):
         return Next(Consequence.NEVER)
     plain = without_change(failure.retry_can_help)
@@ -149,7 +162,7 @@ def _most_per_gpu(host: Host, gpus: int) -> int:
 
 def _may_retry(event: AttemptFailed, history: History) -> bool:
     """A loss is not the job's fault and uses up no retry, until it looks as if it were; an interruption never does."""
-    if event.outcome == "interrupted":
+    if event.outcome == "interrupted" or history.excused_by is not None:
         return True
     if event.outcome in NO_FAULT:
         return history.losses <= FREE_LOSSES or history.failures + history.losses - FREE_LOSSES <= history.max_retries
@@ -159,17 +172,19 @@ def _may_retry(event: AttemptFailed, history: History) -> bool:
 def _retry(
     state: State, event: AttemptFailed, history: History, failure: Failure, following: Next, now_s: float
 ) -> RetryScheduled:
-    doublings = max(0, min(history.failures + history.losses - 1, 30))
+    doublings = max(0, min(history.failures + history.losses + history.overlaps - 1, 30))
     delay_s = 0.0 if following.at_once else min(state.retry_cap_s, state.retry_base_s * 2**doublings)
     why = (
         f"{failure.evidence}; failure {history.failures}, {counted(history.max_retries, 'retry', 'retries')} allowed; "
         f"lost {counted(history.losses, 'time')}"
     )
-    if event.outcome == "interrupted":
+    code = "RetryCanHelp"
+    if event.outcome == "interrupted" or history.excused_by is not None:
+        code = "Interrupted" if history.excused_by is None else "Overlapped"
         why = f"{failure.deciding_line}: that uses up no retry"
     when = "at once" if following.at_once else f"in {delay_s:g} s"
     reason = Reason(
-        code="Interrupted" if event.outcome == "interrupted" else "RetryCanHelp",
+        code=code,
         message=f"{why}; next try {when}{following.words}",
         numbers={
             "failures": history.failures,

@@ -7,7 +7,7 @@ import msgspec
 from libs.contracts import settings
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.failure_analysis import OWNER, FailureObserved
-from libs.contracts.placement import AttemptFailed
+from libs.contracts.placement import AttemptFailed, Overlap
 
 
 class Waiting(msgspec.Struct, kw_only=True):
@@ -37,6 +37,10 @@ class History(msgspec.Struct, kw_only=True):
     """The job's own; what the infrastructure lost does not count."""
     losses: int = 0
     """Attempts that vanished without an exit status (a node that rebooted)."""
+    overlaps: int = 0
+    """Failures of attempts that ran, or may have run, beside an older one."""
+    excused_by: Overlap | None = None
+    """The older attempt that the latest failure is put down to; None: it is the attempt's own."""
     tried: int | None = None
     """The attempt to come after one that was the job's trial; None: the latest was none."""
     excused: int | None = None

@@ -18,7 +18,7 @@ import msgspec
 from libs.contracts.cluster import TaskPlacement, width_of
 from libs.contracts.features import other_than
 from libs.contracts.jobs import GpuRequest, JobClass, JobSpec
-from libs.contracts.placement import Role
+from libs.contracts.placement import Overlap, Role
 from libs.contracts.reasons import Reason
 
 
@@ -137,6 +137,8 @@ class Tasks(msgspec.Struct, kw_only=True):
     """They are being stopped because not all of them have started in time."""
     alarm: Alarm | None = None
     """They are being stopped for this."""
+    beside: list[Overlap] = []
+    """Older attempts that have ended at an unknown time, perhaps while these ran (`lifecycle/strays.py`)."""
 
 
 class Account(msgspec.Struct, kw_only=True):
@@ -255,6 +257,8 @@ class Job(msgspec.Struct, kw_only=True):
     stopping: bool = False
     """Every task of the attempt is being stopped: it is cancelled or preempted, or a task has ended badly."""
     move: Move | None = None
+    strays: list[Overlap] = []
+    """Its attempts whose node was lost with them, and whose end nobody has seen (`lifecycle/strays.py`)."""
     must_leave: Reason | None = None
     """Why it must not stay where it is, if its move fails."""
     account: Account = msgspec.field(default_factory=Account)

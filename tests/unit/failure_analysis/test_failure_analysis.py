@@ -7,7 +7,7 @@ from libs.contracts.admission import TrialPassed
 from libs.contracts.base import Event
 from libs.contracts.failure_analysis import FailureClassified, JobAbandoned, RetryScheduled
 from libs.contracts.gateway import SettingChanged
-from libs.contracts.placement import AttemptFailed
+from libs.contracts.placement import AttemptFailed, Overlap
 from libs.contracts.reasons import Reason
 from libs.testing.builders import altered
 from libs.testing.core_case import CoreCase, arrival, only
@@ -63,6 +63,47 @@ def test_an_interruption_uses_up_no_retry_however_often_it_comes_and_is_named():
         assert (retry.not_before_s, retry.reason.code) == (102.0, "Interrupted")
         assert retry.reason.message == f"{why}: that uses up no retry; next try in 2 s"
     assert types(case.give(failed(9))) == [FailureClassified, JobAbandoned]
+
+
+SYNTAX = "SyntaxError: invalid syntax\n"
+SEEN = Overlap(attempt=1, node_id="n1", seen=True)
+
+
+def test_no_verdict_follows_from_an_attempt_that_an_older_one_was_seen_to_overlap():
+    case = case_with(0)
+    for attempt in range(2, 12):
+        classified, retry = case.give(altered(failed(attempt, stderr=SYNTAX), overlap=SEEN), at=100.0)
+        assert isinstance(classified, FailureClassified) and isinstance(retry, RetryScheduled)
+        assert (classified.failure, classified.category, classified.cause) == ("job_preempted", "infrastructure", "")
+        assert retry.attempt == attempt + 1 and retry.reason.code == "Overlapped"
+    assert retry.reason.message.startswith(
+        "attempt 1 has run beside it on node n1, which was thought lost; it ended with: "
+        "SyntaxError: invalid syntax: that uses up no retry; next try in "
+    )
+    assert only(case.give(failed(12, stderr=SYNTAX)), JobAbandoned).reason.code == "RetryCannotHelp"
+
+
+def test_an_overlap_that_is_in_doubt_excuses_a_job_for_a_while():
+    case, doubted = case_with(0), altered(SEEN, seen=False)
+    delays = []
+    for attempt in range(2, 7):
+        retry = only(case.give(altered(failed(attempt), overlap=doubted), at=0.0), RetryScheduled)
+        delays.append(retry.not_before_s)
+        assert "attempt 1 may have run beside it on node n1" in retry.reason.message
+    assert delays == [2.0, 4.0, 8.0, 16.0, 32.0]
+    assert only(case.give(altered(failed(7), overlap=doubted)), JobAbandoned).reason.code == "RetriesUsedUp"
+
+
+def test_an_overlap_uses_up_no_retry_and_blames_nothing():
+    case = case_with(1)
+    case.give(altered(failed(2), overlap=SEEN))
+    assert only(case.give(failed(3)), RetryScheduled).reason.numbers["failures"] == 1
+    assert only(case.give(failed(4)), JobAbandoned).reason.code == "RetriesUsedUp"
+
+
+def test_a_trial_that_was_overlapped_is_tried_again():
+    trial = altered(failed(2, stderr=SYNTAX), overlap=SEEN, trial=True)
+    assert only(case_with(0).give(trial), RetryScheduled).attempt == 3
 
 
 def test_the_delay_is_a_setting_and_capped():

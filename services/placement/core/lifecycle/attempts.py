@@ -8,6 +8,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Alarm, Job, Phase, TaskExit
+from services.placement.core.lifecycle import strays
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.current import active, expects
@@ -97,6 +98,7 @@ def stop_a_stranger(cell: Cell, event: JobStarted, turn: Turn[Cell]) -> None:
 def task_exited(cell: Cell, event: JobExited, now_s: float) -> bool:
     """Whether the task is the first to end badly: its peers are to be stopped."""
     destination_ended(cell, event)
+    strays.end(cell, event)
     job = active(cell, event.job_id, event.attempt)
     if job is None or event.node_id not in job.live_nodes():
         return False
@@ -187,9 +189,10 @@ def end_attempt(cell: Cell, job: Job, turn: Turn[Cell]) -> None:
 
 
 def _failure(job: Job) -> AttemptFailed:
-    """Blame the first task that ended badly by itself."""
+    """Blame the first task that ended badly by itself; none where one was interrupted, which has taken others along."""
     bad = [(node_id, e) for node_id, e in job.tasks.exits.items() if not e.good]
-    node_id, task_exit = next(((n, e) for n, e in bad if e.outcome != "stopped"), bad[0])
+    interrupted = [(n, e) for n, e in bad if e.outcome == "interrupted"]
+    node_id, task_exit = next(((n, e) for n, e in [*interrupted, *bad] if e.outcome != "stopped"), bad[0])
     if job.tasks.overdue and task_exit.outcome == "stopped":
         return _not_begun(job, bad)
     if job.tasks.alarm is not None and task_exit.outcome == "stopped":
@@ -206,6 +209,7 @@ def _attempt_failed(
     job: Job, node_id: str, task_exit: TaskExit, outcome: str, stderr_tail: str, reason: Reason
 ) -> AttemptFailed:
     """The decision on the job's attempt, by how one of its tasks has ended."""
+    overlap = strays.beside(job)
     return AttemptFailed(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -216,7 +220,8 @@ def _attempt_failed(
         stderr_tail=stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
         trial=job.trial is not None,
-        reason=reason,
+        overlap=overlap,
+        reason=strays.told_with(reason, overlap),
     )
 
 
@@ -229,15 +234,6 @@ def _not_begun(job: Job, bad: list[tuple[str, TaskExit]]) -> AttemptFailed:
     """Blame the first task that had not started in time; its agent says what it has seen of it last."""
     node_id, task_exit = next(((n, e) for n, e in bad if n not in job.tasks.started), bad[0])
     seen = f"; last seen: {task_exit.stderr_tail}" if task_exit.stderr_tail else ""
-    return AttemptFailed(
-        job_id=job.job_id,
-        attempt=job.attempt,
-        node_id=node_id,
-        exit_code=None,
-        signal=None,
-        outcome="start_timed_out",
-        stderr_tail=task_exit.stderr_tail,
-        last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
-        trial=job.trial is not None,
-        reason=Reason(code="StartTimedOut", message=f"the task on {node_id} did not start in time{seen}"),
-    )
+    reason = Reason(code="StartTimedOut", message=f"the task on {node_id} did not start in time{seen}")
+    not_ended = TaskExit(exit_code=None, signal=None, outcome="start_timed_out")
+    return _attempt_failed(job, node_id, not_ended, not_ended.outcome, task_exit.stderr_tail, reason)

@@ -10,7 +10,7 @@ from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.cluster.nodes import Gpu, Node
 from services.placement.core.jobs import Job, Phase, TaskExit
-from services.placement.core.lifecycle import avoiding, cordoning
+from services.placement.core.lifecycle import avoiding, cordoning, strays
 from services.placement.core.lifecycle.attempts import end_attempt, stop_stale
 from services.placement.core.lifecycle.current import expects
 from services.placement.core.lifecycle.moving.handing_over import give_up
@@ -64,6 +64,7 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
     cell.__dict__.pop("set_apart", None)
     cell.changed(event.node_id)
     avoiding.reconsider(cell)
+    strays.settle(cell, event)
     there = [(ref.job_id, ref.attempt) for ref in event.tasks]
     for job in cell.jobs.values():
         if job.move is not None and event.node_id in job.move.started and (job.job_id, job.move.attempt) not in there:
@@ -113,6 +114,8 @@ def node_gone(cell: Cell, event: NodeLost | NodeLeft, now_s: float) -> None:
     if _take_away(cell, event):
         for job in _active_on(cell, event.node_id):
             job.tasks.exits[event.node_id] = LOST
+            if isinstance(event, NodeLost):  # one that has left has ended its tasks before
+                strays.lose(job, event.node_id)
 
 
 @reacts(NodeLost, NodeLeft)
