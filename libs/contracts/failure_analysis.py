@@ -175,6 +175,8 @@ class RetryScheduled(Event, frozen=True, kw_only=True):
     """Of the host, for each of its GPUs, from now on; None: as before."""
     env: dict[str, str] = {}
     """Variables that it is started with beside its own from now on."""
+    retries_used: int | None = None
+    """Of the job's `max_retries`, this attempt among them; None: from before that was recorded."""
 
 
 @event("job.abandoned.v1", owner=OWNER, subject="job_id")

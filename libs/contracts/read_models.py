@@ -139,6 +139,9 @@ class JobRow(Row, kw_only=True):
     failure_category: str | None = None
     deciding_line: str | None = None
     failed_attempts: int = 0
+    """Whatever they failed of, and whether or not the job was tried again."""
+    retries_used: int = 0
+    """Of `max_retries`."""
     preemptions: int = 0
     held: bool = False
     """A user has paused it."""

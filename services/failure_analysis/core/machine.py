@@ -148,7 +148,13 @@ def go_on(state: State, event: TrialPassed, turn: Turn[State]) -> None:
     if history is None or history.excused is None:
         return
     reason = Reason(code="TrialExcused", message=f"{event.reason.message}; that uses up no retry")
-    retry = RetryScheduled(job_id=event.job_id, attempt=history.excused, not_before_s=turn.now_s, reason=reason)
+    retry = RetryScheduled(
+        job_id=event.job_id,
+        attempt=history.excused,
+        not_before_s=turn.now_s,
+        reason=reason,
+        retries_used=retrying.used(history),
+    )
     turn.emit(retry)
 
 

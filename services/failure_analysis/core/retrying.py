@@ -93,6 +93,11 @@ def decide(state: State, event: AttemptFailed, history: History, failure: Failur
         turn.emit(_abandon(state, event, history, failure, following))
 
 
+def used(history: History) -> int:
+    """Retries of the job that its failures so far have used up."""
+    return history.failures + max(0, history.losses - FREE_LOSSES)
+
+
 def _next(state: State, event: AttemptFailed, history: History, failure: Failure) -> Next:
     if history.excused_by is not None:
         return Next(Consequence.LATER)
@@ -165,7 +170,7 @@ def _may_retry(event: AttemptFailed, history: History) -> bool:
     if event.outcome == "interrupted" or history.excused_by is not None:
         return True
     if event.outcome in NO_FAULT:
-        return history.losses <= FREE_LOSSES or history.failures + history.losses - FREE_LOSSES <= history.max_retries
+        return history.losses <= FREE_LOSSES or used(history) <= history.max_retries
     return history.failures <= history.max_retries
 
 
@@ -202,6 +207,7 @@ def _retry(
         avoided_nodes=following.avoided,
         memory_bytes=following.memory_bytes,
         env=following.env,
+        retries_used=used(history),
     )
 
 

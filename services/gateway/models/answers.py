@@ -69,6 +69,9 @@ class Job(Answer):
     role: str
     """What it is on its GPUs, or was last: `owner` or `guest`; empty before the first."""
     failed_attempts: int
+    """Whatever they failed of, and whether or not the job was tried again."""
+    retries_used: int
+    """Of `max_retries`."""
     max_retries: int
     preemptions: int
     gpu_s: float

@@ -59,7 +59,7 @@ function facts(job) {
     ["status", job.status || null],
     ["folder on the node", job.folder],
     ["keeps", job.output_folder],
-    ["attempt", `${job.attempt}, ${job.failed_attempts} failed of ${job.max_retries + 1} allowed, ${job.preemptions} times moved`],
+    ["attempt", `${job.attempt}, ${job.failed_attempts} failed, ${job.retries_used} of ${job.max_retries} retries used, ${job.preemptions} times moved`],
     ["submitted", `${clock(job.submitted_s)} by ${job.submitted_by}`],
     ["exit", job.exit_code === null && job.signal === null ? null : job.signal === null ? `code ${job.exit_code}` : `signal ${job.signal}`],
   ].filter(([, value]) => value !== null);

@@ -78,6 +78,7 @@ def retry_scheduled(rows: Rows, event: RetryScheduled, at: At) -> None:
     if job is None or not take(rows, job, event, at):
         return
     job.not_before_s = event.not_before_s
+    job.retries_used = event.retries_used if event.retries_used is not None else job.retries_used + 1
     if not job.cancel_requested:
         explain(job, event.reason, at)
 

@@ -60,7 +60,7 @@ def test_an_interruption_uses_up_no_retry_however_often_it_comes_and_is_named():
         classified, retry = case.give(interrupted, at=100.0)
         assert isinstance(classified, FailureClassified) and isinstance(retry, RetryScheduled)
         assert (classified.category, classified.deciding_line) == ("infrastructure", why)
-        assert (retry.not_before_s, retry.reason.code) == (102.0, "Interrupted")
+        assert (retry.not_before_s, retry.reason.code, retry.retries_used) == (102.0, "Interrupted", 0)
         assert retry.reason.message == f"{why}: that uses up no retry; next try in 2 s"
     assert types(case.give(failed(9))) == [FailureClassified, JobAbandoned]
 
@@ -97,7 +97,7 @@ def test_an_overlap_that_is_in_doubt_excuses_a_job_for_a_while():
 def test_an_overlap_uses_up_no_retry_and_blames_nothing():
     case = case_with(1)
     case.give(altered(failed(2), overlap=SEEN))
-    assert only(case.give(failed(3)), RetryScheduled).reason.numbers["failures"] == 1
+    assert only(case.give(failed(3)), RetryScheduled).retries_used == 1
     assert only(case.give(failed(4)), JobAbandoned).reason.code == "RetriesUsedUp"
 
 

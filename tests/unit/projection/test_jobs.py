@@ -113,6 +113,20 @@ def test_a_grant_counts_until_its_attempt_ends() -> None:
     assert story.tenant().granted_gpus == 0
 
 
+def test_a_failure_that_is_not_followed_by_another_attempt_is_no_retry() -> None:
+    story = Story().running().says(exited("n1", 3), exited("n2", 143), failed())
+    story.says(JobAbandoned(job_id="j", attempt=1, exit_code=3, signal=None, reason=reason("RetryCannotHelp")))
+    job = story.job()
+    assert (job.state, job.failed_attempts, job.retries_used) == (JobState.FAILED, 1, 0)
+
+
+def test_an_attempt_that_was_interrupted_uses_up_no_retry() -> None:
+    story = Story().running().says(exited("n1", 3), exited("n2", 143), failed())
+    why = reason("Interrupted")
+    story.says(RetryScheduled(job_id="j", attempt=2, not_before_s=99.0, reason=why, retries_used=0))
+    assert story.job().retries_used == 0
+
+
 def test_a_failed_attempt_is_classified_and_tried_again() -> None:
     story = Story().running().says(exited("n1", 3), exited("n2", 143), failed())
     job = story.job()
@@ -129,6 +143,7 @@ def test_a_failed_attempt_is_classified_and_tried_again() -> None:
         RetryScheduled(job_id="j", attempt=2, not_before_s=99.0, reason=reason("Backoff")),
     )
     assert (job.state, job.reason, job.not_before_s, job.queued_s) == (JobState.QUEUED, "Backoff", 99.0, 11.0)
+    assert job.retries_used == 1, "as of logs that do not say how many are"
     assert (job.failure, job.deciding_line, job.placement) == ("traceback_from_crash", "ValueError: 3", [])
     story.says(grant(attempt=2), placed(attempt=2))
     assert (job.state, job.exit_code) == (JobState.STARTING, None)
