@@ -84,6 +84,8 @@ class PendingReason:
     """Enough GPUs are free in total, but not together as the gang needs them."""
     NO_GUEST_SEAT = "NoGuestSeat"
     """It may run beside guaranteed jobs, and no GPU that is idle enough takes it."""
+    NO_RENDEZVOUS_PORT = "NoRendezvousPort"
+    """It fits, and all ports at which gangs may meet on its first node are in use."""
     NOT_YET_EVALUATED = "NotYetEvaluated"
 
 

@@ -68,6 +68,13 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
 
 
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ranks of a gang on several nodes meet."""
+
+    node_id: str
+    port: int
+
+
 class Move(msgspec.Struct, kw_only=True):
     """A live move: the job's next attempt is being made ready elsewhere to take over the state of this one."""
 
@@ -76,6 +83,7 @@ class Move(msgspec.Struct, kw_only=True):
     gang: list[TaskPlacement]
     since_s: float
     reason: Reason
+    meeting: Meeting | None = None
     started: dict[str, None] = {}
     """Nodes of the destination where the task has reported its start."""
     ready: dict[str, None] = {}
@@ -247,6 +255,8 @@ class Job(msgspec.Struct, kw_only=True):
     """What the last JobQueued of this attempt has said since it last had GPUs: its code, and behind which job it is
     where it leads a line; empty before the first."""
     gang: list[TaskPlacement] = []
+    meeting: Meeting | None = None
+    """Of a gang on several nodes."""
     gpu_type: str = ""
     """Of the GPUs that it holds, or held last."""
     tasks: Tasks = msgspec.field(default_factory=Tasks)

@@ -1,8 +1,14 @@
 """Where a gang is placed."""
 
+from typing import Any
+
+from libs.contracts.base import Event
+from libs.contracts.cluster import PortRange, TaskRef
+from libs.contracts.gateway import SettingChanged
 from libs.contracts.jobs import GpuRequest
 from libs.contracts.placement import JobPlaced, JobQueued, LaunchTask
 from libs.contracts.reasons import PendingReason
+from libs.testing.builders import altered
 from libs.testing.core_case import node, only
 from tests.unit.placement.placement_case import PlacementCase
 
@@ -92,3 +98,66 @@ def test_unhealthy_gpus_are_not_given_away():
     assert waits.reason.code == PendingReason.HEALTHY_GPUS_MISSING
     case.give(GpuRecovered(node_id="n1", index=0))
     assert case.where("a") == {"n1": [0, 1]}
+
+
+ONE_PORT = PortRange(first=29500, last=29500)
+
+
+def port_of(outputs: list[Event]) -> int | None:
+    return next(event for event in outputs if isinstance(event, LaunchTask)).rendezvous_port
+
+
+def end(case: PlacementCase, job_id: str) -> list[Event]:
+    case.exit(job_id, "n1")
+    return case.exit(job_id, "n2")
+
+
+def with_a_gang_that_stays(**changes: Any) -> PlacementCase:
+    """On a GPU of each of two nodes, which have another one free."""
+    case = PlacementCase()
+    case.give(SettingChanged(service="placement", name="locality_relax_s", value=0.0, requested_by="op"))
+    for gpus, tasks in ((1, []), (2, [TaskRef(job_id="stays", attempt=1)])):
+        for node_id in ("n1", "n2"):
+            case.give(altered(node(node_id, gpus, incarnation=gpus, tasks=tasks), **changes))
+        if gpus == 1:
+            assert port_of(case.submit("stays", 2)) == 29500
+    return case
+
+
+def test_a_rendezvous_port_is_not_given_away_while_a_gang_meets_there():
+    case, found = with_a_gang_that_stays(), []
+    for number in range(12):
+        found.append(port_of(case.submit(f"g{number}", 2)))
+        end(case, f"g{number}")
+    assert found == [*range(29501, 29510), *range(29501, 29504)], "they go round, past the one that is in use"
+
+
+def test_a_port_is_free_when_its_gang_has_ended_and_not_before():
+    case = with_a_gang_that_stays()
+
+    def meetings() -> list[int]:
+        return case.replica.state.nodes["n1"].meetings
+
+    case.submit("a", 2)
+    case.rejoin("n1", 2, tasks=[("stays", 1), ("a", 1)], incarnation=3)
+    assert meetings() == [29500, 29501]
+    case.exit("a", "n1", code=1)
+    assert meetings() == [29500, 29501], "its task on n2 has not ended"
+    case.exit("a", "n2", code=None, signal=15, outcome="stopped")
+    assert meetings() == [29500]
+    end(case, "stays")
+    assert meetings() == []
+
+
+def test_a_gang_for_which_no_port_is_left_waits_for_another_to_end():
+    case = with_a_gang_that_stays(rendezvous_ports=ONE_PORT)
+    waits = only(case.submit("a", 2), JobQueued).reason
+    assert (waits.code, waits.message) == (
+        PendingReason.NO_RENDEZVOUS_PORT,
+        "gangs on several nodes use all of the ports 29500 to 29500 of n1",
+    )
+    case.submit("b", 1)
+    assert case.placed == ["stays", "b"], "a job on one node needs none"
+    case.exit("b", *case.where("b"))
+    assert case.placed == ["stays", "b"]
+    assert "a" in [event.job_id for event in end(case, "stays") if isinstance(event, JobPlaced)]

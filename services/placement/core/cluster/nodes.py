@@ -39,6 +39,9 @@ class Node(msgspec.Struct, kw_only=True):
     """{GPU type: indices of those that work, ascending}."""
     ports: PortRange
     next_port: int
+    """Looked at first, when a gang is to meet here."""
+    meetings: list[int] = []
+    """Ports where gangs meet that have their first task here and have not ended."""
     present: bool = True
     """False after NodeLeaving, NodeLost or NodeLeft, until it joins again."""
     draining: bool = False

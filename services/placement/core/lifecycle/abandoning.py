@@ -7,6 +7,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
+from services.placement.core.lifecycle import ports
 from services.placement.core.lifecycle.orders import resume_orders
 from services.placement.core.lifecycle.plan import carries_out, carry_out
 from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
@@ -57,6 +58,7 @@ def move_abandoned(cell: Cell, event: MoveAbandoned, now_s: float) -> None:
     job = cell.jobs[event.job_id]
     if job.move is not None and job.move.migration_id == event.migration_id:
         cell.release(job, job.move.gang)
+        ports.give_back(cell, job.move.meeting)
         cell.begun(job.job_id)
         job.move = None
     if event.reason.code == DESTINATION_FAILED:

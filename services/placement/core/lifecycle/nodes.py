@@ -45,6 +45,7 @@ def node_joined(cell: Cell, event: NodeJoined, now_s: float) -> None:
         gpus=gpus,
         healthy=healthy,
         ports=event.rendezvous_ports,
+        meetings=known.meetings if known is not None else [],
         next_port=known.next_port if known is not None else event.rendezvous_ports.first,
         draining=known.draining if known is not None else False,
         remaps=event.remaps,

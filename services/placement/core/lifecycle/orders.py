@@ -12,6 +12,7 @@ from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, SetCla
 from libs.contracts.reasons import Reason
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move, Trial
+from services.placement.core.lifecycle.ports import port_on
 
 AS_DESCRIBED = tuple(field for field in LaunchTask.__struct_fields__ if field in JobSpec.__struct_fields__)
 """What a task is told of its job as its user described it: fields that have the same name in both."""
@@ -48,7 +49,7 @@ def launch_orders(
             node_rank=node_rank,
             node_count=len(gang),
             rendezvous_host=first.address if spread else None,
-            rendezvous_port=first.next_port if spread else None,
+            rendezvous_port=port_on(first) if spread else None,
             packed_with=list(packed_with),
             restores=restores,
             role=job.role,

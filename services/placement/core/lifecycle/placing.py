@@ -14,7 +14,7 @@ from libs.contracts.reasons import PendingReason, Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Phase, Tasks
-from services.placement.core.lifecycle import avoiding
+from services.placement.core.lifecycle import avoiding, ports
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import launch_orders, stop_orders
@@ -73,8 +73,11 @@ def no_room(cell: Cell, event: JobPlaced) -> str | None:
 
 @carries_out(JobPlaced)
 def place(cell: Cell, event: JobPlaced, turn: Turn[Cell]) -> None:
-    """Have its tasks launched; guests make room for an owner."""
+    """Have its tasks launched; guests make room for an owner. A gang that cannot meet waits for another to end."""
     job = cell.jobs[event.job_id]
+    if (why_not := ports.none_left(cell, event.gang)) is not None:
+        carry_out(cell, told(job, why_not), turn)
+        return
     if event.role == Role.OWNER and (staying := beside_guests(cell, job, event.gang, turn)):
         event = replace(event, packed_with=[*event.packed_with, *staying])
     orders = launch_orders(cell, job, event.gang, event.attempt, event.packed_with)
@@ -190,14 +193,7 @@ def job_placed(cell: Cell, event: JobPlaced, now_s: float) -> None:
     cell.begins(job.job_id, now_s)
     for listener in heard_by(job):
         listener.placed(cell, job, now_s)
-    use_port(cell, event.gang)
-
-
-def use_port(cell: Cell, gang: list[TaskPlacement]) -> None:
-    """A gang on several nodes meets at its first node's next port: another gang takes the one after it."""
-    if len(gang) > 1:
-        first = cell.nodes[gang[0].node_id]
-        first.next_port = first.next_port + 1 if first.next_port < first.ports.last else first.ports.first
+    job.meeting = ports.take(cell, event.gang)
 
 
 def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
@@ -205,6 +201,8 @@ def clear_attempt(cell: Cell, job: Job, now_s: float) -> None:
     for listener in heard_by(job):
         listener.leaving(cell, job, now_s)
     cell.release(job, job.gang)
+    ports.give_back(cell, job.meeting)
+    job.meeting = None
     if not job.spec.restartable:
         job.account.begin_anew()
     cell.give(job, [])

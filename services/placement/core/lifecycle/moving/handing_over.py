@@ -17,6 +17,7 @@ from libs.contracts.reasons import Reason
 from libs.kernel.machine import Turn
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move, Tasks
+from services.placement.core.lifecycle import ports
 from services.placement.core.lifecycle.abandoning import DESTINATION_FAILED, abandon
 from services.placement.core.lifecycle.hearing import heard_by
 from services.placement.core.lifecycle.orders import restore_orders, resume_orders, stop_orders, suspend_orders
@@ -169,6 +170,8 @@ def job_moved(cell: Cell, event: JobMoved, now_s: float) -> None:
         resizable=dict.fromkeys(nodes) if job.tasks.resizable else {},
     )
     cell.give(job, event.gang)
+    ports.give_back(cell, job.meeting)
+    job.meeting = job.move.meeting if job.move is not None else None
     cell.suspend(job, suspended=False)
     cell.begun(job.job_id)
     job.since_s = now_s

@@ -9,8 +9,8 @@ from libs.kernel.machine import Turn
 from libs.kernel.words import counted
 from services.placement.core.cell import Cell
 from services.placement.core.jobs import Job, Move
+from services.placement.core.lifecycle import ports
 from services.placement.core.lifecycle.orders import launch_orders
-from services.placement.core.lifecycle.placing import use_port
 from services.placement.core.lifecycle.plan import carries_out, occupied, tries
 from services.placement.core.lifecycle.suspending.yielding import beside_guests
 from services.placement.core.lifecycle.table import machine
@@ -40,7 +40,12 @@ def reserved(job: Job, migration_id: str, gang: list[TaskPlacement], code: str) 
 def no_room(cell: Cell, event: DestinationReserved) -> str | None:
     """The GPUs must be free, but for those that the job has already: a resize is a move onto some of them."""
     why_not = occupied(cell, event.gang, [event.job_id])
-    return why_not or shortage(cell, [(cell.jobs[event.job_id], event.gang)])
+    no_port = ports.none_left(cell, event.gang)
+    return why_not or (no_port.message if no_port is not None else None) or _shortage(cell, event)
+
+
+def _shortage(cell: Cell, event: DestinationReserved) -> str | None:
+    return shortage(cell, [(cell.jobs[event.job_id], event.gang)])
 
 
 @carries_out(DestinationReserved)
@@ -63,8 +68,8 @@ def destination_reserved(cell: Cell, event: DestinationReserved, now_s: float) -
         gang=event.gang,
         since_s=now_s,
         reason=event.reason,
+        meeting=ports.take(cell, event.gang),
     )
     job.last_attempt = event.attempt
     cell.hold(job, event.gang)
     cell.begins(job.job_id, now_s)
-    use_port(cell, event.gang)

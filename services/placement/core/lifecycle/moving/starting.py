@@ -14,6 +14,7 @@ from services.placement.core.cluster import gangs
 from services.placement.core.cluster.features import has
 from services.placement.core.cluster.servers import Listed
 from services.placement.core.jobs import Job
+from services.placement.core.lifecycle import ports
 from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.current import active
 from services.placement.core.lifecycle.moving.reserving import reserve, reserved
@@ -33,6 +34,8 @@ def move_or_preempt(cell: Cell, event: MigrationStarted, turn: Turn[Cell]) -> Lo
     freed = abandon(cell, job, event.reason, turn, goes_on=True) if event.must_leave else None
     obstacle = _obstacle(cell, job, event)
     gang = None if obstacle else _destination(cell, job, event)
+    if gang is not None and (obstacle := ports.none_left(cell, gang)) is not None:
+        gang = None
     if gang is not None:
         reserve(cell, reserved(job, event.migration_id, gang, event.reason.code), turn)
         return Look() if cell.queue else freed
