@@ -108,5 +108,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         return {}
+    except RecursionError:
+        raise BadInput(str(path), "nested too deeply", "TOML") from None
     except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as error:
         raise BadInput(str(path), str(error), "TOML") from None

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from libs.contracts.bad_input import BadInput
+from libs.kernel.yaml_text import read_yaml
 
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
@@ -29,10 +30,7 @@ def document(text: str, path: str, expected: str) -> dict[str, Any]:
     Raises:
         BadInput: it is no YAML or JSON, or no object.
     """
-    try:
-        document = yaml.load(text, Yaml)
-    except yaml.YAMLError as error:
-        raise BadInput(path, str(error).replace("\n", " "), "YAML or JSON") from None
+    document = read_yaml(text, path, lambda whole: yaml.load(whole, Yaml), "YAML or JSON")
     if not isinstance(document, dict):
         raise BadInput(path, f"a {type(document).__name__}", expected)
     return document

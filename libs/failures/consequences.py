@@ -17,6 +17,7 @@ import yaml
 import libs.failures
 from libs.contracts.bad_input import BadInput
 from libs.failures.package import package_files
+from libs.kernel.yaml_text import read_yaml
 
 FILE = "consequences.yaml"
 BLAME = "blame.yaml"
@@ -55,12 +56,7 @@ def read_table(name: str, text: str, causes: Collection[str]) -> dict[str, str]:
     Raises:
         BadInput: it is no such YAML, a consequence or a cause is unknown, a cause is there twice.
     """
-    try:
-        read: Any = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name}:{mark.line + 1}" if mark is not None else name
-        raise BadInput(where, " ".join(str(getattr(error, "problem", "") or error).split()), "YAML") from None
+    read: Any = read_yaml(text, name, yaml.safe_load) or {}
     if not isinstance(read, dict):
         raise BadInput(name, "no mapping at the top", "a mapping of consequence to causes")
     table: dict[str, str] = {}

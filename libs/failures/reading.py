@@ -11,6 +11,7 @@ import yaml
 
 from libs.contracts.bad_input import BadInput
 from libs.failures.rule import CONTEXTS, MARKERS, REASONS, STREAMS, Cause, Marker, Rule
+from libs.kernel.yaml_text import read_yaml
 
 Item = TypeVar("Item", Rule, Marker, Cause)
 SECTIONS = ("rules", "causes", "markers")
@@ -58,12 +59,7 @@ def read(texts: Sequence[tuple[str, str]], known: Rules | None = None) -> Rules:
 
 
 def _sections(name: str, text: str) -> dict[str, yaml.Node]:
-    try:
-        root = yaml.compose(text, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name}:{mark.line + 1}" if mark is not None else name
-        raise BadInput(where, " ".join(str(getattr(error, "problem", "") or error).split()), "YAML") from None
+    root = read_yaml(text, name, lambda whole: yaml.compose(whole, Loader=yaml.CSafeLoader))
     if not isinstance(root, yaml.MappingNode):
         raise BadInput(name, "no mapping at the top", f"a mapping with any of {', '.join(SECTIONS)}")
     sections = {}

@@ -56,7 +56,7 @@ def looks_like_records(name: str, text: str) -> bool:
         return False
     try:
         found = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "id" in found and "log" in found
 

@@ -76,7 +76,7 @@ def read_jsonl(lines: Iterable[bytes], name: str) -> Log:
     first = next(_from_start(lines), b"")
     try:
         header = msgspec.json.decode(first, type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{name}:1", str(error), f"a header line of {FORMAT}") from None
     if header.format != FORMAT:
         raise BadInput(f"{name}:1", f"format {header.format!r}", repr(FORMAT))
@@ -127,7 +127,7 @@ def _is_one_line_of_json(value: bytes) -> bool:
         return False
     try:
         msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
@@ -139,7 +139,7 @@ def _read(text: bytes, where: str) -> Message:
         if line.data_base64 is not None:
             value = base64.b64decode(line.data_base64, validate=True)
         others = {header: base64.b64decode(data, validate=True) for header, data in line.headers_base64.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error) as error:
         raise BadInput(where, str(error), f"a record of {FORMAT}") from None
     if not value and line.data_base64 is None:
         raise BadInput(where, "neither data nor data_base64", "one of them")

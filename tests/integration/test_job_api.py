@@ -194,7 +194,10 @@ def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
     stopped.stands_still_after(5)
     end_still(stopped)
     [name] = checkpoints(tmp_path)
-    left = [position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    left = [
+        position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"]
+        for rank in range(2)
+    ]
     assert left == [int(name.removeprefix("job-"))] * 2
     assert gang("2").ended() == [0, 0]
     for rank in range(2):
@@ -250,7 +253,10 @@ def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Pat
     destination.goes_on_after(13)
     assert destination.ended() == [143, 143]
     [name] = checkpoints(tmp_path)
-    left = [position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"] for rank in range(2)]
+    left = [
+        position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"]
+        for rank in range(2)
+    ]
     assert left == [int(name.removeprefix("job-"))] * 2
     [done] = at
     for rank in range(2):

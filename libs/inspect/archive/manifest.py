@@ -118,7 +118,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise BadInput(str(path), "no such file", f"a manifest of {FORMAT}") from None
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error), f"a manifest of {FORMAT}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(path), str(error), f"a manifest of {FORMAT}") from None
     if manifest.format != FORMAT:
         raise BadInput(str(path), f"format {manifest.format!r}", repr(FORMAT))

@@ -27,6 +27,7 @@ import msgspec
 import yaml
 
 from libs.contracts.bad_input import BadInput
+from libs.kernel.yaml_text import read_yaml
 from libs.policies.table import POLICIES
 from libs.sim.clusters import parse_cluster
 from libs.sim.inputs import Warn, finite, open_input, warn_on_stderr
@@ -56,10 +57,7 @@ def read_grid(source: str | Path, warn: Warn = warn_on_stderr) -> Grid:
         BadInput: with file, path, the value seen and what was expected.
     """
     with open_input(source) as (file, name):
-        try:
-            document = yaml.safe_load(file.read())
-        except yaml.YAMLError as error:
-            raise BadInput(name, f"no YAML: {' '.join(str(error).split())}", f"an {FORMAT} document") from None
+        document = read_yaml(file.read(), name, yaml.safe_load, f"YAML of an {FORMAT} document")
     base = Path() if str(source) == "-" else Path(source).parent
     return parse_grid(document, name, base, warn)
 

@@ -37,6 +37,9 @@ from typing import Annotated, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from libs.contracts.bad_input import BadInput
+from libs.kernel.yaml_text import read_yaml
+
 EXCEPT = "!"
 """Before a pattern of nodes that a token is not for."""
 _ID_DIGITS = 16
@@ -165,9 +168,11 @@ class Tokens:
 
 def _entries(path: Path) -> list[_Entry]:
     try:
-        return _File.model_validate(yaml.safe_load(path.read_text())).tokens
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return _File.model_validate(read_yaml(path.read_text(), str(path), yaml.safe_load)).tokens
+    except (OSError, UnicodeDecodeError) as error:
         raise TokensUnreadable(f"{path}: {error}") from None
+    except BadInput as error:
+        raise TokensUnreadable(str(error)) from None
     except ValidationError as error:
         wrong = error.errors(include_input=False)[0]
         place = "/".join(str(part) for part in wrong["loc"])
