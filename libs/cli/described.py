@@ -57,10 +57,8 @@ def _fields(job: Row, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
     yield "progress", _progress(job)
     yield "converged", _converged(job)
-    yield (
-        "retries",
-        f"{job.get('retries_used', job['failed_attempts'])} of {job['max_retries']}" if job["max_retries"] else "",
-    )
+    retries = job.get("retries_used", job["failed_attempts"])  # of a gateway of before: as it was
+    yield "retries", f"{retries} of {job['max_retries']}" if job["max_retries"] else ""
     yield "preemptions", str(job["preemptions"] or "")
     yield "submitted", f"{age(job['submitted_s'])} ago by {job['submitted_by']}"
     if wide:

@@ -18,7 +18,16 @@ from libs.contracts.base import Event, Topic
 from libs.contracts.envelope import Envelope
 from libs.contracts.runtime import ServiceStarted
 from libs.inspect.conservation import Ledger
-from libs.inspect.differences import Cause, Difference, Kind, header_differences, name_of, unbalanced, wrong
+from libs.inspect.differences import (
+    Cause,
+    Difference,
+    FieldDifference,
+    Kind,
+    header_differences,
+    name_of,
+    unbalanced,
+    wrong,
+)
 from libs.inspect.epochs import Epochs
 from libs.inspect.expectations import Expectations
 from libs.inspect.facts import Facts
@@ -145,6 +154,7 @@ class Verifier:
         if found.envelope is None:
             return
         self._check_record(found, message)
+        self._check_key(found.envelope, message)
         self._feed(found.envelope, message)
         if self._ledger is not None:
             self._ledger.take(record_of(message, found.envelope))
@@ -236,9 +246,20 @@ class Verifier:
     def _orders_of(self, event: Event, decider: str) -> Expectations:
         return self._orders.setdefault(event.subject, Expectations(decider, self._awaiting))
 
+    def _check_key(self, envelope: Envelope, message: Message) -> None:
+        """No digest covers it, and on Kafka it decides the partition, and so who reads the record at all."""
+        expected = envelope.event.subject
+        if _type_of(message) != envelope.event.wire_type:  # upcast: what was the key then, its writer has noted
+            expected = dict(message.headers).get("ce_partitionkey", message.key.encode()).decode(errors="replace")
+        if message.key == expected:
+            return
+        fields = [FieldDifference(field="key", expected=expected, found=message.key)]
+        sentence = f"the key of {name_of(envelope)} is not the one that it is written with"
+        self._differences.append(wrong(Kind.ALTERED, message, sentence, envelope=envelope, fields=fields))
+
     def _check_headers(self, envelope: Envelope, message: Message) -> None:
         """The attributes that the digest does not cover follow from the event."""
-        if dict(message.headers).get("ce_type", b"").decode() != envelope.event.wire_type:
+        if _type_of(message) != envelope.event.wire_type:
             return  # an old version of the event, upcast: written by an older Sanjaya
         dated = envelope.said_s is not None
         expected = [*wire.attributes(envelope, dated=dated), ("content-type", wire.CONTENT_TYPE)]
@@ -367,6 +388,10 @@ class Verifier:
             where = f"orders of {node_id}"
             pending += expectations.close(self._header.position(service), self._end, where, self._differences)
         return pending
+
+
+def _type_of(message: Message) -> str:
+    return dict(message.headers).get("ce_type", b"").decode()
 
 
 def _cause(envelope: Envelope, offset: int) -> Cause:

@@ -194,15 +194,18 @@ def test_a_gang_leaves_from_where_it_stands_still(start: Start, tmp_path: Path):
     stopped.stands_still_after(5)
     end_still(stopped)
     [name] = checkpoints(tmp_path)
-    left = [
-        position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"]
-        for rank in range(2)
-    ]
+    left = saved_at(tmp_path / "saved" / "attempt-0" / name)
     assert left == [int(name.removeprefix("job-"))] * 2
     assert gang("2").ended() == [0, 0]
     for rank in range(2):
         numbers = [line.split()[0] for line in lines(tmp_path, rank) if not line.startswith("epoch")]
         assert numbers == [str(number) for number in range(1, 31)]
+
+
+def saved_at(checkpoint: Path) -> list[int]:
+    """Batches that each of two ranks had done."""
+    states = [(checkpoint / f"rank-{rank}").read_bytes() for rank in range(2)]
+    return [position(state)["batches_done"] for state in states]
 
 
 def checkpoints(folder: Path) -> list[str]:
@@ -213,7 +216,7 @@ def checkpoints(folder: Path) -> list[str]:
 def test_an_attempt_that_was_thought_lost_is_refused_and_the_newer_one_ends_as_if_alone(
     start: Start, undisturbed: list[str], tmp_path: Path
 ):
-    """As when a node is silent for a while: its processes stand still, or not, and another node goes on with the job."""
+    """As when a node is silent for a while: its processes go on, or not, and another node goes on with the job."""
     saves = {"SANJAYA_CHECKPOINT_DIR": str(tmp_path / "saved"), "SANJAYA_JOB_ID": "j", "CHECKPOINT_EVERY": "4"}
     silent = start("1", SANJAYA_ATTEMPT="1", STOP_AFTER="10", **saves)
     silent.stops_after(10)
@@ -253,10 +256,7 @@ def test_the_ranks_of_a_gang_move_and_leave_together(start: Start, tmp_path: Pat
     destination.goes_on_after(13)
     assert destination.ended() == [143, 143]
     [name] = checkpoints(tmp_path)
-    left = [
-        position((tmp_path / "saved" / "attempt-0" / name / f"rank-{rank}").read_bytes())["batches_done"]
-        for rank in range(2)
-    ]
+    left = saved_at(tmp_path / "saved" / "attempt-0" / name)
     assert left == [int(name.removeprefix("job-"))] * 2
     [done] = at
     for rank in range(2):

@@ -79,6 +79,27 @@ def test_every_attribute_of_every_type_of_record_is_protected():
             assert place(message) in [difference.place for difference in result.details], f"{name} of {message}"
 
 
+def test_a_record_whose_key_is_not_its_own_is_named_with_both_keys():
+    original = messages()
+    chosen = [*range(0, len(original), max(1, len(original) // 6))][:6]
+    chosen.append(next(i for i, message in enumerate(original) if message.partition.topic is Topic.ORDERS))
+    for index in chosen:
+        message = original[index]
+        tampered = [*original]
+        tampered[index] = replace(message, key=f"{message.key}x")
+        result = audit(tampered)
+        assert kinds(result) == [Kind.ALTERED], f"the key of {message}"
+        [found] = result.details
+        assert (found.place, found.offset) == (place(message), message.offset)
+        assert found.lines()[1] == f"    key: expected {message.key}, found {message.key}x"
+
+
+def test_several_altered_keys_are_all_named():
+    altered = {index: replace(message, key="elsewhere") for index, message in enumerate(messages()[:7])}
+    result = audit([altered.get(index, message) for index, message in enumerate(messages())])
+    assert [difference.place for difference in result.details] == [place(message) for message in altered.values()]
+
+
 def test_the_numbers_of_an_agent_grow():
     tampered = messages()
     index = index_of("job.exited.v1")

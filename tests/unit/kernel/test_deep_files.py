@@ -61,7 +61,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_nested_too_deeply_is_refused_with_a_sentence(reader: str, tmp_path: Path):
-    with pytest.raises(BadInput, match="deep|recursion"):
+    with pytest.raises(BadInput, match=r"deep|recursion"):
         READERS[reader](tmp_path)
 
 

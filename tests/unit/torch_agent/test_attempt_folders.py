@@ -138,9 +138,7 @@ def test_a_checkpoint_that_a_newer_attempt_has_removed_under_the_writer_is_no_fa
 def test_the_folder_of_another_job_is_refused_before_anything_is_done(attempt, tmp_path: Path):
     attempt(1, job_id="theirs").save({"at": 10}, 10)
     before = sorted((tmp_path / "saved").rglob("*"))
-    with pytest.raises(
-        ValueError, match=r"are those of job theirs, and this is job ours: expected a folder of its own"
-    ):
+    with pytest.raises(ValueError, match=r"those of job theirs, and this is job ours: expected a folder of its own"):
         attempt(1, job_id="ours")
     assert sorted((tmp_path / "saved").rglob("*")) == before
 

@@ -1,7 +1,7 @@
 """Attempts of which nobody has seen the end: their node was lost with them, and may come back with them.
 
-The job goes on in a newer attempt meanwhile, and both may train at the same time. If the newer one fails then, that says
-nothing of the job: the older one may be the cause, e.g. by a file that both write. So AttemptFailed names the older one.
+The job goes on in a newer attempt meanwhile, and both may train at the same time. If the newer one fails then, that
+means nothing for the job: the older one may be the cause, e.g. by a file that both write. So AttemptFailed names it.
 """
 
 from __future__ import annotations
