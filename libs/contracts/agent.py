@@ -401,6 +401,8 @@ class JobExited(Event, frozen=True, kw_only=True):
     """The last lines of that rank's stderr, at most 4 KiB; of a task that has not started, what it was waiting for."""
     ran_s: float = 0.0
     minibatches_total: int = 0
+    memory_signs: bool | None = None
+    """Of a process that ended badly: whether the kernel has killed one for memory then; None: nobody has looked."""
 
 
 @event("minibatch.profiled.v1", owner=OWNER, subject="job_id", topic=Topic.TELEMETRY)

@@ -446,6 +446,8 @@ class AttemptFailed(Event, frozen=True, kw_only=True):
     """The highest number given to an attempt of the job so far, where it is higher than this one's."""
     trial: bool = False
     """The attempt was the job's trial."""
+    memory_signs: bool | None = None
+    """As in the failing task's JobExited."""
     overlap: Overlap | None = None
     """An older attempt that has run, or may have, at the same time: then the failure says nothing of the job."""
     reason: Reason

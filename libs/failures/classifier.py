@@ -16,7 +16,7 @@ from libs.failures.lines import WINDOW, Line, cleaned, lines, printable, windows
 from libs.failures.rule import CONTEXTS, MERGED, Rule, Versions
 from libs.failures.ruleset import NOTHING, Hits, RuleSet
 from libs.failures.sources import Source, Sources
-from libs.failures.verdict import DOUBT_HANDLED, LINE_LIMIT, Ended, Verdict, confidence_of
+from libs.failures.verdict import DOUBT_HANDLED, KILL, LINE_LIMIT, Ended, Verdict, confidence_of
 
 MOST_MATCHES = 24
 MOST_EVIDENCE = 20
@@ -125,7 +125,10 @@ class Classifier:
             return None if found is None else self._verdict_of(found)
         if ended.well:
             return None
-        best = min(self._matches.values(), key=self._order_at_end, default=None)
+        matches = self._matches.values()
+        if ended.killed_from_outside:  # a shell's `Killed` says no more than the status
+            matches = [each for each in matches if each.rule.cause != exits.SIGNALS[KILL].cause]
+        best = min(matches, key=self._order_at_end, default=None)
         status = exits.status_of(ended)
         if best is not None and (status is None or self._order_at_end(best)[0] <= status.rank):
             return self._verdict_of(best)

@@ -47,6 +47,8 @@ SIGNALS = {
 }
 """An abort is the last thing that many errors do, so nearly any line goes before it; most processes that are killed
 without a word are killed for their memory."""
+FROM_OUTSIDE = Status(NO_SIGNATURE, "infrastructure", "killed_from_outside", SIGNALS[9].rank)
+"""Where somebody has looked for signs of that, and there are none."""
 CODES = {
     126: Status("permission_error", "user", "not_executable", 88),
     127: Status("semantic_error", "user", "command_not_found", 88),
@@ -55,6 +57,8 @@ CODES = {
 
 def status_of(ended: Ended) -> Status | None:
     """The meaning of an exit status; None where it has none."""
+    if ended.killed_from_outside:
+        return FROM_OUTSIDE
     signal = ended.by_signal
     if signal is not None:
         return SIGNALS.get(signal)
@@ -64,6 +68,8 @@ def status_of(ended: Ended) -> Status | None:
 def said(ended: Ended) -> str:
     """An exit status in words."""
     signal = ended.by_signal
+    if ended.killed_from_outside:
+        return f"killed by signal {signal} (SIGKILL), by nobody that Sanjaya knows of"
     if signal is not None:
         return f"killed by signal {signal} ({SIGNAL_NAMES.get(signal, str(signal))})"
     return "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"

@@ -9,11 +9,21 @@ LINE_LIMIT = 4096
 """Characters of a line that are kept."""
 
 
+KILL = 9
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How the first process that ended badly has ended."""
 
     exit_code: int | None = None
     signal: int | None = None
+    memory_signs: bool | None = None
+    """Whether there is a sign that the host's memory was used up; None: nobody has looked."""
+
+    @property
+    def killed_from_outside(self) -> bool:
+        """Whether it was killed, and not for its memory as far as can be seen."""
+        return self.by_signal == KILL and self.memory_signs is False
 
     @property
     def by_signal(self) -> int | None:

@@ -289,6 +289,7 @@ def _end(task: Task, ended: Ended, seen: Seen, now_s: float) -> Step:
             stderr_tail=tail,
             ran_s=0.0 if never_started else round(now_s - task.started_s, 6),
             minibatches_total=ended.minibatches_total,
+            memory_signs=ended.memory_signs,
         )
     )
     task.status = Status.EXITED

@@ -38,6 +38,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     stderr_tail: str = ""
     minibatches_total: int = 0
+    memory_signs: bool | None = None
+    """Of one that ended badly: whether there is a sign that the host's memory was used up; None: nobody has looked."""
 
 
 class Stillness(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ def classify(
     signal: int | None,
     outcome: str,
     stderr_tail: str,
+    memory_signs: bool | None = None,
     observed: FailureObserved | None = None,
 ) -> Failure:
     """Judge one failed attempt.
@@ -70,6 +71,7 @@ def classify(
         signal: its number, or None.
         outcome: `JobExited.outcome`.
         stderr_tail: the last lines of that process's stderr.
+        memory_signs: `JobExited.memory_signs`.
         observed: what the lines of all ranks have told, where they were followed.
     """
     if outcome == "time_limit":
@@ -92,7 +94,7 @@ def classify(
         return Failure("no_signature", "infrastructure", True, "the task vanished without an exit status")
     if outcome == "interrupted":
         return Failure("job_preempted", "infrastructure", True, _last_line(stderr_tail))
-    ended = Ended(exit_code=exit_code, signal=signal)
+    ended = Ended(exit_code=exit_code, signal=signal, memory_signs=memory_signs)
     if observed is not None and _decides(observed, ended):
         return _observed(observed, ended, stderr_tail)
     return _by_tail(ended, stderr_tail)

@@ -165,6 +165,7 @@ def _judge(state: State, event: AttemptFailed, history: History, turn: Turn[Stat
         signal=event.signal,
         outcome=event.outcome,
         stderr_tail=event.stderr_tail,
+        memory_signs=event.memory_signs,
         observed=told if told is not None and told.attempt == event.attempt else None,
     )
     if history.excused_by is not None:

@@ -75,7 +75,7 @@ def failed(state: Watch, event: AttemptFailed, now_s: float) -> None:
     if attempt is None or attempt.number != event.attempt:
         return
     if event.outcome in BY_LINES:
-        attempt.ended = Ended(exit_code=event.exit_code, signal=event.signal)
+        attempt.ended = Ended(exit_code=event.exit_code, signal=event.signal, memory_signs=event.memory_signs)
     else:
         del state.attempts[event.job_id]
 

@@ -54,6 +54,7 @@ class TaskExit(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None
     outcome: str
     stderr_tail: str = ""
+    memory_signs: bool | None = None
 
     @property
     def good(self) -> bool:

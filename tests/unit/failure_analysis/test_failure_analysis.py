@@ -138,6 +138,17 @@ def test_reasons(stderr: str, signal: int | None, failure: str):
     assert verdict.deciding_line
 
 
+def test_a_process_that_was_killed_by_hand_is_not_called_out_of_memory():
+    case = case_with(1)
+    classified, retry = case.give(altered(failed(1, code=None, signal=9), memory_signs=False))
+    assert isinstance(classified, FailureClassified) and isinstance(retry, RetryScheduled)
+    assert (classified.failure, classified.cause) == ("no_signature", "killed_from_outside")
+    assert (classified.category, classified.deciding_line) == (
+        "infrastructure",
+        "killed by signal 9 (SIGKILL), by nobody that Sanjaya knows of",
+    )
+
+
 TRACEBACK = """Traceback (most recent call last):
   File "/jobs/j-1/train.py", line 30, in <module>
     main()

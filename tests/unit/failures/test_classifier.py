@@ -97,6 +97,10 @@ def test_the_first_error_of_a_chain_goes_before_what_wraps_it():
         (Ended(exit_code=139), "invalid_mem_access"),
         (Ended(exit_code=134), "core_dump"),
         (Ended(signal=9), "cpu_out_of_memory"),
+        (Ended(signal=9, memory_signs=True), "cpu_out_of_memory"),
+        (Ended(signal=9, memory_signs=False), "no_signature"),
+        (Ended(exit_code=137, memory_signs=False), "no_signature"),
+        (Ended(signal=11, memory_signs=False), "invalid_mem_access"),
         (Ended(signal=15), "no_signature"),
         (Ended(exit_code=127), "semantic_error"),
         (Ended(exit_code=3), "no_signature"),
@@ -106,6 +110,16 @@ def test_the_first_error_of_a_chain_goes_before_what_wraps_it():
 )
 def test_without_lines_the_status_decides(ended: Ended, expected: str):
     assert reason("", ended) == reason(PROGRESS, ended) == expected
+
+
+def test_a_kill_without_signs_of_memory_is_from_outside_whatever_a_shell_says_of_it():
+    killed, log = Ended(exit_code=137, memory_signs=False), PROGRESS + "bash: line 1: 4120 Killed    python train.py\n"
+    assert reason(log, Ended(exit_code=137)) == "cpu_out_of_memory"
+    found = verdict(log, killed)
+    assert found is not None and (found.cause, found.category) == ("killed_from_outside", "infrastructure")
+    evidence = "Memory cgroup out of memory: Killed process 8123 (python) total-vm:81220412kB, anon-rss:41000000kB\n"
+    assert reason(log + evidence, killed) == "cpu_out_of_memory", "a line of the kernel is one"
+    assert said(killed) == "killed by signal 9 (SIGKILL), by nobody that Sanjaya knows of"
 
 
 def test_an_exit_status_is_said_in_words():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from typing import Any
 import pytest
 from torch_agent.folders import SHIM, TaskFolder
 from torch_agent.records import Exit, Shim, read_record
+
+from torch_agent import shim
 
 
 def spec(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -36,8 +41,8 @@ def test_the_records_are_of_the_version_of_the_spec(tmp_path: Path, version: int
         "exit_code": 3,
         "outcome": "exited",
     }
-    shim, ended = read_record(tmp_path / "shim.json", Shim), read_record(tmp_path / "exit.json", Exit)
-    assert shim is not None and ended is not None and (shim.version, ended.version) == (version, version)
+    begun, ended = read_record(tmp_path / "shim.json", Shim), read_record(tmp_path / "exit.json", Exit)
+    assert begun is not None and ended is not None and (begun.version, ended.version) == (version, version)
 
 
 SAVES = """
@@ -57,11 +62,11 @@ def test_told_to_end_it_lets_the_ranks_save_and_leaves_a_result_only_of_work_tha
 ):
     command = [sys.executable, "-c", SAVES.format(status=status)]
     (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, command=command, version=2)))
-    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(tmp_path)]) as shim:
+    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(tmp_path)]) as process:
         while not (tmp_path / "up").exists():
-            assert shim.poll() is None
+            assert process.poll() is None
             time.sleep(0.01)
-        shim.terminate()
+        process.terminate()
     left = read_record(tmp_path / "exit.json", Exit)
     assert (tmp_path / "saved").exists() and (None if left is None else left.exit_code) == result
     assert TaskFolder(tmp_path).is_deserted(started=True) is (left is None)
@@ -80,3 +85,38 @@ def test_a_spec_that_cannot_be_read_is_the_tasks_result(tmp_path: Path, content:
     assert left["outcome"] == "launch_failed" and why in left["stderr_tail"]
     ended = TaskFolder(tmp_path).look(starting=False, started=False).ended
     assert ended is not None and ended.outcome == "launch_failed"
+
+
+@pytest.mark.parametrize(("killed", "signs"), [((4, 4), False), ((4, 5), True), ((0, 0), False)])
+def test_a_kill_is_told_with_what_the_kernel_has_counted_meanwhile(
+    killed: tuple[int, int], signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The counter of processes that were killed for memory: before the rank is killed, and as its end is seen."""
+    before, after = killed
+    monkeypatch.setattr(shim, "_kills_for_memory", lambda: after if ended.exists() else before)
+    (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, command=["sleep", "600"], version=2)))
+    ended = tmp_path / "ended"
+
+    def kill() -> None:
+        while not (tmp_path / "shim.json").exists():
+            time.sleep(0.01)
+        found = read_record(tmp_path / "shim.json", Shim)
+        assert found is not None
+        ended.touch()
+        os.kill(found.ranks["0"], signal.SIGKILL)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, shim.HEARD)
+    try:
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert shim.main(tmp_path) == 0
+        thread.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, shim.HEARD)
+    left = read_record(tmp_path / "exit.json", Exit)
+    assert left is not None and (left.signal, left.memory_signs) == (signal.SIGKILL, signs)
+
+
+def test_the_kernels_counter_is_read():
+    text = Path("/proc/vmstat").read_text()
+    assert f"oom_kill {shim._kills_for_memory()}\n" in text or "oom_kill " not in text

@@ -273,6 +273,7 @@ class TaskFolder:
             outcome=found.outcome,
             rank=found.rank,
             stderr_tail=found.stderr_tail.replace("\0", "\ufffd"),
+            memory_signs=found.memory_signs,
         )
 
     def _is_locked(self) -> bool:

@@ -46,6 +46,7 @@ class Exit(Record, frozen=True, kw_only=True):
     outcome: Literal["exited", "signalled", "time_limit", "launch_failed", "setup_failed", "node_failed"]
     rank: Small | None
     stderr_tail: str
+    memory_signs: bool | None = None
 
 
 class Fetched(Record, frozen=True, kw_only=True):

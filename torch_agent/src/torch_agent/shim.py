@@ -213,6 +213,7 @@ def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], fold
     deadline = time.monotonic() + spec["time_limit_s"] if spec["time_limit_s"] else None
     running, first_bad, over_time, interrupted = dict(ranks), None, False, False
     escalation: list[tuple[float, int]] = []
+    kills_for_memory, memory_signs = _kills_for_memory(), False
     while running:
         for rank, process in list(running.items()):
             code = process.poll()
@@ -220,6 +221,8 @@ def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], fold
                 del running[rank]
                 if code != 0 and first_bad is None:
                     first_bad = (rank, code)
+                    memory_signs = _kills_for_memory() > kills_for_memory
+        kills_for_memory = _kills_for_memory()
         now = time.monotonic()
         if first_bad is not None and running and not escalation:
             escalation = [(now + PEER_GRACE_S, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
@@ -234,7 +237,19 @@ def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], fold
                 interrupted, escalation = True, [(now, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
     # What ends everything may have reached the ranks a moment earlier.
     interrupted = interrupted or signal.SIGTERM in signal.sigpending()
-    return None if interrupted and first_bad is not None else _verdict(first_bad, over_time, folder)
+    return None if interrupted and first_bad is not None else _verdict(first_bad, over_time, folder, memory_signs)
+
+
+def _kills_for_memory() -> int:
+    """How many processes the kernel has killed for memory since the node started, in whichever cgroup; 0: not known.
+
+    Looked at anew at each wake-up, a minute apart at most, so that an old kill is no sign for a new end.
+    """
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
+        for line in file:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 def _sleep_until(times: list[float | None], now: float) -> bool:
@@ -251,14 +266,14 @@ def _signal_all(running: dict[int, subprocess.Popen[bytes]], number: int) -> Non
             os.killpg(process.pid, signal.SIGCONT)
 
 
-def _verdict(first_bad: tuple[int, int] | None, over_time: bool, folder: Path) -> dict[str, Any]:
+def _verdict(first_bad: tuple[int, int] | None, over_time: bool, folder: Path, memory_signs: bool) -> dict[str, Any]:
     if first_bad is None:
         return _result(0, None, "exited")
     rank, code = first_bad
     tail = _tail(folder / f"rank-{rank}.err")
     exit_code, number = (code, None) if code > 0 else (None, -code)
     outcome = "time_limit" if over_time else "signalled" if number is not None else "exited"
-    return _result(exit_code, number, outcome, rank=rank, stderr_tail=tail)
+    return _result(exit_code, number, outcome, rank=rank, stderr_tail=tail) | {"memory_signs": memory_signs}
 
 
 def _result(

@@ -103,7 +103,11 @@ def task_exited(cell: Cell, event: JobExited, now_s: float) -> bool:
     if job is None or event.node_id not in job.live_nodes():
         return False
     task_exit = TaskExit(
-        exit_code=event.exit_code, signal=event.signal, outcome=event.outcome, stderr_tail=event.stderr_tail
+        exit_code=event.exit_code,
+        signal=event.signal,
+        outcome=event.outcome,
+        stderr_tail=event.stderr_tail,
+        memory_signs=event.memory_signs,
     )
     job.tasks.exits[event.node_id] = task_exit
     if task_exit.good or job.stopping or not job.live_nodes():
@@ -220,6 +224,7 @@ def _attempt_failed(
         stderr_tail=stderr_tail,
         last_attempt=job.last_attempt if job.last_attempt > job.attempt else 0,
         trial=job.trial is not None,
+        memory_signs=task_exit.memory_signs,
         overlap=overlap,
         reason=strays.told_with(reason, overlap),
     )
