@@ -175,6 +175,8 @@ class JobSuspended(Event, frozen=True, kw_only=True):
     """Done until then, of the slowest rank."""
     note: str = ""
     """Why the memory was not brought to the host, as far as the agent can tell; empty where it was."""
+    untrained: bool = False
+    """It was stopped before its first mini-batch, soon after its start: if it begins anew, it has lost nothing."""
 
 
 @event("job.resumed.v1", owner=OWNER, subject="job_id")

@@ -27,6 +27,14 @@ from libs.node.task import Status, Task, Want
 BOUNDARY_PATIENCE_S = 30.0
 """How long processes may take to their next mini-batch boundary before they are stopped where they are."""
 
+BEGINNING_S = 10.0
+"""How long a task that has just begun may take to its first import, before its processes count as such that do not
+listen."""
+
+LITTLE_S = 120.0
+"""How old a task may be that has done no mini-batch, for its work so far to count as nothing: there are programs whose
+mini-batches are not seen."""
+
 WARMING_PATIENCE_S = 600.0
 """How long a task that is to take over may take until it waits for the state."""
 TAKING_OVER = (Status.WARMING, Status.READY)
@@ -152,7 +160,8 @@ def next_look_s(task: Task) -> float | None:
     if task.stopping_since_s is not None:
         return task.stopping_since_s + task.grace_s
     if task.asked_since_s is not None:
-        return task.asked_since_s + BOUNDARY_PATIENCE_S
+        beginning = task.status is Status.RUNNING and task.asked_since_s < task.started_s + BEGINNING_S
+        return task.started_s + BEGINNING_S if beginning else task.asked_since_s + BOUNDARY_PATIENCE_S
     return task.started_s + WARMING_PATIENCE_S if task.status is Status.WARMING else None
 
 
@@ -161,7 +170,7 @@ def _suspend(task: Task, seen: Seen, now_s: float) -> Step:
     if task.asked_since_s is None:
         task.asked_since_s = now_s
         return Step(actions=[Action.ASK])
-    if _awaited(task.asked_since_s, seen, now_s):
+    if _awaited(task.asked_since_s, seen, now_s) or _just_began(task, seen, now_s):
         return Step()
     if not seen.acknowledged and (step := _by_driver(seen, ON_DEVICE, Action.TAKE_OFF)) is not None:
         return step
@@ -210,6 +219,11 @@ def _by_driver(seen: Seen, until: tuple[OnDevice, ...], action: Action) -> Step 
 def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
     """Whether processes that listen at their boundaries have not done yet what was asked, and still may."""
     return seen.harnessed and not seen.acknowledged and now_s < asked_since_s + BOUNDARY_PATIENCE_S
+
+
+def _just_began(task: Task, seen: Seen, now_s: float) -> bool:
+    """Whether nothing can be told yet of what the processes are."""
+    return not (seen.harnessed or seen.untrained) and now_s < task.started_s + BEGINNING_S
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
@@ -315,6 +329,7 @@ def _suspended(task: Task, seen: Seen, asked_s: float, now_s: float) -> JobSuspe
             delay_s=round(max(0.0, now_s - asked_s - took_s), 6),
             took_s=round(took_s, 6),
             note="" if parked else _not_at_a_boundary(seen),
+            untrained=not parked and seen.untrained and now_s < task.started_s + LITTLE_S,
         )
     return JobSuspended(
         job_id=order.job_id,

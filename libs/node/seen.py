@@ -104,6 +104,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Another task still uses some of its GPUs."""
     harnessed: bool = False
     """Its processes pass mini-batch boundaries and listen there."""
+    untrained: bool = False
+    """They have torch, or import it, and have done no mini-batch."""
     acknowledged: bool = False
     """All of them have done what the turn in force wants."""
     stillness: Stillness | None = None

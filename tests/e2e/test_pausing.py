@@ -15,12 +15,13 @@ from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 from libs.contracts.gateway import JobPauseRequested, JobResumeRequested
-from libs.contracts.placement import JobPlaced
+from libs.contracts.placement import AttemptFailed, JobPlaced, JobPreempted
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import cases
 from tests.e2e.checking import checked
 from tests.e2e.disturbed import DisturbedJob, everywhere, named
 from tests.e2e.patience import PATIENT
+from tests.e2e.test_rounds import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -113,6 +114,46 @@ def test_another_job_has_the_gpu_of_a_paused_one_and_all_services_are_killed_mea
         log = job.log()
     kinds = Counter((type(envelope.event), envelope.event.subject) for envelope in checked(log))
     assert kinds[JobPlaced, job.job_id] == kinds[JobPlaced, other] == 1, "neither was restarted"
+    assert nothing_left_of(tmp_path) == []
+
+
+SLOW_TORCH = """
+import os, time
+from pathlib import Path
+
+folder = Path(__file__).parent.parent
+(folder / f"importing-{os.environ['SANJAYA_ATTEMPT']}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_a_job_that_is_paused_while_it_imports_torch_gives_its_gpu_away_and_begins_anew(tmp_path: Path):
+    """On a loaded node the import of torch takes a minute, and the pause may last for days."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(SLOW_TORCH)
+    (tmp_path / "train.py").write_text("import torch")
+    plan = CellPlan(state_dir=tmp_path / "cell", agents=1, gpus_per_agent=1, gateway_port=free_port(), settings=PATIENT)
+    with Cell(plan), Client(plan.gateway_url) as client:
+
+        def state(job_id: str) -> tuple[str, str]:
+            job = client.job(job_id)
+            return job["state"], job["reason"]
+
+        slow = str(client.submit({"name": "slow", "command": [sys.executable, str(tmp_path / "train.py")]})["id"])
+        wait_until((tmp_path / "importing-1").exists)
+        client.pause(slow)
+        other = str(client.submit({"name": "other", "command": ["true"]})["id"])
+        wait_until(lambda: state(other)[0] == "SUCCEEDED")
+        assert state(slow) == ("QUEUED", "OnHold")
+        (tmp_path / "go").touch()
+        client.resume(slow)
+        wait_until(lambda: state(slow)[0] == "SUCCEEDED")
+        assert (client.job(slow)["attempt"], client.job(slow)["retries_used"]) == (2, 0)
+        log = tmp_path / "log.jsonl"
+        log.write_bytes(b"".join(client.export()))
+    kinds = Counter(type(envelope.event) for envelope in checked(log))
+    assert (kinds[JobPlaced], kinds[JobPreempted], kinds[AttemptFailed]) == (3, 1, 0)
     assert nothing_left_of(tmp_path) == []
 
 

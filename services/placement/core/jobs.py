@@ -142,6 +142,8 @@ class Tasks(msgspec.Struct, kw_only=True):
     """Nodes where the task stands still."""
     on_gpu: dict[str, None] = {}
     """Those of them where its memory is still on the GPUs."""
+    untrained: dict[str, None] = {}
+    """Those of them where it had done no mini-batch yet."""
     overdue: bool = False
     """They are being stopped because not all of them have started in time."""
     alarm: Alarm | None = None

@@ -132,6 +132,36 @@ def test_processes_without_the_harness_are_stopped_where_they_are():
     assert case.see(UP) == Step()
 
 
+IMPORTS_TORCH = Seen(launched=True, pid=7, untrained=True)
+
+
+def test_a_task_that_has_just_begun_may_show_what_it_is_before_it_is_stopped():
+    case = running()
+    case.order(SUSPEND)
+    assert case.see(UP, 0.5).actions == [Action.ASK]
+    assert case.see(UP, 9.9) == Step() and next_look_s(case.task) == 10.0
+    [fact] = case.see(UP, 10.0).facts
+    assert (fact.parked, fact.untrained) == (False, False), "a program without torch may have worked from its start"
+
+
+def test_a_task_that_imports_torch_is_stopped_there_and_has_done_nothing_yet():
+    case = running()
+    case.order(SUSPEND)
+    case.see(UP, 0.5)
+    step = case.see(IMPORTS_TORCH, 3.0)
+    assert step.actions == [Action.FREEZE]
+    [fact] = step.facts
+    assert (fact.parked, fact.untrained, fact.delay_s) == (False, True, 2.5)
+
+
+def test_a_task_without_mini_batches_that_runs_for_long_may_have_done_much():
+    case = running()
+    case.order(SUSPEND)
+    case.see(IMPORTS_TORCH, 130.0)
+    [fact] = case.see(IMPORTS_TORCH, 130.5).facts
+    assert not fact.untrained
+
+
 def test_a_suspension_waits_for_the_boundary_and_says_what_it_took():
     case = running()
     case.order(SUSPEND)

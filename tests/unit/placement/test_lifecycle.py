@@ -135,6 +135,8 @@ def test_pause_and_resume_of_a_queued_job():
 def test_pause_and_resume_of_a_running_job():
     case = PlacementCase(n1=1, n2=1)
     case.submit("a", 2)
+    for node_id in ("n1", "n2"):
+        case.start("a", node_id)
     suspend = case.give(JobPauseRequested(job_id="a", requested_by="u"))
     assert [(type(e), e.node_id) for e in suspend] == [(SuspendTask, "n1"), (SuspendTask, "n2")]
     resume = case.give(JobResumeRequested(job_id="a", requested_by="u"))

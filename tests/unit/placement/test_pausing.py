@@ -13,6 +13,7 @@ from libs.contracts.introspection import NodeLost
 from libs.contracts.migration import MigrationStarted
 from libs.contracts.placement import (
     AllocationComputed,
+    AttemptFailed,
     DestinationReserved,
     GangReleased,
     GangReserved,
@@ -113,6 +114,7 @@ def test_a_job_that_is_resumed_before_it_stands_still_has_lost_nothing():
     case = PlacementCase(n1=1)
     case.submit("a")
     case.submit("b")
+    case.start("a")
     case.give(JobPauseRequested(job_id="a", requested_by="u"))
     case.give(JobResumeRequested(job_id="a", requested_by="u"))
     assert case.give(JobSuspended(job_id="a", attempt=1, node_id="n1", parked=True)) == []
@@ -122,10 +124,80 @@ def test_a_gang_gives_its_gpus_up_when_the_last_of_its_tasks_stands_still():
     case = PlacementCase(n1=1, n2=1)
     case.submit("a", 2)
     case.submit("b")
+    for node_id in ("n1", "n2"):
+        case.start("a", node_id)
     case.give(JobPauseRequested(job_id="a", requested_by="u"))
     assert case.give(JobSuspended(job_id="a", attempt=1, node_id="n1", parked=True)) == []
     said = case.give(JobSuspended(job_id="a", attempt=1, node_id="n2", parked=True))
     assert only(said, TimeSliceStarted).nodes == ["n1", "n2"] and only(said, JobPlaced).job_id == "b"
+
+
+def untrained(node_id: str) -> JobSuspended:
+    note = "its processes do not listen at mini-batch boundaries"
+    return JobSuspended(job_id="a", attempt=1, node_id=node_id, note=note, untrained=True)
+
+
+def begun_on_two_nodes() -> PlacementCase:
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2)
+    for node_id in ("n1", "n2"):
+        case.start("a", node_id)
+    case.submit("b")
+    case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    return case
+
+
+def ends_stopped(case: PlacementCase, *nodes: str) -> list[Event]:
+    return [said for node_id in nodes for said in case.exit("a", node_id, code=None, signal=15, outcome="stopped")]
+
+
+def test_a_job_that_is_paused_before_its_first_mini_batch_is_stopped_and_queued_again():
+    case = begun_on_two_nodes()
+    assert case.give(untrained("n1")) == []
+    said = case.give(untrained("n2"))
+    assert [type(event) for event in said] == [JobPreempted, StopTask, StopTask]
+    assert only(said, JobPreempted).reason.code == "PausedBeforeItBegan"
+    said = ends_stopped(case, "n1", "n2")
+    waits = only(said, JobQueued)
+    assert (waits.attempt, waits.reason.code) == (2, PendingReason.ON_HOLD)
+    assert only(said, JobPlaced).job_id == "b", "its GPUs are free"
+    assert case.decided(AttemptFailed) == [], "it uses up no retry"
+    case.exit("b", *case.where("b"))
+    assert case.placed == ["a", "b"], "it waits for its user"
+    assert only(case.give(JobResumeRequested(job_id="a", requested_by="u")), JobPlaced).attempt == 2
+
+
+def test_one_that_is_resumed_while_it_is_stopped_begins_anew():
+    case = begun_on_two_nodes()
+    case.give(untrained("n1"))
+    case.give(untrained("n2"))
+    case.give(JobResumeRequested(job_id="a", requested_by="u"))
+    said = ends_stopped(case, "n1", "n2")
+    assert next(event for event in said if isinstance(event, JobQueued)).reason.code == "PausedBeforeItBegan"
+    assert only(said, JobPlaced).job_id == "a"
+
+
+def test_a_gang_with_a_task_that_has_trained_keeps_its_gpus():
+    case = begun_on_two_nodes()
+    case.give(untrained("n1"))
+    assert case.give(JobSuspended(job_id="a", attempt=1, node_id="n2", note="no room")) == []
+
+
+def test_a_job_with_a_task_that_has_not_started_is_stopped_when_it_is_paused():
+    case = PlacementCase(n1=1, n2=1)
+    case.submit("a", 2)
+    case.start("a")
+    said = case.give(JobPauseRequested(job_id="a", requested_by="u"))
+    assert [type(event) for event in said] == [JobPreempted, StopTask, StopTask]
+    assert only(ends_stopped(case, "n1", "n2"), JobQueued).reason.code == PendingReason.ON_HOLD
+
+
+def test_between_turns_it_stays_where_it_is():
+    """Others have the GPUs for a turn, as ever; nobody has asked for a pause."""
+    case = PlacementCase(n1=1)
+    case.submit("a")
+    case.start("a")
+    assert case.give(untrained("n1")) == []
 
 
 @pytest.mark.parametrize("policy", QUEUES)

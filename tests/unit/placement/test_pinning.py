@@ -318,6 +318,7 @@ def test_a_suspended_job_can_be_cancelled():
 def test_a_paused_job_keeps_no_other_from_its_gpus():
     case, away, pinned = one_of_three_is_suspended()
     holder, other = sorted(case.running, key=lambda job_id: case.running[job_id] != pinned)
+    case.start(holder, pinned)
     case.give(JobPauseRequested(job_id=holder, requested_by="ada"))
     case.exit(other, case.running[other], at=case.now_s + 1)
     case.rounds(2)

@@ -8,6 +8,7 @@ import msgspec
 
 from libs.node.seen import Seen, Stillness
 from torch_agent.harness.control import current_turn
+from torch_agent.harness.injection import BEGINS
 from torch_agent.harness.page import PageReading
 from torch_agent.harness.versions import Unreadable
 from torch_agent.once import warn_once
@@ -23,6 +24,8 @@ def with_acknowledgements(seen: Seen, folder: Path, living: Living) -> Seen:
     if living.unread:
         return msgspec.structs.replace(seen, harnessed=True)
     pages = living.pages
+    if not any(page.minibatches_total for page in pages):
+        seen = msgspec.structs.replace(seen, untrained=(folder / BEGINS).exists())
     if not pages or not all(page.listens for page in pages):
         return seen
     try:

@@ -21,9 +21,17 @@ from services.placement.core.lifecycle.moving.handing_over import (
     destination_started,
     hand_over,
 )
-from services.placement.core.lifecycle.placing import clear_attempt, forget, leave_queue, stop_all, withdraw
+from services.placement.core.lifecycle.placing import (
+    clear_attempt,
+    forget,
+    leave_queue,
+    preempt,
+    preempted,
+    stop_all,
+    withdraw,
+)
 from services.placement.core.lifecycle.plan import carry_out
-from services.placement.core.lifecycle.suspending.pausing import frees_gpus, given_up
+from services.placement.core.lifecycle.suspending.pausing import before_it_began, frees_gpus, given_up, has_lost_nothing
 from services.placement.core.lifecycle.suspending.yielding import stays_in_the_way
 from services.placement.core.lifecycle.table import Look, machine, reacts
 from services.placement.core.lifecycle.trials import tried
@@ -59,6 +67,8 @@ def task_suspended(cell: Cell, event: JobSuspended, now_s: float) -> HandOver:
             job.tasks.on_gpu.pop(event.node_id, None)
         else:
             job.tasks.on_gpu[event.node_id] = None
+        if event.untrained:
+            job.tasks.untrained[event.node_id] = None
         if job.suspended:
             for listener in heard_by(job):
                 listener.stands_still(cell, job, now_s)
@@ -71,6 +81,9 @@ def hand_over_or_give_up(cell: Cell, event: JobSuspended, turn: Turn[Cell]) -> L
     hand_over(cell, event, turn)
     carry_out(cell, stays_in_the_way(cell, event), turn)
     job = active(cell, event.job_id, event.attempt)
+    if job is not None and has_lost_nothing(job):
+        preempt(cell, preempted(job, before_it_began(job)), turn)
+        return Look()
     if job is None or not frees_gpus(job):
         return None
     carry_out(cell, given_up(cell, job, turn.now_s), turn)
@@ -83,6 +96,7 @@ def task_resumed(cell: Cell, event: JobResumed, now_s: float) -> None:
     if job is not None:
         job.tasks.still.pop(event.node_id, None)
         job.tasks.on_gpu.pop(event.node_id, None)
+        job.tasks.untrained.pop(event.node_id, None)
         for listener in heard_by(job):
             listener.begun(cell, job, now_s)
 

@@ -28,8 +28,9 @@ from services.placement.core.lifecycle.abandoning import abandon
 from services.placement.core.lifecycle.arrivals import cancelled, on_hold
 from services.placement.core.lifecycle.hearing import listeners
 from services.placement.core.lifecycle.orders import resume_orders, suspend_orders
-from services.placement.core.lifecycle.placing import leave_queue, stop_all, withdraw
+from services.placement.core.lifecycle.placing import leave_queue, preempt, preempted, stop_all, withdraw
 from services.placement.core.lifecycle.queue import dequeue, enqueue, knows
+from services.placement.core.lifecycle.suspending.pausing import before_it_began
 from services.placement.core.lifecycle.table import Look, machine, reacts
 
 
@@ -91,6 +92,9 @@ def pause(cell: Cell, event: JobPauseRequested, turn: Turn[Cell]) -> Look | None
         return None
     if job.suspended:
         leave_queue(cell, job, "Paused", turn)
+        return Look()
+    if job.move is None and any(node_id not in job.tasks.started for node_id in job.live_nodes()):
+        preempt(cell, preempted(job, before_it_began(job)), turn)
         return Look()
     for order in suspend_orders(job):
         turn.emit(order)

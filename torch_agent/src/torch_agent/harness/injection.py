@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
+
+BEGINS = "torch-begins"
+"""A file in the folder of pages: a process of the task has begun to import torch, which may take a minute."""
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
@@ -18,6 +23,8 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         if fullname != "torch":
             return None
         sys.meta_path.remove(self)
+        with suppress(Exception):  # then a pause keeps the GPUs
+            os.close(os.open(os.path.join(os.environ["SANJAYA_HARNESS_DIR"], BEGINS), os.O_CREAT | os.O_WRONLY, 0o600))
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenHook(spec.loader)

@@ -1,7 +1,8 @@
 """A paused job gives its GPUs up, once its memory is off them: under every policy.
 
 Placement waits for the agents here, other than between turns: what cannot be parked keeps its GPUs, because the next
-job would find their memory taken for as long as the user likes, not for a turn.
+job would find their memory taken for as long as the user likes, not for a turn. What has not begun to train has nothing
+that would be worth that: it is stopped, and queued again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,22 @@ def frees_gpus(job: Job) -> bool:
     tasks = job.tasks
     waits = job.held and job.stays and job.move is None
     return waits and all(node_id in tasks.still and node_id not in tasks.on_gpu for node_id in job.live_nodes())
+
+
+def has_lost_nothing(job: Job) -> bool:
+    """Whether the job is paused, and stands still with its memory on the GPUs before its first mini-batch."""
+    tasks = job.tasks
+    waits = job.held and job.stays and job.move is None and bool(tasks.untrained)
+    return waits and all(
+        node_id in tasks.still and (node_id in tasks.untrained or node_id not in tasks.on_gpu)
+        for node_id in job.live_nodes()
+    )
+
+
+def before_it_began(job: Job) -> Reason:
+    """Why a paused job is stopped, and queued again: it would keep its GPUs for as long as the pause lasts."""
+    message = "paused before its first mini-batch: it begins anew after `sanjaya resume`, and has lost nothing"
+    return Reason(code="PausedBeforeItBegan", message=message, numbers={"gpus": job.width})
 
 
 def given_up(cell: Cell, job: Job, now_s: float) -> Plan:
