@@ -125,7 +125,7 @@ class Classifier:
             return None if found is None else self._verdict_of(found)
         if ended.well:
             return None
-        matches = self._matches.values()
+        matches = list(self._matches.values())
         if ended.killed_from_outside:  # a shell's `Killed` says no more than the status
             matches = [each for each in matches if each.rule.cause != exits.SIGNALS[KILL].cause]
         best = min(matches, key=self._order_at_end, default=None)

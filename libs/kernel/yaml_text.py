@@ -42,5 +42,5 @@ def _refuse_if_deep(text: str, name: str, expected: str) -> None:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             deep += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if deep > DEEPEST:
-                line = event.start_mark.line + 1
-                raise BadInput(f"{name}:{line}", f"nested more than {DEEPEST} deep", expected)
+                where = f"{name}:{event.start_mark.line + 1}" if event.start_mark is not None else name
+                raise BadInput(where, f"nested more than {DEEPEST} deep", expected)
