@@ -160,8 +160,7 @@ def next_look_s(task: Task) -> float | None:
     if task.stopping_since_s is not None:
         return task.stopping_since_s + task.grace_s
     if task.asked_since_s is not None:
-        beginning = task.status is Status.RUNNING and task.asked_since_s < task.started_s + BEGINNING_S
-        return task.started_s + BEGINNING_S if beginning else task.asked_since_s + BOUNDARY_PATIENCE_S
+        return task.asked_since_s + BOUNDARY_PATIENCE_S
     return task.started_s + WARMING_PATIENCE_S if task.status is Status.WARMING else None
 
 
@@ -222,7 +221,7 @@ def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
 
 
 def _just_began(task: Task, seen: Seen, now_s: float) -> bool:
-    """Whether nothing can be told yet of what the processes are."""
+    """Whether nothing can be told yet of what the processes are; an agent looks all the time while it asks."""
     return not (seen.harnessed or seen.untrained) and now_s < task.started_s + BEGINNING_S
 
 

@@ -56,12 +56,12 @@ def named(victims: tuple[str, ...]) -> str:
 class DisturbedJob:
     """It trains until it is told to end, and keeps checkpoints."""
 
-    def __init__(self, cell: Cell, client: Client, folder: Path) -> None:
+    def __init__(self, cell: Cell, client: Client, folder: Path, max_retries: int = 9) -> None:
         self.cell, self.client, self.folder = cell, client, folder
         self.losses, self._end = folder / "losses", folder / "end"
         (folder / "train.py").write_text(SCRIPT)
         command = [sys.executable, str(folder / "train.py"), str(self.losses), str(self._end)]
-        self.job_id = str(client.submit({"name": "disturbed", "command": command, "max_retries": 9})["id"])
+        self.job_id = str(client.submit({"name": "disturbed", "command": command, "max_retries": max_retries})["id"])
         self.until(lambda: self.seen("job.movable.v1"))
 
     def until(self, holds: Callable[[], object]) -> None:
