@@ -27,6 +27,7 @@ ELSEWHERE = frozenset(
         PendingReason.INSUFFICIENT_CPUS,
         PendingReason.INSUFFICIENT_MEMORY,
         PendingReason.NO_GUEST_SEAT,
+        PendingReason.NO_RENDEZVOUS_PORT,
     }
 )
 """Causes of a wait that free GPUs do not contradict."""
